@@ -1,0 +1,51 @@
+# Each target makes its own .venv first; the stamps depend on pyproject.toml, so it is done again when that changes.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+DEMO   := $(VENV)/.installed-demo
+BENCH  := $(VENV)/.installed-bench
+PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo lint test bench clean
+
+help: ## this list
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(STAMP): pyproject.toml | $(BIN)/python
+	$(PIP) install --editable '.[test,models]'
+	@touch $@
+
+# Light: neither torch nor the tools of the tests. Nothing to do where these are there.
+$(DEMO): pyproject.toml | $(BIN)/python
+	$(PIP) install --editable '.[demo]'
+	@touch $@
+
+$(BENCH): pyproject.toml $(STAMP)
+	$(PIP) install --editable '.[bench]'
+	@touch $@
+
+setup: $(STAMP) ## make .venv and install clew with what its tests need
+
+demo: $(DEMO) ## compile two real networks, compare them with ONNX Runtime, follow one layer down
+	$(BIN)/python tools/demo.py
+
+lint: $(STAMP) ## format, lint, types, directions of import
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: lint ## all checks, then all tests, the quickest first
+	$(BIN)/pytest --quiet tests/test_smoke.py
+	$(BIN)/pytest --quiet -n 2 --dist worksteal
+
+bench: $(BENCH) ## time clew against its peers, interleaved, on this machine
+	$(BIN)/python benchmarks/peers.py
+
+clean: ## remove .venv, caches and exported models
+	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist

@@ -1,0 +1,1 @@
+"""What the benchmark scripts share: engines, interleaved timing, the FMA peak, counted FLOPs."""

@@ -1,0 +1,49 @@
+"""Times several functions against each other, turn by turn, so that all see the same machine."""
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+_PAUSE_S = 0.02  # lets another engine's spinning workers go to sleep
+
+
+def interleaved_ns(
+    functions: Mapping[str, Callable[[], Any]],
+    rounds: int,
+    min_turn_s: float = 0.05,
+    on_round: Callable[[], None] = lambda: None,
+) -> dict[str, list[int]]:
+    """Returns the times of single calls, in nanoseconds, by name.
+
+    Each round gives every function one turn, in an order that rotates from round to round. A turn
+    is a pause, one call that is not counted, then calls until `min_turn_s` is over. `on_round`
+    runs once a round.
+    """
+    names = list(functions)
+    times: dict[str, list[int]] = {name: [] for name in names}
+    for turn in range(rounds):
+        on_round()
+        shift = turn % len(names)
+        for name in names[shift:] + names[:shift]:
+            time.sleep(_PAUSE_S)
+            functions[name]()
+            times[name] += _turn(functions[name], min_turn_s)
+    return times
+
+
+def _turn(function: Callable[[], Any], min_turn_s: float) -> list[int]:
+    times = []
+    end = time.perf_counter_ns() + int(min_turn_s * 1e9)
+    while True:
+        began = time.perf_counter_ns()
+        function()
+        finished = time.perf_counter_ns()
+        times.append(finished - began)
+        if finished >= end:
+            return times
+
+
+def median_ms(times_ns: list[int]) -> float:
+    """Returns the median in milliseconds."""
+    return statistics.median(times_ns) / 1e6

@@ -1,0 +1,69 @@
+"""clew: a deep-learning compiler in which every value can be followed, from layer to instruction.
+
+```python
+import clew
+
+model = clew.load("model.onnx")
+compiled = clew.compile(model, threads=2)
+outputs = compiled.run({"input": x})
+```
+
+Names are loaded when first used, so that `import clew` (and `clew --help`) costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
+from clew.support.errors import ClewError
+from clew.version import VERSION as __version__
+
+if TYPE_CHECKING:
+    from clew.compiled import CompiledModel, Kernel
+    from clew.compiler import compile
+    from clew.frontends import load
+    from clew.ir.module import Module
+    from clew.loading import LoadedModel, load_compiled
+    from clew.ops.registry import all_ops, get_op, register_op
+    from clew.target import Target
+
+_HOMES: Final = {
+    "CompiledModel": "clew.compiled",
+    "Kernel": "clew.compiled",
+    "LoadedModel": "clew.loading",
+    "Module": "clew.ir.module",
+    "Target": "clew.target",
+    "all_ops": "clew.ops.registry",
+    "compile": "clew.compiler",
+    "get_op": "clew.ops.registry",
+    "load": "clew.frontends",
+    "load_compiled": "clew.loading",
+    "register_op": "clew.ops.registry",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Loads a public name from its module, once."""
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(home), name)
+    return value
+
+
+__all__ = [
+    "ClewError",
+    "CompiledModel",
+    "Kernel",
+    "LoadedModel",
+    "Module",
+    "Target",
+    "__version__",
+    "all_ops",
+    "compile",
+    "get_op",
+    "load",
+    "load_compiled",
+    "register_op",
+]

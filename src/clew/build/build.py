@@ -1,0 +1,288 @@
+"""A build: one concrete module compiled, with its stages, kernels and program."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from clew.build.lowering import KernelBinary, KernelSource
+from clew.build.program_builder import ProgramBuilder
+from clew.codegen.artifact import KernelCode, ObjectCode
+from clew.codegen.objects import PendingObject, submit
+from clew.ir.expr import Call, Function, Tuple, Var
+from clew.ir.module import Module
+from clew.ir.types import TensorType, TupleType, substitute_type
+from clew.ir.visit import post_order
+from clew.passes.base import Pass, PassContext
+from clew.passes.manager import PassManager
+from clew.passes.specialize import Specialize
+from clew.runtime.cache import Cache
+from clew.runtime.guard import GuardSide
+from clew.runtime.jit import Library
+from clew.runtime.plan import SegmentPlan
+from clew.runtime.program import Program
+from clew.runtime.segment import NativeSegment
+from clew.runtime.threads import ThreadPool
+from clew.support.errors import GraphTypeError, UnsupportedError
+from clew.target import Target
+from clew.trace.stages import StageRecord
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a build was asked for."""
+
+    target: Target
+    threads: int
+    opt_level: int
+    passes: tuple[Pass, ...]
+    required: tuple[str, ...] = ()
+    disabled: tuple[str, ...] = ()
+    instruments: tuple[Any, ...] = ()
+    trace: bool = True
+    guard: bool | GuardSide = False
+    on_progress: Callable[[str], None] = field(default=lambda text: None)
+
+
+@dataclass(frozen=True)
+class KernelUse:
+    """One use of a kernel: the call in the last stage's graph, and the kernel it runs."""
+
+    name: str
+    call: Call
+    source: KernelSource
+    segment: int
+    step: int
+
+
+@dataclass
+class Build:
+    """What compiling one concrete module gave. Times are seconds of wall clock."""
+
+    stages: list[StageRecord]
+    program: Program
+    uses: list[KernelUse]
+    segments: list[NativeSegment]
+    binaries: dict[str, KernelBinary]
+    seconds: dict[str, float]
+    cached_kernels: int
+
+    @property
+    def constant_bytes(self) -> int:
+        """Size of the weights that the program holds."""
+        return sum(c.nbytes for segment in self.segments for c in segment.plan.constants)
+
+    @cached_property
+    def layer_order(self) -> dict[str, int]:
+        """The position of each of the model's layers, in the order of the import."""
+        nodes = post_order(self.stages[0].module.main)
+        names = dict.fromkeys(layer for node in nodes for layer in node.span.layers)
+        return {name: position for position, name in enumerate(names)}
+
+
+def build_module(
+    module: Module, options: Options, cache: Cache, pool: ThreadPool, specialize: Specialize | None
+) -> Build:
+    """Returns the build of a module for concrete sizes: passes, kernels, native code, program."""
+    clock = _Clock()
+    passes = [specialize, *options.passes] if specialize is not None else list(options.passes)
+    manager = PassManager(
+        passes,
+        options.opt_level,
+        required=options.required,
+        disabled=options.disabled,
+        instruments=options.instruments,
+        target=options.target,
+        trace=options.trace,
+    )
+    options.on_progress("graph passes")
+    fused = manager.run(module)
+    clock.lap("passes")
+    native = _Native(options, cache, pool)
+    functions = _static_functions(fused)
+    codes = native.compile(functions)
+    clock.lap("kernels")
+    options.on_progress("linking")
+    builder = ProgramBuilder(fused.main, codes, native.segment, native.deferred)
+    program = builder.build()
+    clock.lap("program")
+    uses = _uses(builder, native)
+    return Build(
+        manager.stages, program, uses, native.segments, native.binaries, clock.seconds, native.hits
+    )
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def lap(self, name: str) -> None:
+        now = time.perf_counter()
+        self.seconds[name] = now - self._last
+        self._last = now
+
+
+def _static_functions(module: Module) -> list[Function]:
+    """Returns the primitive functions whose shapes are known, each once."""
+    roots = [function for _, function in module]
+    found: dict[int, Function] = {}
+    for node in post_order(roots, into_functions=True):
+        called = node.op if isinstance(node, Call) else None
+        if isinstance(called, Function) and called.is_primitive and _is_static(called):
+            found[called.id] = called
+    return list(found.values())
+
+
+def _is_static(function: Function) -> bool:
+    types: list[Any] = [p.type for p in function.params]
+    nodes = post_order(function.body)
+    types += [n.type for n in nodes]
+    return all(_static_type(t) for t in types)
+
+
+def _static_type(type_: Any) -> bool:
+    if isinstance(type_, TupleType):
+        return all(_static_type(f) for f in type_.fields)
+    return isinstance(type_, TensorType) and type_.is_static
+
+
+class _Native:
+    """Compiles kernels, through the cache, and makes segments of them."""
+
+    def __init__(self, options: Options, cache: Cache, pool: ThreadPool) -> None:
+        self.options = options
+        self.cache = cache
+        self.pool = pool
+        self.sources: dict[str, KernelSource] = {}
+        self.source_of: dict[int, KernelSource] = {}
+        self.binaries: dict[str, KernelBinary] = {}
+        self.segments: list[NativeSegment] = []
+        self.hits = 0
+        self._library: Library | None = None
+
+    def compile(self, functions: Iterable[Function]) -> dict[int, KernelCode]:
+        """Returns the code of each primitive function; equal ones share a kernel."""
+        waiting: list[tuple[KernelSource, PendingObject]] = []
+        keys: dict[int, str] = {}
+        for function in functions:
+            source = KernelSource(function, self.options.target)
+            source = self.sources.setdefault(source.key, source)
+            self.source_of[function.id] = source
+            keys[function.id] = source.key
+            if source.key in self.binaries or any(s is source for s, _ in waiting):
+                continue
+            stored = self.cache.get(source.key)
+            if stored is not None:
+                self.binaries[source.key] = KernelBinary.from_bytes(stored)
+                self.hits += 1
+            else:
+                self.options.on_progress(f"kernel {source.name}")
+                text = source.emitted.llvm
+                waiting.append((source, submit(text, self.options.target)))
+        for source, pending in waiting:
+            symbols = tuple(e.symbol for e in source.code.entries)
+            binary = KernelBinary(source.code, ObjectCode(source.key, pending.result(), symbols))
+            self.binaries[source.key] = binary
+            self.cache.put(source.key, binary.to_bytes())
+        self._library = Library([b.object for b in self.binaries.values()])
+        return {node: self.binaries[key].code for node, key in keys.items()}
+
+    def segment(self, plan: SegmentPlan) -> NativeSegment:
+        """Returns a plan made ready to run."""
+        assert self._library is not None
+        made = NativeSegment(plan, self._library, self.pool, guard=self.options.guard)
+        self.segments.append(made)
+        return made
+
+    def deferred(self, call: Call) -> Callable[..., Any]:
+        """Returns what runs a kernel whose shapes only the run tells."""
+        assert isinstance(call.op, Function)
+        return _Deferred(call.op, self.options, self.cache, self.pool)
+
+
+class _Deferred:
+    """A primitive function that is specialised to the shapes it meets; each is kept."""
+
+    def __init__(
+        self, function: Function, options: Options, cache: Cache, pool: ThreadPool
+    ) -> None:
+        self.function = function
+        self.options = options
+        self.cache = cache
+        self.pool = pool
+        self._known: dict[tuple[Any, ...], Callable[..., Any]] = {}
+
+    def __call__(self, *arrays: np.ndarray[Any, Any]) -> Any:
+        key = tuple((a.shape, a.dtype) for a in map(np.asarray, arrays))
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._specialize(arrays)
+        return found(*arrays)
+
+    def _specialize(self, arrays: Sequence[np.ndarray[Any, Any]]) -> Callable[..., Any]:
+        sizes: dict[str, int] = {}
+        for param, array in zip(self.function.params, arrays, strict=True):
+            bind_sizes(param, array.shape, sizes)
+        params = [Var(p.name, substitute_type(p.type, sizes)) for p in self.function.params]
+        main = Function(params, Tuple([Call(self.function, params)]), {"outputs": ["out"]})
+        module = Specialize(tuple(sizes.items())).run(Module({"main": main}), PassContext())
+        functions = _static_functions(module)
+        if not functions:
+            layers = ", ".join(self.function.span.layers) or self.function.attrs.get("name", "")
+            raise UnsupportedError(
+                "U010",
+                f"the shape of {layers} depends on more than the shapes of its inputs",
+                hint="such operators need a form that runs on the host",
+                layer=layers,
+            )
+        native = _Native(self.options, self.cache, self.pool)
+        codes = native.compile(functions)
+        program = ProgramBuilder(module.main, codes, native.segment, native.deferred).build()
+
+        def run(*values: np.ndarray[Any, Any]) -> Any:
+            results = program(values)
+            return tuple(results)
+
+        return run
+
+
+def bind_sizes(param: Var, shape: Sequence[int], sizes: dict[str, int]) -> None:
+    """Binds the named sizes in a parameter's type to those of an array.
+
+    Errors: T030 when a size is bound to two values, or the array's rank differs.
+    """
+    type_ = param.type
+    assert isinstance(type_, TensorType)
+    if len(shape) != type_.rank:
+        raise GraphTypeError("T030", f"{param.name} has rank {len(shape)}, expected {type_}")
+    for dim, size in zip(type_.shape, shape, strict=True):
+        if isinstance(dim, int):
+            continue
+        names = dim.symbols
+        if str(dim) in names:
+            bound = sizes.setdefault(str(dim), int(size))
+            if bound != size:
+                raise GraphTypeError(
+                    "T030", f"size {dim} is {bound} in one input and {size} in {param.name}"
+                )
+
+
+def _uses(builder: ProgramBuilder, native: _Native) -> list[KernelUse]:
+    """Returns the uses of kernels in program order, under unique names."""
+    uses: list[KernelUse] = []
+    taken: dict[str, int] = {}
+    for segment, calls in enumerate(builder.segment_calls):
+        for step, call in enumerate(calls):
+            assert isinstance(call.op, Function)
+            source = native.source_of[call.op.id]
+            count = taken.get(source.name, 0)
+            taken[source.name] = count + 1
+            name = source.name if not count else f"{source.name}_{count}"
+            uses.append(KernelUse(name, call, source, segment, step))
+    return uses

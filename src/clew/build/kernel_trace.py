@@ -1,0 +1,89 @@
+"""What the trace reads of one use of a kernel: its loops, LLVM lines and instructions, made when
+asked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Final
+
+from clew.build.build import Build, KernelUse
+from clew.build.lowering import operator_calls
+from clew.codegen.disassemble import disassemble
+from clew.ir.expr import Function
+from clew.trace.kernels import Instruction
+
+_LOCATION: Final = re.compile(r"^!(\d+) = !DILocation\(line: (\d+),")
+_DEBUG: Final = re.compile(r"!dbg !(\d+)")
+
+
+class UseTrace:
+    """One use of a kernel as `clew.trace.kernels.KernelTrace` describes it."""
+
+    def __init__(self, use: KernelUse, build: Build) -> None:
+        self._use = use
+        self._build = build
+
+    @property
+    def name(self) -> str:
+        """The use's name, unique in the model."""
+        return self._use.name
+
+    @property
+    def call(self) -> int:
+        """Id of the call in the last stage."""
+        return self._use.call.id
+
+    @cached_property
+    def ops(self) -> Sequence[int]:
+        """Ids of this use's operator nodes in order."""
+        assert isinstance(self._use.call.op, Function)
+        return tuple(c.id for c in operator_calls(self._use.call.op))
+
+    @property
+    def loops(self) -> Sequence[str]:
+        """Lines of the scheduled loop nest."""
+        return self._use.source.printed.lines
+
+    @cached_property
+    def loop_stages(self) -> Mapping[int, str]:
+        """For lines that one te stage alone answers for, the stage."""
+        printed = self._use.source.printed
+        plain = [tuple({s.split("@", 1)[0]: None for s in names}) for names in printed.stages]
+        return {n: names[0] for n, names in enumerate(plain, 1) if len(names) == 1}
+
+    @property
+    def stage_ops(self) -> Mapping[str, int]:
+        """For te stages the position of their operator."""
+        return self._use.source.stages.ops
+
+    @cached_property
+    def llvm(self) -> Sequence[str]:
+        """Lines of the LLVM text."""
+        return self._use.source.emitted.llvm.splitlines()
+
+    @cached_property
+    def llvm_lines(self) -> Mapping[int, int]:
+        """For LLVM lines the line of the loop nest, by their debug locations."""
+        locations = {
+            m[1]: int(m[2]) for m in (_LOCATION.match(line) for line in self.llvm) if m is not None
+        }
+        found: dict[int, int] = {}
+        for number, text in enumerate(self.llvm, 1):
+            debug = _DEBUG.search(text)
+            if debug is not None and debug[1] in locations:
+                found[number] = locations[debug[1]]
+        return found
+
+    @cached_property
+    def asm(self) -> Sequence[Instruction]:
+        """The instructions of the object that is linked."""
+        data = self._build.binaries[self._use.source.key].object.data
+        return tuple(Instruction(i.address, i.text, i.line) for i in disassemble(data).instructions)
+
+
+def kernel_traces(build: Build) -> list[UseTrace]:
+    """Returns the uses of kernels in order of execution."""
+    return [UseTrace(use, build) for use in build.uses]

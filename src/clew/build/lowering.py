@@ -1,0 +1,273 @@
+"""One primitive function to one kernel: te stages, loop nest, schedule, LLVM text, each made when
+asked.
+
+Everything here depends on the function's structure alone, so equal functions share one kernel. What
+ties a kernel back to the graph is `stage_ops`: for each te stage the position of its operator among
+the function's calls.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import struct
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any, Final
+
+from clew.codegen.artifact import EntryPoint, KernelCode, ObjectCode
+from clew.codegen.kernel import EmittedKernel, emit_kernel
+from clew.codegen.objects import toolchain
+from clew.ir.expr import Call, Constant, Function, Tuple, TupleGetItem, Var
+from clew.ir.structural import structural_hash
+from clew.ir.types import TensorType
+from clew.ir.visit import post_order
+from clew.loop.ir import Nest
+from clew.loop.lower import lower
+from clew.loop.printer import PrintedNest, print_nest
+from clew.loop.schedule import Schedule
+from clew.ops.registry import Op
+from clew.schedules import schedule_kernel
+from clew.support.errors import CompileError
+from clew.target import Target
+from clew.te.expr import Imm
+from clew.te.tensor import Tensor, compute, placeholder, stages
+from clew.version import codegen_version
+
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9_]")
+_HEADER: Final = struct.Struct("<I")
+
+
+@dataclass(frozen=True)
+class Stages:
+    """A function as tensor expressions. `ops` maps a stage's name to its operator's position."""
+
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    ops: dict[str, int]
+
+
+def operator_calls(function: Function) -> list[Call]:
+    """Returns the operator calls of a primitive function in order; stage positions count them."""
+    return [n for n in post_order(function) if isinstance(n, Call)]
+
+
+class KernelSource:
+    """A kernel from its primitive function down; each level is made when first asked for."""
+
+    def __init__(self, function: Function, target: Target) -> None:
+        self.function = function
+        self.target = target
+        self.name = str(function.attrs.get("name", "kernel"))
+
+    @cached_property
+    def key(self) -> str:
+        """Hash of all that the native code depends on."""
+        text = "|".join(
+            (
+                codegen_version(),
+                toolchain(),
+                self.name,
+                structural_hash(self.function),
+                self.target.key,
+                *self._user_code(),
+            )
+        )
+        return hashlib.blake2b(text.encode(), digest_size=20).hexdigest()
+
+    def _user_code(self) -> list[str]:
+        """Returns what the function computes, spelled out, where a user's operator takes part: its
+        name says nothing about its code.
+        """
+        ops = [c.op for c in operator_calls(self.function)]
+        if all(isinstance(op, Op) and op.is_builtin for op in ops):
+            return []
+        return [print_nest(self.nest).text]
+
+    @property
+    def symbol(self) -> str:
+        """Name of the native function."""
+        return f"{_UNSAFE.sub('_', self.name)[:60]}_{self.key[:16]}"
+
+    @cached_property
+    def stages(self) -> Stages:
+        """The function as tensor expressions."""
+        return _to_stages(self.function)
+
+    @cached_property
+    def nest(self) -> Nest:
+        """The plain loop nest."""
+        return lower(self.name, self.stages.inputs, self.stages.outputs)
+
+    @cached_property
+    def _scheduled(self) -> tuple[Schedule, tuple[str, ...]]:
+        return schedule_kernel(self.nest, self.target)
+
+    @property
+    def schedule(self) -> Schedule:
+        """The schedule that the rules chose."""
+        return self._scheduled[0]
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """Names of the schedule rules used."""
+        return self._scheduled[1]
+
+    @cached_property
+    def scheduled_nest(self) -> Nest:
+        """The nest that code is generated from."""
+        return self.schedule.finished()
+
+    @cached_property
+    def printed(self) -> PrintedNest:
+        """The nest as text with its places: what debug lines refer to."""
+        return print_nest(self.scheduled_nest)
+
+    @cached_property
+    def emitted(self) -> EmittedKernel:
+        """The LLVM module and the entry points."""
+        return emit_kernel(self.scheduled_nest, self.printed, self.symbol, self.target.triple)
+
+    @property
+    def code(self) -> KernelCode:
+        """What the runtime needs to know."""
+        made = self.emitted
+        return KernelCode(self.key, made.entries, made.scratch_bytes, made.workspace_bytes)
+
+    def stage_op(self, stage: str) -> int | None:
+        """Returns the position of the operator that a stage belongs to."""
+        return self.stages.ops.get(stage.split("@", 1)[0])
+
+
+@dataclass(frozen=True)
+class KernelBinary:
+    """A kernel's native code as the cache keeps it."""
+
+    code: KernelCode
+    object: ObjectCode
+
+    def to_bytes(self) -> bytes:
+        """Returns header and object as one string."""
+        header = json.dumps(
+            {
+                "key": self.code.key,
+                "entries": [asdict(e) for e in self.code.entries],
+                "scratch_bytes": self.code.scratch_bytes,
+                "workspace_bytes": self.code.workspace_bytes,
+            }
+        ).encode()
+        return _HEADER.pack(len(header)) + header + self.object.data
+
+    @staticmethod
+    def from_bytes(data: bytes) -> KernelBinary:
+        """Returns the kernel that `to_bytes` wrote.
+
+        Errors: C020 when the data is not of that form.
+        """
+        try:
+            (length,) = _HEADER.unpack_from(data)
+            header: dict[str, Any] = json.loads(data[_HEADER.size : _HEADER.size + length])
+            entries = tuple(EntryPoint(**e) for e in header["entries"])
+            workspace = tuple(header["workspace_bytes"])
+            code = KernelCode(header["key"], entries, header["scratch_bytes"], workspace)
+        except (struct.error, ValueError, KeyError, TypeError) as error:
+            raise CompileError(
+                "C020", "a stored kernel is damaged", hint="clear the cache: clew cache clear"
+            ) from error
+        symbols = tuple(e.symbol for e in entries)
+        return KernelBinary(code, ObjectCode(code.key, data[_HEADER.size + length :], symbols))
+
+
+def _to_stages(function: Function) -> Stages:
+    """Returns a primitive function in te, stages named after their operators."""
+    taken: dict[str, int] = {}
+    values: dict[int, tuple[Tensor, ...]] = {}
+    ops: dict[str, int] = {}
+    inputs: list[Tensor] = []
+    named: set[int] = set()
+    for position, param in enumerate(function.params):
+        assert isinstance(param.type, TensorType)
+        name = _unique(f"in{position}", taken)
+        inputs.append(placeholder(param.type.shape, param.type.dtype, name, param.type.layout))
+        values[param.id] = (inputs[-1],)
+    count = 0
+    for node in post_order(function.body):
+        match node:
+            case Var():
+                pass
+            case Constant():
+                values[node.id] = (_constant(node, _unique("const", taken), count, ops),)
+                named.add(id(values[node.id][0]))
+            case Call(op=Op() as op):
+                args = [values[a.id][0] for a in node.args]
+                made = _compute(op, node, args)
+                _name_stages(op, made, taken, ops, named, count)
+                values[node.id] = made
+                count += 1
+            case Tuple():
+                values[node.id] = tuple(values[f.id][0] for f in node.fields)
+            case TupleGetItem():
+                values[node.id] = (values[node.value.id][node.index],)
+            case _:
+                raise AssertionError(f"{node} in a primitive function")
+    outputs = _distinct(values[function.body.id], taken, ops, count)
+    return Stages(tuple(inputs), outputs, ops)
+
+
+def _compute(op: Op, node: Call, args: list[Tensor]) -> tuple[Tensor, ...]:
+    assert op.compute is not None, f"{op.name} has no tensor form and cannot be in a kernel"
+    made = op.compute(*args, **node.attrs)
+    return made if isinstance(made, tuple) else (made,)
+
+
+def _constant(node: Constant, name: str, position: int, ops: dict[str, int]) -> Tensor:
+    assert node.is_splat, "constants inside a kernel are single values"
+    value = node.splat_value
+    ops[name] = position  # the operator that comes next, which reads it
+    return compute(node.tensor.shape, lambda *_: Imm(value, node.tensor.dtype), name)
+
+
+def _name_stages(
+    op: Op,
+    made: tuple[Tensor, ...],
+    taken: dict[str, int],
+    ops: dict[str, int],
+    named: set[int],
+    position: int,
+) -> None:
+    """Names the stages an operator added after it, the last by its name alone."""
+    new = [s for s in stages(made) if id(s) not in named]
+    short = op.name.rsplit(".", 1)[-1]
+    for stage in new:
+        alone = len(new) == 1 or stage is made[0]
+        stage.name = _unique(short if alone else f"{short}.{stage.name}", taken)
+        ops[stage.name] = position
+        named.add(id(stage))
+
+
+def _distinct(
+    tensors: tuple[Tensor, ...], taken: dict[str, int], ops: dict[str, int], count: int
+) -> tuple[Tensor, ...]:
+    """Returns the outputs with inputs and repeats copied: each output has a stage of its own."""
+    seen: set[int] = set()
+    result: list[Tensor] = []
+    for tensor in tensors:
+        if tensor.body is None or id(tensor) in seen:
+            name = _unique("copy", taken)
+            ops[name] = max(count - 1, 0)
+            source = tensor
+            tensor = compute(source.shape, _reader(source), name)
+        seen.add(id(tensor))
+        result.append(tensor)
+    return tuple(result)
+
+
+def _reader(source: Tensor) -> Any:
+    return lambda *indices: source[indices]
+
+
+def _unique(name: str, taken: dict[str, int]) -> str:
+    count = taken.get(name, 0)
+    taken[name] = count + 1
+    return name if not count else _unique(f"{name}_{count}", taken)

@@ -1,0 +1,314 @@
+"""Builds programs: a fused function's kernels in segments, host steps between, memory planned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from clew.build.host_steps import HostStep
+from clew.codegen.artifact import KernelCode
+from clew.ir.expr import (
+    Call,
+    Constant,
+    Expr,
+    Function,
+    If,
+    Let,
+    Tuple,
+    TupleGetItem,
+    Var,
+    While,
+)
+from clew.ir.types import TensorType, TupleType, Type, to_numpy
+from clew.ir.visit import post_order
+from clew.ops.registry import Op
+from clew.runtime.memory import plan_segment
+from clew.runtime.plan import BufferKind, BufferRef, BufferSpec, SegmentPlan, Step
+from clew.runtime.program import (
+    Branch,
+    Instruction,
+    Program,
+    Repeat,
+    RunHost,
+    Runnable,
+    RunSegment,
+    View,
+)
+
+# Makes what runs a plan; whoever links the code supplies it.
+SegmentMaker = Callable[[SegmentPlan], Runnable]
+# Runs a primitive function whose shapes only the run tells.
+DeferredMaker = Callable[[Call], Callable[..., Any]]
+
+
+@dataclass
+class _Pending:
+    """Kernel calls collected for the next segment."""
+
+    calls: list[Call] = field(default_factory=list)
+
+
+class ProgramBuilder:
+    """Builds the program of one function; branches and loop bodies get builders of their own.
+
+    `codes` holds the compiled kernel of each primitive function, by the function's node id.
+    """
+
+    def __init__(
+        self,
+        function: Function,
+        codes: dict[int, KernelCode],
+        make_segment: SegmentMaker,
+        make_deferred: DeferredMaker,
+    ) -> None:
+        self.function = function
+        self.codes = codes
+        self.make_segment = make_segment
+        self.make_deferred = make_deferred
+        self.slots: dict[int, tuple[int, ...]] = {}
+        self.types: list[Type] = []
+        self.views: dict[int, int] = {}
+        self.constants: dict[int, np.ndarray[Any, Any]] = {}
+        self.instructions: list[Instruction] = []
+        self.plans: list[SegmentPlan] = []
+        self.segment_calls: list[list[Call]] = []
+        self._groups: list[list[Call] | Expr] = []
+
+    def build(self) -> Program:
+        """Returns the program."""
+        inputs = [self._new_slots(p)[0] for p in self.function.params]
+        for node in post_order(self.function.body):
+            self._collect(node)
+        outputs = self.slots[self.function.body.id]
+        needed = self._needed(outputs)
+        for group in self._groups:
+            if isinstance(group, list):
+                self._segment(group, needed[id(group)])
+            else:
+                self._host(group)
+        self._views(set(outputs) | self._host_reads())
+        constants = self._loose_constants(outputs)
+        return Program(self.instructions, len(self.types), inputs, outputs, constants)
+
+    def _loose_constants(self, outputs: Sequence[int]) -> dict[int, np.ndarray[Any, Any]]:
+        """Returns the constants that are read outside segments, which hold their own."""
+        read = {self._root(s) for s in outputs} | {self._root(s) for s in self._host_reads()}
+        return {slot: data for slot, data in self.constants.items() if slot in read}
+
+    # --- slots ---
+
+    def _new_slots(self, node: Expr) -> tuple[int, ...]:
+        first = len(self.types)
+        self.types.extend(_flat(node.type))
+        self.slots[node.id] = tuple(range(first, len(self.types)))
+        return self.slots[node.id]
+
+    def _collect(self, node: Expr) -> None:
+        """Gives a node its slots, and adds what computes it to the groups."""
+        match node:
+            case Var():
+                assert node.id in self.slots, f"variable {node.name} is free"
+            case Constant():
+                (slot,) = self._new_slots(node)
+                self.constants[slot] = node.data
+            case Tuple():
+                self.slots[node.id] = tuple(s for f in node.fields for s in self.slots[f.id])
+            case TupleGetItem():
+                self.slots[node.id] = self._field(node)
+            case Let():
+                self.slots[node.var.id] = self.slots[node.value.id]
+                self.slots[node.id] = self.slots[node.body.id]
+            case Call() if _is_view(node):
+                (slot,) = self._new_slots(node)
+                self.views[slot] = self.slots[node.args[0].id][0]
+            case Call(op=Function() as function) if function.id in self.codes:
+                self._new_slots(node)
+                if self._groups and isinstance(self._groups[-1], list):
+                    self._groups[-1].append(node)
+                else:
+                    self._groups.append([node])
+            case Call() | If() | While():
+                self._new_slots(node)
+                self._groups.append(node)
+            case Function():
+                pass
+
+    def _field(self, node: TupleGetItem) -> tuple[int, ...]:
+        assert isinstance(node.value.type, TupleType)
+        start = sum(len(_flat(t)) for t in node.value.type.fields[: node.index])
+        count = len(_flat(node.type))
+        return self.slots[node.value.id][start : start + count]
+
+    def _root(self, slot: int) -> int:
+        """Returns the slot whose memory a view shows."""
+        while slot in self.views:
+            slot = self.views[slot]
+        return slot
+
+    def _reads(self, node: Expr) -> list[int]:
+        match node:
+            case Call():
+                used: Sequence[Expr] = node.args
+            case If():
+                used = (node.cond, *node.args)
+            case While():
+                used = node.init
+            case _:
+                raise AssertionError(node)
+        return [s for a in used for s in self.slots[a.id]]
+
+    def _host_reads(self) -> set[int]:
+        hosts = [g for g in self._groups if not isinstance(g, list)]
+        return {s for g in hosts for s in self._reads(g)}
+
+    def _needed(self, outputs: Sequence[int]) -> dict[int, set[int]]:
+        """Returns for each segment the slots that are read after it or outside it."""
+        needed: dict[int, set[int]] = {}
+        later = {self._root(s) for s in outputs}
+        for group in reversed(self._groups):
+            if isinstance(group, list):
+                needed[id(group)] = set(later)
+                later |= {self._root(s) for call in group for s in self._reads(call)}
+            else:
+                later |= {self._root(s) for s in self._reads(group)}
+        return needed
+
+    # --- instructions ---
+
+    def _segment(self, group: list[Call], needed: set[int]) -> None:
+        """Adds the segment of a group of kernel calls."""
+        produced = {s for call in group for s in self.slots[call.id]}
+        outputs = [s for call in group for s in self.slots[call.id] if s in needed]
+        refs: dict[int, BufferRef] = {
+            s: BufferRef(BufferKind.OUTPUT, n) for n, s in enumerate(outputs)
+        }
+        inputs: list[int] = []
+        constants: list[np.ndarray[Any, Any]] = []
+        arena: list[int] = []
+        steps: list[Step] = []
+
+        def ref(slot: int) -> BufferRef:
+            slot = self._root(slot)
+            if slot not in refs:
+                if slot in self.constants:
+                    refs[slot] = BufferRef(BufferKind.CONSTANT, len(constants))
+                    constants.append(np.ascontiguousarray(self.constants[slot]))
+                elif slot in produced:
+                    refs[slot] = BufferRef(BufferKind.ARENA, len(arena))
+                    arena.append(self._tensor(slot).size_bytes)
+                else:
+                    refs[slot] = BufferRef(BufferKind.INPUT, len(inputs))
+                    inputs.append(slot)
+            return refs[slot]
+
+        for call in group:
+            assert isinstance(call.op, Function)
+            code = self.codes[call.op.id]
+            args = [ref(s) for s in (*self._reads(call), *self.slots[call.id])]
+            for size in code.workspace_bytes:
+                args.append(BufferRef(BufferKind.ARENA, len(arena)))
+                arena.append(size)
+            steps.append(Step(code, tuple(args), call.op_name))
+        order = self._input_order(inputs)
+        renumber = {old: new for new, old in enumerate(order)}
+        steps = [_renumbered(step, renumber) for step in steps]
+        inputs = [inputs[n] for n in order]
+        specs = [self._spec(s) for s in inputs], [self._spec(s) for s in outputs]
+        plan = plan_segment(steps, *specs, constants, arena)
+        self.plans.append(plan)
+        self.segment_calls.append(group)
+        segment = self.make_segment(plan)
+        self.instructions.append(RunSegment(segment, tuple(inputs), tuple(outputs)))
+        self._views({self._root(s) for s in outputs})
+
+    def _input_order(self, inputs: list[int]) -> list[int]:
+        return sorted(range(len(inputs)), key=lambda n: inputs[n])
+
+    def _tensor(self, slot: int) -> TensorType:
+        type_ = self.types[slot]
+        assert isinstance(type_, TensorType)
+        return type_
+
+    def _spec(self, slot: int) -> BufferSpec:
+        type_ = self._tensor(slot)
+        return BufferSpec(f"v{slot}", type_.concrete, to_numpy(type_.dtype).name)
+
+    def _views(self, wanted: set[int]) -> None:
+        """Adds the views that host steps and results show of memory that exists now."""
+        done = {i.target for i in self.instructions if isinstance(i, View)}
+        for slot in self.views:
+            if slot in done or slot not in wanted:
+                continue
+            shape = self._tensor(slot).concrete
+            self.instructions.append(View(self._root(slot), slot, shape))
+
+    def _host(self, node: Expr) -> None:
+        """Adds an operator, branch or loop that runs between segments."""
+        reads = self._reads(node)
+        self._views(set(reads))
+        outputs = self.slots[node.id]
+        match node:
+            case Call(op=Op() as op):
+                self._run_on_host(HostStep(op, node.attrs), reads, node)
+            case Call():
+                self._run_on_host(self.make_deferred(node), reads, node)
+            case If():
+                cond, *args = reads
+                then, orelse = self._inner(node.then), self._inner(node.orelse)
+                self.instructions.append(Branch(cond, then, orelse, tuple(args), outputs))
+            case While():
+                empty = tuple(_empty(t) for t in _flat(node.type)[len(node.init) :])
+                loop = Repeat(
+                    self._inner(node.cond),
+                    self._inner(node.body),
+                    tuple(reads),
+                    outputs,
+                    node.scans,
+                    empty,
+                )
+                self.instructions.append(loop)
+
+    def _run_on_host(self, function: Callable[..., Any], reads: list[int], node: Call) -> None:
+        slots, layers = self.slots[node.id], tuple(node.span.layers)
+        self.instructions.append(RunHost(function, tuple(reads), slots, node.op_name, layers))
+
+    def _inner(self, function: Function) -> Program:
+        builder = ProgramBuilder(function, self.codes, self.make_segment, self.make_deferred)
+        program = builder.build()
+        self.plans += builder.plans
+        self.segment_calls += builder.segment_calls
+        return program
+
+
+def _renumbered(step: Step, renumber: dict[int, int]) -> Step:
+    args = tuple(
+        BufferRef(r.kind, renumber[r.index], r.offset_bytes) if r.kind is BufferKind.INPUT else r
+        for r in step.args
+    )
+    return Step(step.code, args, step.label)
+
+
+def _flat(type_: Type) -> list[Type]:
+    """Returns the tensor types of a value, tuples spread out."""
+    if isinstance(type_, TupleType):
+        return [t for f in type_.fields for t in _flat(f)]
+    return [type_]
+
+
+def _is_view(call: Call) -> bool:
+    """Whether a call outside a kernel is another shape of the same memory."""
+    return isinstance(call.op, Op) and call.op.name == "reshape" and _static(call)
+
+
+def _static(call: Call) -> bool:
+    return isinstance(call.type, TensorType) and call.type.is_static
+
+
+def _empty(type_: Type) -> np.ndarray[Any, Any]:
+    """Returns the stack of no iterations."""
+    assert isinstance(type_, TensorType)
+    inner = tuple(d if isinstance(d, int) else 0 for d in type_.shape[1:])
+    return np.empty((0, *inner), to_numpy(type_.dtype))

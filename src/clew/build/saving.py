@@ -1,0 +1,208 @@
+"""A compiled model to one file that `load_compiled` reads; see `docs/artifact-format.md`."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from clew.build.build import Build
+from clew.build.host_steps import HostStep
+from clew.codegen.artifact import KernelCode
+from clew.runtime.container import write_container
+from clew.runtime.cpu import needs_of
+from clew.runtime.model import InputSpec, SizesKey
+from clew.runtime.plan import SegmentPlan
+from clew.runtime.program import (
+    Branch,
+    Instruction,
+    Program,
+    Repeat,
+    RunHost,
+    RunSegment,
+    View,
+)
+from clew.support.errors import CompileError
+from clew.target import Target
+from clew.version import VERSION
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class SavedUse:
+    """What a saved model knows of one use of a kernel."""
+
+    name: str
+    layers: tuple[str, ...]
+    ops: tuple[str, ...]
+    key: str
+    segment: int
+    step: int
+
+
+@dataclass(frozen=True)
+class SavedModel:
+    """What is saved: the model's interface and its builds by their sizes.
+
+    `deciding` are the positions of inputs whose values decide shapes.
+    """
+
+    target: Target
+    inputs: Sequence[InputSpec]
+    outputs: Sequence[str]
+    deciding: Sequence[int]
+    builds: Mapping[SizesKey, tuple[Build, Sequence[SavedUse]]]
+
+
+def save(model: SavedModel, path: str | Path) -> None:
+    """Writes a model to a file, whole or not at all. The same builds give the same bytes.
+
+    Errors: C050 (the file cannot be written), C058 (kernels whose shapes only a run tells), C059
+    (an attribute of an operator that runs between kernels has no saved form).
+    """
+    writer = _Writer()
+    order = sorted(model.builds, key=repr)
+    builds = [_build(writer, key, *model.builds[key]) for key in order]
+    needs = needs_of(model.target.triple, model.target.cpu, model.target.features)
+    text = {
+        "clew": VERSION,
+        "machine": asdict(needs),
+        "inputs": [_input(spec) for spec in model.inputs],
+        "outputs": list(model.outputs),
+        "deciding": list(model.deciding),
+        "kernels": writer.kernels,
+        "objects": writer.objects,
+        "builds": builds,
+    }
+    write_container(Path(path), text, writer.blobs)
+
+
+class _Writer:
+    """Kernels, objects and blobs, each kept once."""
+
+    def __init__(self) -> None:
+        self.blobs: list[Array] = []
+        self.kernels: list[dict[str, Any]] = []
+        self.objects: list[dict[str, Any]] = []
+        self._blob_of: dict[bytes, int] = {}
+        self._kernel_of: dict[str, int] = {}
+
+    def blob(self, data: Array) -> int:
+        """Returns the number of a blob with these bytes; `data` is u8."""
+        digest = hashlib.blake2b(data.data, digest_size=32).digest()
+        number = self._blob_of.setdefault(digest, len(self.blobs))
+        if number == len(self.blobs):
+            self.blobs.append(data)
+        return number
+
+    def array(self, array: Array) -> dict[str, Any]:
+        """Returns an array as JSON; its elements go to a blob."""
+        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        return {"dtype": array.dtype.name, "shape": array.shape, "blob": self.blob(data)}
+
+    def kernel(self, code: KernelCode, build: Build) -> int:
+        """Returns the number of a kernel, whose object is kept too."""
+        number = self._kernel_of.get(code.key)
+        if number is None:
+            number = self._kernel_of[code.key] = len(self.kernels)
+            self.kernels.append(asdict(code))
+            made = build.binaries[code.key].object
+            blob = self.blob(np.frombuffer(made.data, np.uint8))
+            self.objects.append({"key": made.key, "symbols": made.symbols, "blob": blob})
+        return number
+
+
+def _input(spec: InputSpec) -> dict[str, Any]:
+    dtype = None if spec.dtype is None else spec.dtype.name
+    return {"name": spec.name, "dtype": dtype, "shape": spec.shape}
+
+
+def _build(
+    writer: _Writer, key: SizesKey, build: Build, uses: Sequence[SavedUse]
+) -> dict[str, Any]:
+    shapes, values = key
+    numbers = {id(s): n for n, s in enumerate(build.segments)}
+    return {
+        "shapes": shapes,
+        "values": [writer.blob(np.frombuffer(v, np.uint8)) for v in values],
+        "segments": [_segment(writer, s.plan, build) for s in build.segments],
+        "program": _program(writer, build.program, numbers),
+        "kernels": [asdict(use) for use in uses],
+    }
+
+
+def _segment(writer: _Writer, plan: SegmentPlan, build: Build) -> dict[str, Any]:
+    steps = [
+        {
+            "kernel": writer.kernel(step.code, build),
+            "args": [[ref.kind.value, ref.index, ref.offset_bytes] for ref in step.args],
+            "label": step.label,
+        }
+        for step in plan.steps
+    ]
+    return {
+        "steps": steps,
+        "inputs": [asdict(spec) for spec in plan.inputs],
+        "outputs": [asdict(spec) for spec in plan.outputs],
+        "constants": [writer.array(constant) for constant in plan.constants],
+        "arena_bytes": plan.arena_bytes,
+        "arena": [[b.size_bytes, b.offset_bytes] for b in plan.arena],
+    }
+
+
+def _program(writer: _Writer, program: Program, numbers: Mapping[int, int]) -> dict[str, Any]:
+    """Returns a program as JSON. `numbers` has the segments' numbers by their id."""
+    return {
+        "slots": program.slots,
+        "inputs": program.inputs,
+        "outputs": program.outputs,
+        "constants": [[slot, writer.array(a)] for slot, a in sorted(program.constants.items())],
+        "instructions": [_instruction(writer, i, numbers) for i in program.instructions],
+    }
+
+
+def _instruction(
+    writer: _Writer, instruction: Instruction, numbers: Mapping[int, int]
+) -> dict[str, Any]:
+    if isinstance(instruction, View):
+        return {"do": "view", **asdict(instruction)}
+    ends = {"inputs": instruction.inputs, "outputs": instruction.outputs}
+    match instruction:
+        case RunSegment(segment=segment):
+            return {"do": "segment", "segment": numbers[id(segment)], **ends}
+        case RunHost(function=function):
+            if not isinstance(function, HostStep):
+                raise _not_saved(instruction)
+            return {"do": "host", "step": function.to_json(), "label": instruction.label, **ends}
+        case Branch():
+            return {
+                "do": "if",
+                "cond": instruction.cond,
+                "then": _program(writer, instruction.then, numbers),
+                "else": _program(writer, instruction.orelse, numbers),
+                **ends,
+            }
+        case Repeat():
+            return {
+                "do": "while",
+                "while": _program(writer, instruction.cond, numbers),
+                "body": _program(writer, instruction.body, numbers),
+                "scans": instruction.scans,
+                "empty": [{"dtype": e.dtype.name, "shape": e.shape} for e in instruction.empty],
+                **ends,
+            }
+
+
+def _not_saved(step: RunHost) -> CompileError:
+    layers = ", ".join(step.layers) or step.label
+    return CompileError(
+        "C058",
+        f"{step.label} has shapes that only a run tells, so its kernel is compiled then",
+        hint="such a model cannot be saved; fix the shapes, or keep the compiled model",
+        layer=layers,
+    )

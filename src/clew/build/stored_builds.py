@@ -1,0 +1,99 @@
+"""Whole builds on the disk: a model compiled before starts by mapping what it was compiled to.
+
+A build is found by the model's structure and weights, the passes with their options, the target and
+clew's own code. The trace and the kernels' loops are not kept: the passes run again, with the same
+result, when somebody asks for them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from clew.build.build import Options
+from clew.codegen.objects import toolchain
+from clew.ir.expr import Call, Constant
+from clew.ir.module import Module
+from clew.ir.printer import print_module
+from clew.ir.structural import array_digest
+from clew.ir.visit import post_order
+from clew.loading import LoadedModel, load_compiled
+from clew.ops.registry import Op
+from clew.runtime.cache import Cache
+from clew.support.errors import ClewError
+from clew.version import package_version
+
+# Writing more would keep the caller waiting.
+_WRITTEN_AT_ONCE_BYTES = 4 << 20
+# A larger build costs more disk than the passes cost time.
+_MOST_BYTES = 2 << 30
+
+
+class StoredBuild:
+    """The place of one model's build in the cache."""
+
+    def __init__(self, module: Module, options: Options, cache: Cache) -> None:
+        key = _key(module, options) if cache.root is not None else None
+        self._path = cache.file(key) if key is not None else None
+        self._cache = cache
+        self._threads = options.threads
+
+    def load(self) -> LoadedModel | None:
+        """Returns the build as a model ready to run; None where there is none, or a damaged one."""
+        if self._path is None or not self._path.exists():
+            return None
+        try:
+            return load_compiled(self._path, self._threads)
+        except ClewError:
+            with contextlib.suppress(OSError):
+                self._path.unlink()
+            return None
+
+    def keep(self, save: Callable[[Path], None], size_bytes: int) -> None:
+        """Keeps a build that `save` writes to a path, a large one in the background.
+
+        A build that cannot be saved, or a disk that refuses, is no error: it is built again.
+        """
+        path = self._path
+        if path is None or size_bytes > _MOST_BYTES:
+            return
+
+        def write() -> None:
+            with contextlib.suppress(ClewError):
+                save(path)
+                self._cache.trim()
+
+        if size_bytes < _WRITTEN_AT_ONCE_BYTES:
+            write()
+        else:
+            threading.Thread(target=write, name="clew-store").start()
+
+
+def _key(module: Module, options: Options) -> str | None:
+    """Returns what a build is kept under; None where it must not be kept."""
+    if options.guard or options.instruments:
+        return None
+    functions = [function for _, function in module]
+    digest = hashlib.blake2b(digest_size=20)
+    for node in post_order(functions, into_functions=True):
+        if isinstance(node, Call) and isinstance(node.op, Op) and not node.op.is_builtin:
+            return None  # a user's code has no version
+        if isinstance(node, Constant):
+            digest.update((node.token or array_digest(node.data)).encode())
+    parts = (
+        package_version(),
+        toolchain(),
+        options.target.key,
+        str(options.opt_level),
+        *map(str, options.passes),
+        "required",
+        *options.required,
+        "disabled",
+        *options.disabled,
+        print_module(module),  # names too: a saved build tells them
+    )
+    digest.update("|".join(parts).encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()

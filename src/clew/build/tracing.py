@@ -1,0 +1,98 @@
+"""Puts a trace together: it sits below the graph IR, so what it needs from above is given here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+
+from clew.ir.expr import Call, Function
+from clew.ir.interpret import Results, interpret_values
+from clew.ir.module import Module
+from clew.ir.reading import ModuleReader
+from clew.ir.types import TensorType, TupleType, Type
+from clew.ir.visit import inner_functions, post_order
+from clew.ops.layouts import parse_layout, transform
+from clew.support.errors import InputError
+from clew.trace.stages import StageRecord
+from clew.trace.trace import Kernels, Trace
+from clew.trace.verify import VerifyReport, verify_links
+
+# Orders of axes that tensors without a layout have, where a layout names the same axes in another.
+_PLAIN: Final = ("NCHW", "OIHW", "NCW", "OIW", "NCDHW", "OIDHW", "NC", "NK", "OI")
+
+
+def trace_of(stages: Sequence[StageRecord], kernels: Kernels = ()) -> Trace:
+    """Returns the trace of a compilation; `kernels` may be a callable that gives them."""
+    return Trace(stages, ModuleReader(), kernels, _verify)
+
+
+def _verify(trace: Trace, inputs: Mapping[str, Any], rtol: float, atol: float) -> VerifyReport:
+    evaluate_next = partial(evaluate, results=Results())
+    return verify_links(trace, inputs, evaluate_next, relayout, rtol, atol)
+
+
+def evaluate(
+    module: Module, inputs: Mapping[str, Any], known: Mapping[int, Any], results: Results
+) -> dict[int, Any]:
+    """Returns the values of all nodes that have one in a run: those outside branches and loops.
+
+    `results` are those of operators in the stages before.
+
+    Errors: I022 for inputs that are not those of the module.
+    """
+    missing = set(module.input_names) ^ set(inputs)
+    if missing:
+        raise InputError(
+            "I022",
+            f"inputs missing or unknown: {', '.join(sorted(missing))}",
+            hint=f"the inputs are {', '.join(module.input_names)}",
+        )
+    wanted = _run_once(module)
+    args = [inputs[name] for name in module.input_names]
+    own = {n: v for n, v in known.items() if n in wanted}
+    results.next_run()
+    return own | interpret_values(module.main, args, wanted, module, own, results)
+
+
+def _run_once(module: Module) -> set[int]:
+    """Returns ids of the nodes of `main`, and of functions inside that are called exactly once."""
+    uses: dict[int, int] = {}
+    for node in post_order(module.main, into_functions=True):
+        for function in inner_functions(node):
+            uses[function.id] = uses.get(function.id, 0) + 1
+    found: set[int] = set()
+    pending: list[Function] = [module.main]
+    while pending:
+        for node in post_order(pending.pop()):
+            if not isinstance(node, Function):
+                found.add(node.id)
+            if isinstance(node, Call) and isinstance(node.op, Function) and uses[node.op.id] == 1:
+                pending.append(node.op)
+    return found
+
+
+def relayout(value: Any, source: Type, target: Type, like: Any) -> Any:
+    """Returns a value of type `source` in the layout of `target`, a value of which is `like`."""
+    if isinstance(source, TupleType) and isinstance(target, TupleType):
+        parts = zip(value, source.fields, target.fields, like, strict=True)
+        return tuple(relayout(v, a, b, x) for v, a, b, x in parts)
+    if not isinstance(source, TensorType) or not isinstance(target, TensorType):
+        return value
+    if source.layout == target.layout:
+        return value
+    there = target.layout or _plain_order(source.layout)
+    here = source.layout or _plain_order(target.layout)
+    array = np.asarray(value)
+    if target.layout:
+        return transform(array, here, there)
+    # Blocks round up; the plain shape says where the tensor ends.
+    return transform(array, here, there, np.shape(like))
+
+
+def _plain_order(layout: str) -> str:
+    """Returns the order of the same axes in a tensor that has no layout."""
+    axes = parse_layout(layout).plain
+    return next((p for p in _PLAIN if sorted(p) == sorted(axes)), axes)

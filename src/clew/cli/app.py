@@ -1,0 +1,218 @@
+"""The `clew` command.
+
+Exit codes: 0, 1 (the work failed: one coded error on stderr), 2 (used wrongly).
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import traceback
+from pathlib import Path
+from statistics import median
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.text import Text
+
+import clew
+from clew.cli import options as opt
+from clew.cli import storage
+from clew.cli.arguments import need_sizes
+from clew.cli.catalogue import ops
+from clew.cli.compare import onnxruntime_outputs, relative_error
+from clew.cli.options import (
+    SAVED_SUFFIX,
+    Asked,
+    build_summary,
+    compile_model,
+    model_inputs,
+    open_model,
+)
+from clew.cli.output import (
+    describe,
+    emit_json,
+    flat,
+    kernel_facts,
+    kernels_table,
+    note,
+    outputs_table,
+    stderr,
+    stdout,
+)
+from clew.cli.tracing import trace
+from clew.support.errors import ClewError, CompileError, InputError
+
+app = typer.Typer(
+    name="clew",
+    help="Compile models to native code, and follow every layer down to its instructions.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+_debug = False
+
+
+@app.callback(invoke_without_command=True)
+def _main(
+    context: typer.Context,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    global _debug
+    _debug = debug
+    if version:
+        print(f"clew {clew.__version__}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        raise typer.BadParameter("no command", param_hint="COMMAND")
+
+
+def run(
+    model: opt.Model,
+    inputs: opt.Inputs = [],  # noqa: B006 (typer takes the default from here)
+    random: opt.Random = False,
+    seed: opt.Seed = 0,
+    shape: opt.Shape = [],  # noqa: B006
+    target: opt.Target = "cpu",
+    threads: opt.Threads = None,
+    opt_level: opt.OptLevel = 3,
+    fuse: opt.Fuse = True,
+    repeat: Annotated[int, typer.Option(min=1, help="Timed runs; the median is shown.")] = 1,
+    kernels: Annotated[bool, typer.Option("--kernels", help="Time every kernel.")] = False,
+    compare: Annotated[
+        bool, typer.Option("--compare-onnxruntime", help="Compare with ONNX Runtime's outputs.")
+    ] = False,
+    tolerance: Annotated[
+        float, typer.Option(help="Largest relative error that the comparison accepts.")
+    ] = 1e-3,
+    save: Annotated[
+        Path | None, typer.Option("--save", help="Folder to write the outputs to, as .npy files.")
+    ] = None,
+    json: opt.Json = False,
+) -> None:
+    """Run a model, compiled now or saved, and show its outputs."""
+    compiled = open_model(Asked(model, shape, target, threads, opt_level, fuse))
+    arrays = model_inputs(compiled.model, inputs, random, seed)
+    results = flat(compiled.model.run(arrays))  # builds a model with named sizes
+    report: dict[str, Any] = {
+        "model": str(model),
+        "outputs": [describe(n, v) for n, v in results.items()],
+        "seconds": {**compiled.seconds, "run": _time(compiled.model, arrays, repeat)},
+    }
+    if kernels:
+        ordered = [arrays[n] for n in compiled.model.input_names]
+        times = compiled.model.time_kernels(*ordered)
+        report["kernels"] = [
+            {**kernel_facts(t.kernel), "median_ns": t.median_ns, "share": t.share} for t in times
+        ]
+    if compare:
+        theirs = flat(onnxruntime_outputs(model, arrays))
+        report["onnxruntime"] = {n: relative_error(results.get(n), v) for n, v in theirs.items()}
+    if save is not None:
+        _save(save, results)
+    if json:
+        emit_json(report)
+    else:
+        _show_run(report, build_summary(compiled))
+    worst = max(report.get("onnxruntime", {}).values(), default=0.0)
+    if not worst <= tolerance:
+        raise CompileError(
+            "C091",
+            f"outputs differ from ONNX Runtime's by {worst:.2g}, more than {tolerance:.2g}",
+            hint="clew trace MODEL --verify finds the pass whose result differs",
+        )
+
+
+def _time(model: Any, arrays: dict[str, Any], repeat: int) -> float:
+    seconds = []
+    for _ in range(repeat):
+        start = time.perf_counter()
+        model.run(arrays)
+        seconds.append(time.perf_counter() - start)
+    return median(seconds)
+
+
+def _save(folder: Path, results: dict[str, Any]) -> None:
+    """Writes outputs as files named after them.
+
+    Errors: I063 when the folder cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, value in results.items():
+            safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in name)
+            np.save(folder / f"{safe}.npy", np.asarray(value))
+    except OSError as error:
+        raise InputError("I063", f"cannot write to {str(folder)!r}: {error.strerror}") from None
+
+
+def _show_run(report: dict[str, Any], summary: str) -> None:
+    console = stdout()
+    console.print(outputs_table(report["outputs"]))
+    if "kernels" in report:
+        console.print()
+        console.print(kernels_table(report["kernels"]))
+    for name, error in report.get("onnxruntime", {}).items():
+        console.print(Text(f"{name}: max |error| / max |output| against ONNX Runtime: {error:.2g}"))
+    note(f"{summary}; one run {report['seconds']['run'] * 1e3:.3f} ms")
+
+
+def compile_(
+    model: opt.Model,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File to save to, such as model.clew.")
+    ] = None,
+    shape: opt.Shape = [],  # noqa: B006
+    target: opt.Target = "cpu",
+    threads: opt.Threads = None,
+    opt_level: opt.OptLevel = 3,
+    fuse: opt.Fuse = True,
+    json: opt.Json = False,
+) -> None:
+    """Compile a model, save it, and list its kernels."""
+    if output is not None and output.suffix != SAVED_SUFFIX:
+        raise typer.BadParameter(f"a saved model's name ends in {SAVED_SUFFIX}", param_hint="-o")
+    compiled = compile_model(Asked(model, shape, target, threads, opt_level, fuse))
+    need_sizes(compiled.model)
+    facts = [kernel_facts(k) for k in compiled.model.kernels]
+    if output is not None:
+        compiled.model.save(output)
+        note(f"saved to {output}")
+    if json:
+        emit_json({"model": str(model), "kernels": facts, "seconds": compiled.seconds})
+    else:
+        stdout().print(kernels_table(facts))
+    note(build_summary(compiled))
+
+
+app.command()(run)
+app.command("compile")(compile_)
+app.command()(trace)
+app.command()(ops)
+app.add_typer(storage.app)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs the command line and leaves with its exit code."""
+    try:
+        app(arguments)
+    except ClewError as error:
+        if _debug:
+            traceback.print_exc()
+        stderr().print(_rendered(error))
+    except Exception as error:
+        if _debug:
+            traceback.print_exc()
+        text = f"internal error: {type(error).__name__}: {error}"
+        stderr().print(Text(text, style="red"))
+        stderr().print(Text("  hint: a mistake of clew; clew --debug COMMAND shows where"))
+    sys.exit(1)
+
+
+def _rendered(error: ClewError) -> Text:
+    first, _, rest = str(error).partition("\n")
+    return Text.assemble((first, "bold red"), "\n" if rest else "", rest)

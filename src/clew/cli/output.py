@@ -1,0 +1,128 @@
+"""What the commands print: data on stdout, everything else on stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+# Where stdout is no terminal there is no width to ask for.
+_PIPED_COLUMNS = 120
+
+
+def stdout() -> Console:
+    """Returns the console for data."""
+    return Console(width=None if sys.stdout.isatty() else _PIPED_COLUMNS, highlight=False)
+
+
+def stderr() -> Console:
+    """Returns the console for progress, notes and errors."""
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def note(text: str) -> None:
+    """Prints a line about the work to stderr."""
+    stderr().print(Text(text, style="dim"))
+
+
+@contextmanager
+def progress(text: str) -> Iterator[Any]:
+    """Shows what is being done, where stderr is a terminal; gives the function that says it."""
+    with stderr().status(text) as status:
+        yield lambda message: status.update(Text(message))
+
+
+def emit_json(value: Any) -> None:
+    """Prints a value as JSON to stdout. Infinities and NaN, which JSON lacks, become null."""
+    print(json.dumps(_plain(value), indent=2, allow_nan=False))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    if isinstance(value, (np.generic, np.ndarray)):
+        return _plain(value.tolist())
+    if isinstance(value, float) and not np.isfinite(value):
+        return None
+    return value
+
+
+def table(*columns: str, right: Sequence[str] = (), title: str = "") -> Table:
+    """Returns an empty table; `right` names the columns of numbers."""
+    made = Table(box=None, title=title or None, title_justify="left", pad_edge=False)
+    for name in columns:
+        number = name in right
+        made.add_column(
+            name,
+            justify="right" if number else "left",
+            no_wrap=number,
+            overflow="fold",
+            header_style="bold",
+        )
+    return made
+
+
+def flat(outputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns outputs by name: sequences spread out as `name[0]`, `name[1]`; without None."""
+    found: dict[str, Any] = {}
+    for name, value in outputs.items():
+        if isinstance(value, (list, tuple)):
+            found.update(flat({f"{name}[{n}]": v for n, v in enumerate(value)}))
+        elif value is not None:
+            found[name] = value
+    return found
+
+
+def describe(name: str, value: Any) -> dict[str, Any]:
+    """Returns an output's name, dtype, shape, least, largest and mean value."""
+    array = np.asarray(value)
+    facts: dict[str, Any] = {"name": name, "dtype": str(array.dtype), "shape": list(array.shape)}
+    if array.size and array.dtype.kind in "fiub":
+        wide = array.astype(np.float64)
+        facts |= {"min": wide.min(), "max": wide.max(), "mean": wide.mean()}
+    return facts
+
+
+def outputs_table(outputs: Sequence[Mapping[str, Any]]) -> Table:
+    """Returns a table of what `describe` says of each output."""
+    made = table("output", "type", "min", "max", "mean", right=("min", "max", "mean"))
+    for facts in outputs:
+        dims = ", ".join(map(str, facts["shape"]))
+        numbers = [f"{facts[k]:.6g}" if k in facts else "" for k in ("min", "max", "mean")]
+        made.add_row(Text(facts["name"]), Text(f"{facts['dtype']}[{dims}]"), *numbers)
+    return made
+
+
+def kernels_table(kernels: Sequence[Mapping[str, Any]]) -> Table:
+    """Returns a table of kernels, with times where they were measured."""
+    timed = any("median_ns" in k for k in kernels)
+    saved = any("code_bytes" not in k for k in kernels)
+    columns = ["kernel", "layers, in order"]
+    columns += [] if saved else ["rule", "code"]
+    columns += ["µs", "share"] if timed else []
+    made = table(*columns, right=("code", "µs", "share"))
+    for kernel in kernels:
+        row: list[str | Text] = [Text(kernel["name"]), Text(", ".join(kernel["layers"]))]
+        if not saved:
+            row += [Text(", ".join(kernel["rules"])), f"{kernel['code_bytes'] / 1024:.1f} kB"]
+        if timed:
+            row += [f"{kernel['median_ns'] / 1e3:.1f}", f"{100 * kernel['share']:.1f} %"]
+        made.add_row(*row)
+    return made
+
+
+def kernel_facts(kernel: Any) -> dict[str, Any]:
+    """Returns what the tables and JSON say of a kernel; of a saved one, less."""
+    facts = {"name": kernel.name, "layers": list(kernel.layers), "ops": list(kernel.ops)}
+    if not hasattr(kernel, "rules"):
+        return facts
+    return {**facts, "rules": list(kernel.rules), "code_bytes": len(kernel.object_code)}

@@ -1,0 +1,216 @@
+"""`clew trace`: stages, layers and kernels of a compilation, and what became what."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from clew.cli import options as opt
+from clew.cli.options import Asked, Compiled, compile_model, model_inputs
+from clew.cli.output import emit_json, kernel_facts, note, stdout, table
+from clew.support.errors import CompileError, InputError
+from clew.trace.export import write_json
+
+_NUMBERS = ("ms", "nodes", "added", "removed")
+View = tuple[Any, RenderableType]
+"""What a view says: as JSON, and to read."""
+
+
+def trace(
+    model: opt.Model,
+    layer: Annotated[str | None, typer.Option("--layer", help="Tell the story of a layer.")] = None,
+    kernel: Annotated[
+        str | None, typer.Option("--kernel", help="Show a kernel: schedule, loops, instructions.")
+    ] = None,
+    stage: Annotated[
+        str | None, typer.Option("--stage", help="Print the graph after a pass.")
+    ] = None,
+    export: Annotated[
+        Path | None, typer.Option("--export", help="Write the whole trace as JSON.")
+    ] = None,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Evaluate both ends of every same link, and compare.")
+    ] = False,
+    inputs: opt.Inputs = [],  # noqa: B006 (typer takes the default from here)
+    random: opt.Random = False,
+    seed: opt.Seed = 0,
+    shape: opt.Shape = [],  # noqa: B006
+    target: opt.Target = "cpu",
+    threads: opt.Threads = None,
+    opt_level: opt.OptLevel = 3,
+    fuse: opt.Fuse = True,
+    json: opt.Json = False,
+) -> None:
+    """Follow layers into kernels; an overview without options."""
+    compiled = compile_model(Asked(model, shape, target, threads, opt_level, fuse))
+    if verify or inputs or random or not _is_built(compiled):
+        arrays = model_inputs(compiled.model, inputs, random, seed)
+        compiled.model.run(arrays)  # builds a model with named sizes
+    views: list[View] = []
+    if layer is not None:
+        views.append(_layer(compiled, layer))
+    if kernel is not None:
+        views.append(_kernel(compiled, kernel))
+    if stage is not None:
+        views.append(_stage(compiled, stage))
+    report = compiled.model.trace.verify(arrays) if verify else None
+    if report is not None:
+        views.append(_verification(report))
+    if export is not None:
+        _export(compiled, export)
+    if not views and export is None:
+        views.append(_overview(compiled))
+    _print(views, json)
+    if report is not None and not report.ok:
+        raise CompileError(
+            "C092",
+            f"{len(report.failures)} same links do not hold",
+            hint="a pass claims that two nodes have one value, and they have not",
+        )
+
+
+def _is_built(compiled: Compiled) -> bool:
+    """Whether there is something to trace before a run."""
+    return all(getattr(p.type, "is_static", True) for p in compiled.model.module.main.params)
+
+
+def _print(views: list[View], json: bool) -> None:
+    if json and views:
+        emit_json(views[0][0] if len(views) == 1 else [v for v, _ in views])
+        return
+    console = stdout()
+    for number, (_, shown) in enumerate(views):
+        if number:
+            console.print()
+        console.print(shown)
+
+
+def _layer(compiled: Compiled, name: str) -> View:
+    story = compiled.model.trace.layer(name)
+    document = {
+        "layer": story.layer,
+        "op": story.op,
+        "fate": {"kind": story.fate.kind.value, "text": str(story.fate)},
+        "stages": [
+            {
+                "stage": c.stage,
+                "name": c.name,
+                "event": c.event,
+                "nodes": [{"line": p.line, "text": p.text} for p in c.places],
+            }
+            for c in story.chapters
+        ],
+        "remarks": [{"pass": p, "text": t} for p, t in story.remarks],
+        "kernels": [
+            {
+                "name": k.name,
+                "ops": list(k.ops),
+                "all_ops": list(k.all_ops),
+                "loop_lines": [{"line": p.line, "text": p.text} for p in k.loop_lines],
+                "instructions": k.instructions,
+                "kernel_instructions": k.kernel_instructions,
+            }
+            for k in story.kernels
+        ],
+    }
+    return document, story
+
+
+def _kernel(compiled: Compiled, name: str) -> View:
+    kernels = {k.name: k for k in compiled.model.kernels}
+    found = kernels.get(name)
+    if found is None:
+        shown = ", ".join(list(kernels)[:8]) + (", ..." if len(kernels) > 8 else "")
+        raise InputError("I065", f"no kernel {name!r}", hint=f"the kernels are {shown}")
+    steps = [str(step) for step in found.schedule.steps]
+    document = {
+        **kernel_facts(found),
+        "schedule": steps,
+        "loops": found.loops,
+        "llvm": found.llvm,
+        "asm": found.asm,
+    }
+    head = Text.assemble((found.name, "bold"), f": {', '.join(found.layers)}")
+    sections = [
+        ("operators", ", ".join(found.ops)),
+        (f"schedule (rule {', '.join(found.rules)})", "\n".join(steps)),
+        ("loops", found.loops.rstrip()),
+        ("instructions", found.asm.rstrip()),
+    ]
+    parts = [head]
+    for title, text in sections:
+        parts += [Text(f"\n{title}", style="cyan"), Text(text)]
+    return document, Group(*parts)
+
+
+def _stage(compiled: Compiled, name: str) -> View:
+    trace = compiled.model.trace
+    wanted = int(name) if name.lstrip("-").isdecimal() else name
+    index = trace.stage_index(wanted)
+    record = trace.stages[index]
+    text = trace.printed(index).text
+    document = {
+        "stage": index,
+        "name": record.name,
+        "text": text,
+        "remarks": [{"pass": r.pass_name, "text": r.text} for r in record.remarks],
+    }
+    return document, Text(text.rstrip())
+
+
+def _verification(report: Any) -> View:
+    document = {
+        "ok": report.ok,
+        "checked": report.checked,
+        "skipped": report.skipped,
+        "worst": report.worst,
+        "failures": [
+            {"stage": f.stage, "layers": list(f.layers), "reason": f.reason}
+            for f in report.failures
+        ],
+    }
+    return document, Text(str(report))
+
+
+def _export(compiled: Compiled, path: Path) -> None:
+    """Writes the trace to a file.
+
+    Errors: I063 when the file cannot be written.
+    """
+    try:
+        write_json(compiled.model.trace, path)
+    except OSError as error:
+        raise InputError("I063", f"cannot write to {str(path)!r}: {error.strerror}") from None
+    note(f"trace written to {path}")
+
+
+def _overview(compiled: Compiled) -> View:
+    trace = compiled.model.trace
+    stages = table("stage", "pass", "ms", "nodes", "added", "removed", right=_NUMBERS)
+    rows = []
+    for index, record in enumerate(trace.stages):
+        difference = record.difference
+        rows.append(
+            {
+                "stage": index,
+                "name": record.name,
+                "seconds": record.seconds,
+                "nodes": len(record.nodes),
+                "added": len(difference.added) if index else 0,
+                "removed": len(difference.removed),
+            }
+        )
+        stages.add_row(*(str(_cell(k, v)) for k, v in rows[-1].items()))
+    fates = {layer: str(fate) for layer, fate in trace.accounted().items()}
+    layers = table("layer", "in the end")
+    for layer, fate in fates.items():
+        layers.add_row(Text(layer), Text(fate))
+    return {"stages": rows, "layers": fates}, Group(stages, Text(), layers)
+
+
+def _cell(name: str, value: Any) -> str:
+    return f"{value * 1e3:.1f}" if name == "seconds" else str(value)

@@ -1,0 +1,1 @@
+"""Loop nests to LLVM IR, LLVM IR to objects."""

@@ -1,0 +1,338 @@
+"""Where loads and stores go: addresses as sums over loop variables, each part computed in the
+outermost loop that knows it. Thousands of accesses of a register tile then share a few pointers and
+differ in a literal offset, which is what x86 and Arm addressing wants.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+
+from clew.codegen import arith
+from clew.codegen.builder import Builder, Value, llvm_type
+from clew.codegen.lanes import literal
+from clew.ir.types import bits
+from clew.loop.affine import Linear, Simplifier
+from clew.loop.ir import Buffer
+from clew.te.expr import COMPARISONS, INDEX, Binary, Imm, Index, Load, Scalar, Unary, binary
+
+
+@dataclass
+class LoopScope:
+    """A loop being emitted: a place for what is computed once an iteration, and what is there."""
+
+    place: list[str]
+    pointers: dict[tuple[object, ...], str] = field(default_factory=dict)
+    values: dict[tuple[object, ...], Value] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What a loop variable is while a statement is emitted: a number, a value, or vector lanes."""
+
+    const: int | None = None
+    value: Value | None = None
+    depth: int = 0
+    lanes: int = 0
+
+
+@dataclass(frozen=True)
+class Place:
+    """An address split up: a pointer, an element offset, the step from lane to lane, odd lane
+    parts.
+    """
+
+    pointer: str
+    offset: int
+    step: int
+    lane_parts: tuple[tuple[Scalar, int], ...]
+    key: tuple[object, ...]
+
+
+def stored_dtype(dtype: str) -> str:
+    """Returns the dtype that moves between memory and registers: `bool` takes a byte."""
+    return "i8" if dtype == "bool" else dtype
+
+
+def memory_type(dtype: str) -> str:
+    """Returns LLVM's type of an element in memory."""
+    return llvm_type(stored_dtype(dtype))
+
+
+def element_bytes(dtype: str) -> int:
+    """Returns the size of an element in memory."""
+    return max(8, bits(dtype)) // 8
+
+
+@dataclass(frozen=True)
+class _Leaves:
+    """The loop variables in an expression (which is held, so that its id stays its own)."""
+
+    expr: Scalar
+    indices: tuple[Index, ...]
+    reads_memory: bool
+
+
+class Addresses(ABC):
+    """Computes addresses and index values for the function being emitted."""
+
+    def __init__(self, builder: Builder, simplifier: Simplifier) -> None:
+        self.b = builder
+        self.simplifier = simplifier
+        self.bound: dict[int, Bound] = {}
+        self.scopes: list[LoopScope] = [LoopScope(builder.section())]
+        self.lane_index: Index | None = None
+        self._bases: dict[int, str] = {}
+        self._flat: dict[int, tuple[object, Linear]] = {}
+        self._leaves: dict[int, _Leaves] = {}
+
+    # --- buffers ---
+
+    def bind_buffer(self, buffer: Buffer, pointer: str) -> None:
+        """Sets a buffer's base pointer."""
+        self._bases[id(buffer)] = pointer
+
+    def flat(self, owner: object, buffer: Buffer, indices: tuple[Scalar, ...]) -> Linear:
+        """Returns an access's element offset; kept by the load or store it belongs to."""
+        found = self._flat.get(id(owner))
+        if found is None:
+            total: Scalar = Imm(0, INDEX)
+            for index, stride in zip(indices, buffer.strides, strict=True):
+                total = binary("add", total, binary("mul", index, Imm(stride, INDEX)))
+            form = self.simplifier.flatten(self.simplifier.linear(total))
+            found = (owner, form)
+            self._flat[id(owner)] = found
+        return found[1]
+
+    def place(self, buffer: Buffer, form: Linear) -> Place:
+        """Returns where an access goes, emitting what pointer arithmetic is new."""
+        const, step = form.const, 0
+        parts: list[tuple[int, int, Scalar, Value]] = []
+        lane_parts: list[tuple[Scalar, int]] = []
+        for atom, coefficient in form.terms:
+            bound = self.bound.get(id(atom))
+            if bound is not None:
+                if bound.const is not None:
+                    const += coefficient * bound.const
+                elif bound.lanes:
+                    step += coefficient
+                else:
+                    assert bound.value is not None
+                    parts.append((bound.depth, coefficient, atom, bound.value))
+            elif self.uses_lane(atom):
+                lane_parts.append((atom, coefficient))
+            else:
+                known = self.constant_of(atom)
+                if known is not None:
+                    const += coefficient * known
+                else:
+                    value, depth = self.atom_value(atom)
+                    parts.append((depth, coefficient, atom, value))
+        parts.sort(key=lambda p: p[0] if p[0] >= 0 else len(self.scopes))
+        element = memory_type(buffer.dtype)
+        pointer = self._bases[id(buffer)]
+        key: tuple[object, ...] = (id(buffer),)
+        for depth, coefficient, _, value in parts:
+            key = (*key, value.text, coefficient)
+            if depth < 0:  # known only here: computed here, shared with nobody
+                step_value = arith.binary(self.b, "mul", value, literal(coefficient, INDEX))
+                pointer = self.b.pointer(
+                    f"getelementptr {element}, ptr {pointer}, i64 {step_value.text}"
+                )
+                continue
+            scope = self.scopes[depth]
+            found = scope.pointers.get(key)
+            if found is None:
+                with self.b.writing_to(scope.place):
+                    scaled = self._scaled(scope, value, coefficient)
+                    found = self.b.pointer(
+                        f"getelementptr {element}, ptr {pointer}, i64 {scaled.text}"
+                    )
+                scope.pointers[key] = found
+            pointer = found
+        return Place(pointer, const, step, tuple(lane_parts), key)
+
+    def _scaled(self, scope: LoopScope, value: Value, coefficient: int) -> Value:
+        if coefficient == 1:
+            return value
+        key = ("mul", value.text, coefficient)
+        found = scope.values.get(key)
+        if found is None:
+            found = self.b.value(f"mul i64 {value.text}, {coefficient}", INDEX)
+            scope.values[key] = found
+        return found
+
+    def pointer_at(self, buffer: Buffer, place: Place) -> str:
+        """Returns the pointer to a place's first element."""
+        if place.offset == 0:
+            return place.pointer
+        element = memory_type(buffer.dtype)
+        return self.b.pointer(f"getelementptr {element}, ptr {place.pointer}, i64 {place.offset}")
+
+    # --- index values ---
+
+    def constant_of(self, expr: Scalar) -> int | None:
+        """Returns the value of an index expression whose loop variables are numbers now."""
+        match expr:
+            case Imm():
+                return int(expr.value)
+            case Index():
+                bound = self.bound.get(id(expr))
+                if bound is not None:
+                    return bound.const
+                return 0 if expr.extent == 1 else None
+            case Binary():
+                if len(self.numbers(expr)) != len(self.leaves(expr).indices):
+                    return None
+                a = self.constant_of(expr.a)
+                b = self.constant_of(expr.b) if a is not None else None
+                if a is None or b is None:
+                    return None
+                folded = binary(expr.op, Imm(a, INDEX), Imm(b, INDEX))
+                return int(folded.value) if isinstance(folded, Imm) else None
+        return None
+
+    def leaves(self, expr: Scalar) -> _Leaves:
+        """Returns the loop variables in an expression; remembered."""
+        found = self._leaves.get(id(expr))
+        if found is None:
+            indices: dict[int, Index] = {}
+            reads_memory, stack = False, [expr]
+            while stack:
+                node = stack.pop()
+                if isinstance(node, Index):
+                    indices[id(node)] = node
+                reads_memory = reads_memory or isinstance(node, Load)
+                stack.extend(node.children)
+            found = _Leaves(expr, tuple(indices.values()), reads_memory)
+            self._leaves[id(expr)] = found
+        return found
+
+    def truth_of(self, cond: Scalar) -> bool | None:
+        """Returns whether a condition holds, if its loop variables are numbers now."""
+        match cond:
+            case Imm():
+                return bool(cond.value)
+            case Binary(op="and" | "or" as op, dtype="bool"):
+                strong = op == "or"
+                a, b = self.truth_of(cond.a), self.truth_of(cond.b)
+                if a is strong or b is strong:
+                    return strong
+                return None if a is None or b is None else not strong
+            case Unary(op="not", dtype="bool"):
+                inner = self.truth_of(cond.a)
+                return None if inner is None else not inner
+            case Binary() if cond.op in COMPARISONS and cond.a.dtype == INDEX:
+                known = self.constant_of(cond)
+                return None if known is None else bool(known)
+        return None
+
+    def lanes_where(self, cond: Scalar, lanes: int) -> list[bool] | None:
+        """Returns in which lanes a condition holds (one entry where there is no vector loop); None
+        where only the run tells.
+        """
+        if self.lane_index is None:
+            known = self.truth_of(cond)
+            return None if known is None else [known]
+        before = self.bound[id(self.lane_index)]
+        found: list[bool] = []
+        for lane in range(lanes):
+            self.bound[id(self.lane_index)] = Bound(const=lane)
+            known = self.truth_of(cond)
+            if known is None:
+                break
+            found.append(known)
+        self.bound[id(self.lane_index)] = before
+        return found if len(found) == lanes else None
+
+    def depth_of(self, expr: Scalar) -> int:
+        """Returns the depth of the innermost loop an expression depends on; -1 if it reads
+        memory.
+        """
+        leaves = self.leaves(expr)
+        if leaves.reads_memory:
+            return -1
+        bounds = [self.bound.get(id(i)) for i in leaves.indices]
+        return max((b.depth for b in bounds if b is not None), default=0)
+
+    def uses_lane(self, expr: Scalar) -> bool:
+        """Whether an expression differs from lane to lane of the vector loop around it."""
+        return self.lane_index is not None and any(
+            i is self.lane_index for i in self.leaves(expr).indices
+        )
+
+    def atom_value(self, atom: Scalar) -> tuple[Value, int]:
+        """Returns the value of an index expression that is the same in all lanes, and its depth."""
+        depth = self.depth_of(atom)
+        if depth < 0:
+            return self.load_value(atom), depth
+        scope = self.scopes[depth]
+        key = ("atom", id(atom), *self.numbers(atom))
+        found = scope.values.get(key)
+        if found is None:
+            with self.b.writing_to(scope.place):
+                found = self._compute(atom)
+            scope.values[key] = found
+        return found, depth
+
+    def numbers(self, expr: Scalar) -> tuple[int, ...]:
+        """Returns the numbers that unrolled loop variables in an expression stand for now."""
+        bounds = [self.bound.get(id(i)) for i in self.leaves(expr).indices]
+        return tuple(b.const for b in bounds if b is not None and b.const is not None)
+
+    @abstractmethod
+    def load_value(self, expr: Scalar) -> Value:
+        """Returns the value of an index expression that reads memory; set by the value emitter."""
+        ...
+
+    def _compute(self, expr: Scalar) -> Value:
+        match expr:
+            case Imm():
+                return literal(expr.value, INDEX)
+            case Index():
+                return self.index_value(expr)
+            case Binary(op="floordiv" | "mod", b=Imm(value=int() as by)) if by > 0:
+                low, _ = self.simplifier.bounds(expr.a)
+                a = self._linear_value(self.simplifier.linear(expr.a))
+                if low >= 0:
+                    op = "udiv" if expr.op == "floordiv" else "urem"
+                    return self.b.value(f"{op} i64 {a.text}, {by}", INDEX)
+                return arith.binary(self.b, expr.op, a, literal(by, INDEX))
+            case Binary():
+                return arith.binary(self.b, expr.op, self._compute(expr.a), self._compute(expr.b))
+        return self.load_value(expr)
+
+    def index_value(self, index: Index) -> Value:
+        """Returns a loop variable's value in the lanes it has."""
+        bound = self.bound.get(id(index))
+        if bound is None:
+            assert index.extent == 1, f"loop variable {index.name} is not bound"
+            return literal(0, INDEX)
+        if bound.const is not None:
+            return literal(bound.const, INDEX)
+        if bound.lanes:
+            return ramp(bound.lanes)
+        assert bound.value is not None
+        return bound.value
+
+    def _linear_value(self, form: Linear) -> Value:
+        total: Value | None = None
+        const = form.const
+        for atom, coefficient in form.terms:
+            known = self.constant_of(atom)
+            if known is not None:
+                const += known * coefficient
+                continue
+            value = self._compute(atom)
+            if coefficient != 1:
+                value = arith.binary(self.b, "mul", value, literal(coefficient, INDEX))
+            total = value if total is None else arith.binary(self.b, "add", total, value)
+        if total is None:
+            return literal(const, INDEX)
+        return arith.binary(self.b, "add", total, literal(const, INDEX)) if const else total
+
+
+def ramp(lanes: int) -> Value:
+    """Returns the vector 0, 1, 2, ... of indices."""
+    items = ", ".join(f"i64 {n}" for n in range(lanes))
+    return Value(f"<{items}>", INDEX, lanes)

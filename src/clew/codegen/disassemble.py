@@ -1,0 +1,108 @@
+"""Disassembles objects: instructions with the loop-nest line each belongs to, from the very bytes
+that run.
+"""
+
+from __future__ import annotations
+
+import io
+from bisect import bisect_right
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import capstone
+from elftools.elf.elffile import ELFFile
+
+from clew.support.errors import CompileError
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One machine instruction: offset in its section in bytes, text, and its loop-nest line.
+
+    What LLVM adds for a function as a whole (saved registers, spills, padding) has no line of its
+    own and belongs to the kernel's head, line 1.
+    """
+
+    address: int
+    text: str
+    line: int
+    function: str
+
+
+@dataclass(frozen=True)
+class Disassembly:
+    """The instructions of an object."""
+
+    instructions: tuple[Instruction, ...]
+
+    @property
+    def text(self) -> str:
+        """The listing: functions as labels, the loop-nest line behind each instruction."""
+        lines: list[str] = []
+        function = ""
+        for i in self.instructions:
+            if i.function != function:
+                function = i.function
+                lines.append(f"{function}:")
+            lines.append(f"  {i.address:6x}  {i.text:<60} ; {i.line}")
+        return "\n".join(lines) + "\n"
+
+
+_HEAD = 1
+_MACHINES = {
+    "EM_X86_64": (capstone.CS_ARCH_X86, capstone.CS_MODE_64),
+    "EM_AARCH64": (capstone.CS_ARCH_ARM64, capstone.CS_MODE_ARM),
+}
+
+
+@lru_cache(maxsize=256)
+def disassemble(data: bytes) -> Disassembly:
+    """Returns the instructions of an ELF object.
+
+    Errors: C030 for a machine that there is no disassembler for.
+    """
+    elf: Any = ELFFile(io.BytesIO(data))
+    machine = _MACHINES.get(elf["e_machine"])
+    if machine is None:
+        raise CompileError("C030", f"no disassembler for {elf['e_machine']}")
+    engine = capstone.Cs(*machine)
+    starts, lines = _line_table(elf)
+    found: list[Instruction] = []
+    for address, size, name, code in _functions(elf):
+        for at, length, mnemonic, operands in engine.disasm_lite(code[:size], address):
+            del length
+            position = bisect_right(starts, at) - 1
+            line = (lines[position] if position >= 0 else 0) or _HEAD
+            found.append(Instruction(at, f"{mnemonic} {operands}".strip(), line, name))
+    return Disassembly(tuple(found))
+
+
+def _functions(elf: Any) -> list[tuple[int, int, str, bytes]]:
+    """Returns address, size, name and code of each function, by address."""
+    symbols = elf.get_section_by_name(".symtab")
+    result = []
+    for symbol in symbols.iter_symbols():
+        if symbol["st_info"]["type"] == "STT_FUNC":
+            section = elf.get_section(symbol["st_shndx"])
+            start, size = symbol["st_value"], symbol["st_size"]
+            result.append((start, size, symbol.name, section.data()[start : start + size]))
+    return sorted(result)
+
+
+def _line_table(elf: Any) -> tuple[list[int], list[int]]:
+    """Returns the addresses at which lines begin, ascending, and the lines."""
+    if not elf.has_dwarf_info():
+        return [], []
+    rows: dict[int, int] = {}
+    dwarf = elf.get_dwarf_info(relocate_dwarf_sections=True)
+    for unit in dwarf.iter_CUs():
+        program = dwarf.line_program_for_CU(unit)
+        if program is None:
+            continue
+        for entry in program.get_entries():
+            state = entry.state
+            if state is not None and not state.end_sequence:
+                rows[state.address] = state.line
+    addresses = sorted(rows)
+    return addresses, [rows[a] for a in addresses]

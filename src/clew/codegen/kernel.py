@@ -1,0 +1,394 @@
+"""Loop nests to LLVM functions.
+
+Each top-level statement of a nest is an entry function with a grid (its parallel loop); neighbours
+without a parallel loop share one. Register tiles become SSA values directly, carried through loops
+by phi nodes, so that no LLVM pass is needed to keep them in registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from clew.codegen import arith
+from clew.codegen.address import Bound, LoopScope
+from clew.codegen.artifact import EntryPoint
+from clew.codegen.builder import Builder, ModuleBuilder, Value
+from clew.codegen.lanes import literal
+from clew.codegen.values import Register, Values, literal_mask, unfit_register
+from clew.ir.types import is_float
+from clew.loop.affine import Simplifier
+from clew.loop.ir import Block, Buffer, For, If, Nest, Prefetch, Stmt, Store, block, reads, walk
+from clew.loop.printer import PrintedNest
+from clew.te.expr import INDEX, Binary, Inlined, Scalar
+from clew.te.interpret import identity_of
+
+_CACHE_LINE_BYTES = 64
+
+
+@dataclass(frozen=True)
+class EmittedKernel:
+    """A kernel's functions: entry points in order, memory needed, and the module's text."""
+
+    entries: tuple[EntryPoint, ...]
+    scratch_bytes: int
+    workspace_bytes: tuple[int, ...]
+    llvm: str
+
+
+def emit_kernel(
+    nest: Nest, printed: PrintedNest, symbol: str, triple: str, *, debug: bool = True
+) -> EmittedKernel:
+    """Returns the LLVM module of a scheduled nest.
+
+    Functions follow the kernel ABI `void(ptr args, ptr scratch, i64 begin, i64 end)`; debug lines
+    are those of `printed`, the nest's own text.
+    """
+    module = ModuleBuilder(f"{symbol}.loops", triple, debug)
+    layout = _Layout(nest)
+    entries: list[EntryPoint] = []
+    phases = _phases(nest.body)
+    for number, phase in enumerate(phases):
+        name = symbol if len(phases) == 1 else f"{symbol}.{number}"
+        grid = phase.extent if isinstance(phase, For) and phase.kind == "parallel" else 1
+        module.add_function(_Function(nest, printed, layout, module).emit(name, phase))
+        entries.append(EntryPoint(name, grid, cost_ns(phase)))
+    workspace = tuple(b.size_bytes for b in layout.workspace)
+    return EmittedKernel(tuple(entries), layout.scratch_bytes, workspace, module.text())
+
+
+def _phases(body: Block) -> list[Stmt]:
+    """Returns the nest's phases: parallel loops alone, what is serial between them together."""
+    phases: list[Stmt] = []
+    for stmt in body.stmts:
+        alone = isinstance(stmt, For) and stmt.kind == "parallel"
+        if phases and not alone and not _is_parallel(phases[-1]):
+            phases[-1] = block(phases[-1], stmt)
+        else:
+            phases.append(stmt)
+    return phases or [body]
+
+
+def _is_parallel(stmt: Stmt) -> bool:
+    return isinstance(stmt, For) and stmt.kind == "parallel"
+
+
+class _Layout:
+    """Where a nest's buffers are: argument numbers and scratch offsets."""
+
+    def __init__(self, nest: Nest) -> None:
+        temporaries = nest.temporaries
+        self.workspace = [b for b in temporaries if b.scope == "workspace"]
+        self.arguments = {
+            id(b): n for n, b in enumerate((*nest.inputs, *nest.outputs, *self.workspace))
+        }
+        self.scratch: dict[int, int] = {}
+        offset = 0
+        for buffer in temporaries:
+            if buffer.scope == "scratch":
+                self.scratch[id(buffer)] = offset
+                offset += -(-buffer.size_bytes // _CACHE_LINE_BYTES) * _CACHE_LINE_BYTES
+        self.scratch_bytes = offset
+
+
+class _Function:
+    """Emits one entry function."""
+
+    def __init__(
+        self, nest: Nest, printed: PrintedNest, layout: _Layout, module: ModuleBuilder
+    ) -> None:
+        self.nest = nest
+        self.lines = printed.line_of
+        self.layout = layout
+        self.module = module
+        self.b = Builder(module)
+        self.v: Values
+
+    def emit(self, name: str, phase: Stmt) -> str:
+        """Returns the function's text."""
+        suffix = self.module.begin_debug_scope(name)
+        self.b.line = self.lines.get(id(phase), 1)
+        self.v = Values(self.b, Simplifier(), self.lines)
+        self._bind_buffers(phase)
+        if isinstance(phase, For) and phase.kind == "parallel":
+            self._parallel(phase)
+        else:
+            self._statement(phase)
+        self.b.emit("ret void")
+        params = "ptr noalias readonly %args, ptr noalias %scratch, i64 %begin, i64 %end"
+        return f"define void @{name}({params}) nounwind{suffix} {{\n{self.b.body()}\n}}"
+
+    def _bind_buffers(self, phase: Stmt) -> None:
+        used: dict[int, Buffer] = {}
+        for stmt in walk(phase):
+            if isinstance(stmt, (Store, Prefetch)):
+                used[id(stmt.buffer)] = stmt.buffer
+        for _, load in reads(phase):
+            used[id(load.source)] = load.source
+        with self.b.writing_to(self.v.scopes[0].place):
+            for key, buffer in used.items():
+                if key in self.layout.arguments:
+                    slot = self.layout.arguments[key]
+                    at = self.b.pointer(f"getelementptr ptr, ptr %args, i64 {slot}")
+                    self.v.bind_buffer(buffer, self.b.pointer(f"load ptr, ptr {at}, align 8"))
+                elif key in self.layout.scratch:
+                    offset = self.layout.scratch[key]
+                    at = self.b.pointer(f"getelementptr i8, ptr %scratch, i64 {offset}")
+                    self.v.bind_buffer(buffer, at)
+
+    # --- statements ---
+
+    def _statement(self, stmt: Stmt) -> None:
+        before = self.b.line
+        self.b.line = self.lines.get(id(stmt), before)
+        match stmt:
+            case Block():
+                for child in stmt.stmts:
+                    self._statement(child)
+            case For():
+                self._for(stmt)
+            case If():
+                self._if(stmt)
+            case Store():
+                self._store(stmt)
+            case Prefetch():
+                self._prefetch(stmt)
+        self.b.line = before
+
+    def _for(self, loop: For) -> None:
+        if loop.extent == 0:
+            return
+        if loop.kind == "vector":
+            self._vector(loop)
+        elif loop.extent == 1 or loop.kind == "unroll":
+            for n in range(loop.extent):
+                self.v.bound[id(loop.index)] = Bound(const=n)
+                self._statement(loop.body)
+            del self.v.bound[id(loop.index)]
+        else:
+            self._serial(loop, literal(0, INDEX), literal(loop.extent, INDEX))
+
+    def _parallel(self, loop: For) -> None:
+        begin, end = Value("%begin", INDEX), Value("%end", INDEX)
+        run, done = self.b.label("run"), self.b.label("done")
+        self.b.branch_if(arith.binary(self.b, "lt", begin, end), run, done)
+        self.b.start(run)
+        self._serial(loop, begin, end)
+        self.b.branch(done)
+        self.b.start(done)
+
+    def _serial(self, loop: For, start: Value, stop: Value) -> None:
+        """Emits a loop that runs at least once; register tiles changed inside become phi nodes."""
+        b, v = self.b, self.v
+        carried = self._carried(loop.body)
+        before = dict(v.registers)
+        head, exit_ = b.label("loop"), b.label("exit")
+        entered_from = b.block
+        b.branch(head)
+        b.start(head)
+        phis = b.section()
+        index = Value(b.name("i"), INDEX)
+        names = {key: Value(b.name("r"), r.dtype, r.lanes) for key, r in carried.items()}
+        v.registers.update(names)
+        v.scopes.append(LoopScope(b.section()))
+        v.bound[id(loop.index)] = Bound(value=index, depth=len(v.scopes) - 1)
+        v.loads = {}
+        line = b.line
+        self._statement(loop.body)
+        b.line = line
+        following = b.value(f"add i64 {index.text}, 1", INDEX)
+        again = arith.binary(b, "lt", following, stop)
+        latch = b.block
+        b.branch_if(again, head, exit_)
+        with b.writing_to(phis):
+            b.emit(
+                f"{index.text} = phi i64 [ {start.text}, %{entered_from} ], "
+                f"[ {following.text}, %{latch} ]"
+            )
+            for key, name in names.items():
+                first, last = carried[key], v.registers[key]
+                b.emit(
+                    f"{name.text} = phi {name.type} [ {first.text}, %{entered_from} ], "
+                    f"[ {last.text}, %{latch} ]"
+                )
+        v.registers = {key: v.registers[key] if key in carried else before[key] for key in before}
+        del v.bound[id(loop.index)]
+        v.scopes.pop()
+        v.loads = {}
+        b.start(exit_)
+
+    def _carried(self, body: Stmt) -> dict[Register, Value]:
+        """Returns the registers that are live and that a loop body may change."""
+        changed = {
+            id(s.buffer)
+            for s in walk(body)
+            if isinstance(s, Store) and s.buffer.scope == "register"
+        }
+        return {key: value for key, value in self.v.registers.items() if key[0] in changed}
+
+    def _vector(self, loop: For) -> None:
+        v = self.v
+        assert v.lane_index is None, f"vector loop {loop.name} is inside another"
+        lanes = 1 << (loop.extent - 1).bit_length()
+        if lanes == 1:
+            v.bound[id(loop.index)] = Bound(const=0)
+            self._statement(loop.body)
+            del v.bound[id(loop.index)]
+            return
+        v.lane_index, v.lanes = loop.index, lanes
+        v.bound[id(loop.index)] = Bound(lanes=lanes, depth=len(v.scopes) - 1)
+        if lanes != loop.extent:
+            with v.masked(literal_mask([n < loop.extent for n in range(lanes)])):
+                self._statement(loop.body)
+        else:
+            self._statement(loop.body)
+        del v.bound[id(loop.index)]
+        v.lane_index, v.lanes = None, 1
+
+    def _if(self, stmt: If) -> None:
+        v, b = self.v, self.b
+        known = v.lanes_where(stmt.cond, v.lanes)
+        if known is not None and all(k is known[0] for k in known):
+            if known[0]:
+                self._statement(stmt.body)
+            return
+        cond = v.statement(stmt.cond) if known is None else literal_mask(known)
+        if cond.lanes > 1:
+            with v.masked(cond):
+                self._statement(stmt.body)
+            return
+        then, join, before_block = b.label("if"), b.label("join"), b.block
+        b.branch_if(cond, then, join)
+        b.start(then)
+        before = dict(v.registers)
+        with v.isolated():
+            self._statement(stmt.body)
+        after, last = v.registers, b.block
+        b.branch(join)
+        b.start(join)
+        v.registers = dict(before)
+        for key, old in before.items():
+            new = after[key]
+            if new.text != old.text:
+                v.registers[key] = b.value(
+                    f"phi {old.type} [ {new.text}, %{last} ], [ {old.text}, %{before_block} ]",
+                    old.dtype,
+                    old.lanes,
+                )
+        v.loads = {}
+
+    def _store(self, stmt: Store) -> None:
+        v = self.v
+        form = v.flat(stmt, stmt.buffer, stmt.indices)
+        lane = v.lane_index
+        if stmt.combiner and lane is not None and not form.depends_on(lane):
+            self._reduce_lanes(stmt)
+            return
+        if stmt.buffer.scope == "register":
+            key, lanes = v.register_of(stmt.buffer, form)
+            old = v.claim_register(stmt.buffer, key, lanes)
+            value = self._combined(stmt, old)
+            v.check_lanes(stmt.buffer, value, lanes)
+            new = v.broadcast(value, lanes)
+            if v.mask is not None and old is not None and lanes > 1:
+                new = arith.select(self.b, v.mask, new, old)
+            v.registers[key] = new
+            return
+        old = self._current(stmt) if stmt.combiner else None
+        value = self._combined(stmt, old)
+        v.write(stmt.buffer, v.place(stmt.buffer, form), value)
+
+    def _current(self, stmt: Store) -> Value:
+        v = self.v
+        place = v.place(stmt.buffer, v.flat(stmt, stmt.buffer, stmt.indices))
+        return v._read(stmt.buffer, place, v.lanes if place.step or place.lane_parts else 1)
+
+    def _combined(self, stmt: Store, old: Value | None) -> Value:
+        """Returns what a store writes: the value, or the old one combined with it."""
+        v = self.v
+        if not stmt.combiner:
+            return v.statement(stmt.value)
+        if old is None:
+            raise unfit_register(stmt.buffer, "before it is set")
+        product = _product(stmt.value) if stmt.combiner == "sum" and is_float(old.dtype) else None
+        if product is not None and old.dtype in ("f32", "f64"):
+            v.memo = {}
+            a, b = v.value(product.a), v.value(product.b)
+            lanes = max(a.lanes, b.lanes, old.lanes)
+            return arith.fma(self.b, *v.widen([a, b, old], lanes))
+        value = v.statement(stmt.value)
+        value, old = v.widen([value, old], max(value.lanes, old.lanes))
+        return combine(self.b, stmt.combiner, old, value)
+
+    def _reduce_lanes(self, stmt: Store) -> None:
+        """Emits a reduction along the lanes of the vector loop around it."""
+        v, b = self.v, self.b
+        value = v.broadcast(v.statement(stmt.value), v.lanes)
+        if v.mask is not None:
+            start = literal(identity_of(stmt.combiner, value.dtype), value.dtype, v.lanes)
+            value = arith.select(b, v.mask, value, start)
+        total = arith.reduce(b, stmt.combiner, value)
+        form = v.flat(stmt, stmt.buffer, stmt.indices)
+        lane, lanes, mask = v.lane_index, v.lanes, v.mask
+        v.lane_index, v.lanes, v.mask = None, 1, None
+        if stmt.buffer.scope == "register":
+            key, _ = v.register_of(stmt.buffer, form)
+            old = v.registers.get(key)
+            if old is None or old.lanes != 1:
+                raise unfit_register(stmt.buffer, "in one lane and set in many")
+            v.registers[key] = combine(b, stmt.combiner, old, total)
+        else:
+            place = v.place(stmt.buffer, form)
+            old = v._read(stmt.buffer, place, 1)
+            v.write(stmt.buffer, place, combine(b, stmt.combiner, old, total))
+        v.lane_index, v.lanes, v.mask = lane, lanes, mask
+
+    def _prefetch(self, stmt: Prefetch) -> None:
+        v = self.v
+        place = v.place(stmt.buffer, v.flat(stmt, stmt.buffer, stmt.indices))
+        pointer = v.pointer_at(stmt.buffer, place)
+        self.module.declare("llvm.prefetch.p0", "void", ["ptr", "i32", "i32", "i32"])
+        self.b.emit(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 3, i32 1)")
+
+
+_OPERATOR = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "and": "and", "or": "or"}
+
+
+def combine(b: Builder, combiner: str, old: Value, value: Value) -> Value:
+    """Returns a reduction's next value."""
+    return arith.binary(b, _OPERATOR[combiner], old, value)
+
+
+def _product(value: Scalar) -> Binary | None:
+    while isinstance(value, Inlined):
+        value = value.value
+    return value if isinstance(value, Binary) and value.op == "mul" else None
+
+
+# Rough throughput for deciding what is worth a thread: one vector operation a nanosecond.
+_NS_PER_STORE = 0.5
+
+
+def cost_ns(stmt: Stmt) -> float:
+    """Returns a rough time of one run on one core in nanoseconds."""
+    match stmt:
+        case Block():
+            return sum(cost_ns(s) for s in stmt.stmts)
+        case For():
+            return cost_ns(stmt.body) * (1 if stmt.kind == "vector" else stmt.extent)
+        case If():
+            return cost_ns(stmt.body)
+        case Store():
+            return _NS_PER_STORE * (1 + 0.1 * sum(1 for _ in _nodes(stmt.value)))
+    return 0.0
+
+
+def _nodes(expr: Scalar) -> Sequence[Scalar]:
+    found: dict[int, Scalar] = {}
+    stack = [expr]
+    while stack:
+        node = stack.pop()
+        if id(node) not in found and node.dtype != INDEX:
+            found[id(node)] = node
+            stack.extend(node.children)
+    return list(found.values())

@@ -1,0 +1,441 @@
+"""LLVM text of the native driver: runs a table of steps, on a pool of threads where that pays.
+
+Python lays out the memory described here and calls the functions; between two kernels no Python
+runs. Written for any architecture that LLVM has; threads wait with Linux futexes.
+
+Functions:
+- `i32 clew_run_steps(steps, n_steps, pool, times)`: runs the steps in order. `times`, unless
+  null, receives the nanoseconds of each. Returns `RAN`, or `RAN_SERIALLY` when another call had the
+  pool.
+- `i32 clew_run_segment(segment, bases, pool, times)`: puts the addresses of this call's buffers
+  into the argument tables, then runs the steps.
+- `ptr clew_worker(record)`: what a thread of the pool runs until the pool is stopped.
+- `i32 clew_pool_lock(pool)`: 1 if the pool is now the caller's alone.
+- `void clew_pool_stop(pool)`: makes the workers of a locked pool return.
+- `void clew_pause(n)`: `n` pauses of a spinning thread.
+
+Threads: one 64-bit *ticket* holds generation (32 bits), number of chunks (16) and next chunk (16),
+and is claimed by compare-and-swap. The count must be inside, or a late worker could claim a chunk
+of a step that is over. Whoever claims a chunk may read the job, because the caller leaves a step
+only when all its chunks are done. The caller takes chunks too. Waiting threads spin for a while and
+then sleep; nobody is woken who does not sleep.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MAX_CHUNKS = 0xFFFF
+
+RAN, RAN_SERIALLY = 0, 1
+
+# A step: eight 64-bit words.
+STEP_FUNCTION, STEP_ARGS, STEP_SCRATCH, STEP_SCRATCH_STRIDE = 0, 8, 16, 24
+STEP_GRID, STEP_CHUNK, STEP_CHUNKS, STEP_BYTES = 32, 40, 48, 64
+
+# A segment: steps, their number, patches, their number.
+# A patch writes `bases[index] + offset` to an address: three 64-bit words.
+SEGMENT_STEPS, SEGMENT_N_STEPS, SEGMENT_PATCHES, SEGMENT_N_PATCHES, SEGMENT_BYTES = 0, 8, 16, 24, 32
+PATCH_ADDRESS, PATCH_BASE, PATCH_OFFSET, PATCH_BYTES = 0, 8, 16, 24
+
+# A pool: each field on a cache line of its own, as different threads write them.
+POOL_TICKET, POOL_JOB, POOL_DONE, POOL_SLEEPERS = 0, 128, 256, 384
+POOL_CALLER_SLEEPS, POOL_STOP, POOL_LOCKED, POOL_BYTES = 512, 640, 768, 1024
+# Read only while the pool lives: for how many pauses a worker and a caller spin.
+POOL_WORKER_SPINS, POOL_CALLER_SPINS = 896, 904
+
+# What a worker gets: the pool, and its number (the caller is thread 0).
+RECORD_POOL, RECORD_THREAD, RECORD_BYTES = 0, 8, 64
+
+EXPORTS = (
+    "clew_run_steps",
+    "clew_run_segment",
+    "clew_worker",
+    "clew_pool_lock",
+    "clew_pool_stop",
+    "clew_pause",
+)
+
+
+@dataclass(frozen=True)
+class _Platform:
+    """What differs between the machines that the driver runs on."""
+
+    futex: int | None  # number of the system call, None without
+    pause: str  # instruction that eases spinning
+    pause_declaration: str
+    clock: int  # CLOCK_MONOTONIC
+
+
+def _platform(triple: str) -> _Platform:
+    arch = triple.split("-")[0]
+    if arch in ("x86_64", "amd64"):
+        futex, name, argument = 202, "llvm.x86.sse2.pause", ""
+    elif arch in ("aarch64", "arm64"):
+        futex, name, argument = 98, "llvm.aarch64.hint", "i32 1"
+    else:
+        return _Platform(None, "fence seq_cst", "", 1)
+    linux = "linux" in triple
+    return _Platform(
+        futex if linux else None,
+        f"call void @{name}({argument})",
+        f"declare void @{name}({argument.removesuffix(' 1')})",
+        1 if linux else 6,
+    )
+
+
+def supports_threads(triple: str) -> bool:
+    """Whether the driver can make threads wait on this platform."""
+    return _platform(triple).futex is not None
+
+
+_FUTEX = """
+declare i64 @syscall(i64, ...)
+define internal void @futex_wait(ptr %word, i32 %expected) noinline nounwind {
+  %r = call i64 (i64, ...) @syscall(i64 {number}, ptr %word, i32 128, i32 %expected, ptr null)
+  ret void
+}
+define internal void @futex_wake(ptr %word, i32 %count) noinline nounwind {
+  %r = call i64 (i64, ...) @syscall(i64 {number}, ptr %word, i32 129, i32 %count)
+  ret void
+}
+"""
+
+_NO_FUTEX = """
+define internal void @futex_wait(ptr %word, i32 %expected) nounwind { ret void }
+define internal void @futex_wake(ptr %word, i32 %count) nounwind { ret void }
+"""
+
+_BASICS = """
+{pause_declaration}
+declare i32 @clock_gettime(i32, ptr)
+
+define internal i64 @now_ns() noinline nounwind {
+  %ts = alloca [2 x i64], align 8
+  %r = call i32 @clock_gettime(i32 {clock}, ptr %ts)
+  %nsp = getelementptr i8, ptr %ts, i64 8
+  %s = load i64, ptr %ts, align 8
+  %ns = load i64, ptr %nsp, align 8
+  %scaled = mul i64 %s, 1000000000
+  %t = add i64 %scaled, %ns
+  ret i64 %t
+}
+
+define void @clew_pause(i64 %n) nounwind {
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
+  {pause}
+  %next = add i64 %i, 1
+  %more = icmp slt i64 %next, %n
+  br i1 %more, label %loop, label %exit
+exit:
+  ret void
+}
+
+define internal void @run_range(ptr %step, i64 %thread, i64 %begin, i64 %end) nounwind {
+  %argsp = getelementptr i8, ptr %step, i64 {STEP_ARGS}
+  %scratchp = getelementptr i8, ptr %step, i64 {STEP_SCRATCH}
+  %stridep = getelementptr i8, ptr %step, i64 {STEP_SCRATCH_STRIDE}
+  %function = load ptr, ptr %step, align 8
+  %args = load ptr, ptr %argsp, align 8
+  %base = load ptr, ptr %scratchp, align 8
+  %stride = load i64, ptr %stridep, align 8
+  %offset = mul i64 %thread, %stride
+  %scratch = getelementptr i8, ptr %base, i64 %offset
+  call void %function(ptr %args, ptr %scratch, i64 %begin, i64 %end)
+  ret void
+}
+
+define internal void @run_chunk(ptr %step, i64 %thread, i64 %index) nounwind {
+  %gridp = getelementptr i8, ptr %step, i64 {STEP_GRID}
+  %chunkp = getelementptr i8, ptr %step, i64 {STEP_CHUNK}
+  %grid = load i64, ptr %gridp, align 8
+  %chunk = load i64, ptr %chunkp, align 8
+  %begin = mul i64 %index, %chunk
+  %stop = add i64 %begin, %chunk
+  %whole = icmp ult i64 %stop, %grid
+  %end = select i1 %whole, i64 %stop, i64 %grid
+  call void @run_range(ptr %step, i64 %thread, i64 %begin, i64 %end)
+  ret void
+}
+"""
+
+_WORKER = """
+define ptr @clew_worker(ptr %record) nounwind {
+entry:
+  %threadp = getelementptr i8, ptr %record, i64 {RECORD_THREAD}
+  %pool = load ptr, ptr %record, align 8
+  %thread = load i64, ptr %threadp, align 8
+  %generationp = getelementptr i8, ptr %pool, i64 4
+  %jobp = getelementptr i8, ptr %pool, i64 {POOL_JOB}
+  %donep = getelementptr i8, ptr %pool, i64 {POOL_DONE}
+  %sleepersp = getelementptr i8, ptr %pool, i64 {POOL_SLEEPERS}
+  %callerp = getelementptr i8, ptr %pool, i64 {POOL_CALLER_SLEEPS}
+  %stopp = getelementptr i8, ptr %pool, i64 {POOL_STOP}
+  %spinsp = getelementptr i8, ptr %pool, i64 {POOL_WORKER_SPINS}
+  br label %look
+look:
+  %ticket = load atomic i64, ptr %pool acquire, align 8
+  %index = and i64 %ticket, 65535
+  %high = lshr i64 %ticket, 16
+  %chunks = and i64 %high, 65535
+  %work = icmp ult i64 %index, %chunks
+  br i1 %work, label %claim, label %idle
+claim:
+  %job = load atomic ptr, ptr %jobp monotonic, align 8
+  %taken = add i64 %ticket, 1
+  %swap = cmpxchg ptr %pool, i64 %ticket, i64 %taken acq_rel monotonic, align 8
+  %won = extractvalue { i64, i1 } %swap, 1
+  br i1 %won, label %run, label %look
+run:
+  call void @run_chunk(ptr %job, i64 %thread, i64 %index)
+  %before = atomicrmw add ptr %donep, i32 1 seq_cst, align 4
+  %asleep = load atomic i32, ptr %callerp seq_cst, align 4
+  %awake = icmp eq i32 %asleep, 0
+  br i1 %awake, label %look, label %wake
+wake:
+  call void @futex_wake(ptr %donep, i32 1)
+  br label %look
+idle:
+  %stop = load atomic i32, ptr %stopp acquire, align 4
+  %go = icmp eq i32 %stop, 0
+  %spins = load i64, ptr %spinsp, align 8
+  br i1 %go, label %spin, label %quit
+spin:
+  %i = phi i64 [ 0, %idle ], [ %next, %again ]
+  %seen = load atomic i64, ptr %pool acquire, align 8
+  %changed = icmp ne i64 %seen, %ticket
+  br i1 %changed, label %look, label %again
+again:
+  {pause}
+  %next = add i64 %i, 1
+  %more = icmp slt i64 %next, %spins
+  br i1 %more, label %spin, label %sleep
+sleep:
+  %s0 = atomicrmw add ptr %sleepersp, i32 1 seq_cst, align 4
+  %upper = lshr i64 %ticket, 32
+  %generation = trunc i64 %upper to i32
+  call void @futex_wait(ptr %generationp, i32 %generation)
+  %s1 = atomicrmw sub ptr %sleepersp, i32 1 seq_cst, align 4
+  br label %look
+quit:
+  ret ptr null
+}
+"""
+
+_PARALLEL = """
+define internal void @publish(ptr %pool, i64 %chunks, i32 %wakes) noinline nounwind {
+entry:
+  %generationp = getelementptr i8, ptr %pool, i64 4
+  %sleepersp = getelementptr i8, ptr %pool, i64 {POOL_SLEEPERS}
+  %old = load atomic i64, ptr %pool monotonic, align 8
+  %generation = lshr i64 %old, 32
+  %following = add i64 %generation, 1
+  %upper = shl i64 %following, 32
+  %middle = shl i64 %chunks, 16
+  %ticket = or i64 %upper, %middle
+  %previous = atomicrmw xchg ptr %pool, i64 %ticket seq_cst, align 8
+  %sleepers = load atomic i32, ptr %sleepersp seq_cst, align 4
+  %none = icmp eq i32 %sleepers, 0
+  br i1 %none, label %exit, label %wake
+wake:
+  call void @futex_wake(ptr %generationp, i32 %wakes)
+  br label %exit
+exit:
+  ret void
+}
+
+define internal void @run_parallel(ptr %pool, ptr %step, i64 %chunks) noinline nounwind {
+entry:
+  %jobp = getelementptr i8, ptr %pool, i64 {POOL_JOB}
+  %donep = getelementptr i8, ptr %pool, i64 {POOL_DONE}
+  %callerp = getelementptr i8, ptr %pool, i64 {POOL_CALLER_SLEEPS}
+  %spinsp = getelementptr i8, ptr %pool, i64 {POOL_CALLER_SPINS}
+  %spins = load i64, ptr %spinsp, align 8
+  %n = trunc i64 %chunks to i32
+  %helpers = sub i32 %n, 1
+  store atomic ptr %step, ptr %jobp monotonic, align 8
+  store atomic i32 0, ptr %donep monotonic, align 4
+  call void @publish(ptr %pool, i64 %chunks, i32 %helpers)
+  br label %look
+look:
+  %own = phi i32 [ 0, %entry ], [ %own, %claim ], [ %more, %run ]
+  %ticket = load atomic i64, ptr %pool acquire, align 8
+  %index = and i64 %ticket, 65535
+  %work = icmp ult i64 %index, %chunks
+  br i1 %work, label %claim, label %join
+claim:
+  %taken = add i64 %ticket, 1
+  %swap = cmpxchg ptr %pool, i64 %ticket, i64 %taken acq_rel monotonic, align 8
+  %won = extractvalue { i64, i1 } %swap, 1
+  br i1 %won, label %run, label %look
+run:
+  call void @run_chunk(ptr %step, i64 0, i64 %index)
+  %more = add i32 %own, 1
+  br label %look
+join:
+  %others = sub i32 %n, %own
+  br label %spin
+spin:
+  %i = phi i64 [ 0, %join ], [ %next, %again ]
+  %done = load atomic i32, ptr %donep acquire, align 4
+  %all = icmp eq i32 %done, %others
+  br i1 %all, label %exit, label %again
+again:
+  {pause}
+  %next = add i64 %i, 1
+  %on = icmp slt i64 %next, %spins
+  br i1 %on, label %spin, label %doze
+doze:
+  store atomic i32 1, ptr %callerp seq_cst, align 4
+  br label %check
+check:
+  %count = load atomic i32, ptr %donep seq_cst, align 4
+  %complete = icmp eq i32 %count, %others
+  br i1 %complete, label %up, label %sleep
+sleep:
+  call void @futex_wait(ptr %donep, i32 %count)
+  br label %check
+up:
+  store atomic i32 0, ptr %callerp seq_cst, align 4
+  br label %exit
+exit:
+  ret void
+}
+
+define i32 @clew_pool_lock(ptr %pool) nounwind {
+  %lockp = getelementptr i8, ptr %pool, i64 {POOL_LOCKED}
+  %swap = cmpxchg ptr %lockp, i32 0, i32 1 acquire monotonic, align 4
+  %won = extractvalue { i32, i1 } %swap, 1
+  %r = zext i1 %won to i32
+  ret i32 %r
+}
+
+define void @clew_pool_stop(ptr %pool) nounwind {
+  %stopp = getelementptr i8, ptr %pool, i64 {POOL_STOP}
+  store atomic i32 1, ptr %stopp release, align 4
+  call void @publish(ptr %pool, i64 0, i32 2147483647)
+  ret void
+}
+"""
+
+_RUN = """
+define i32 @clew_run_steps(ptr %steps, i64 %n, ptr %pool, ptr %times) nounwind {
+entry:
+  %timed = icmp ne ptr %times, null
+  %pooled = icmp ne ptr %pool, null
+  br i1 %pooled, label %lock, label %begin
+lock:
+  %locked = call i32 @clew_pool_lock(ptr %pool)
+  %busy = icmp eq i32 %locked, 0
+  br i1 %busy, label %alone, label %begin
+alone:
+  br label %begin
+begin:
+  %p = phi ptr [ null, %entry ], [ %pool, %lock ], [ null, %alone ]
+  %status = phi i32 [ {RAN}, %entry ], [ {RAN}, %lock ], [ {RAN_SERIALLY}, %alone ]
+  %threaded = icmp ne ptr %p, null
+  br i1 %timed, label %first, label %loop
+first:
+  %t0 = call i64 @now_ns()
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %begin ], [ 0, %first ], [ %next, %step_done ]
+  %t = phi i64 [ 0, %begin ], [ %t0, %first ], [ %t2, %step_done ]
+  %more = icmp ult i64 %i, %n
+  br i1 %more, label %step, label %end
+step:
+  %at = mul i64 %i, {STEP_BYTES}
+  %s = getelementptr i8, ptr %steps, i64 %at
+  %chunksp = getelementptr i8, ptr %s, i64 {STEP_CHUNKS}
+  %chunks = load i64, ptr %chunksp, align 8
+  %many = icmp ugt i64 %chunks, 1
+  %parallel = and i1 %many, %threaded
+  br i1 %parallel, label %together, label %serial
+together:
+  call void @run_parallel(ptr %p, ptr %s, i64 %chunks)
+  br label %ran
+serial:
+  %gridp = getelementptr i8, ptr %s, i64 {STEP_GRID}
+  %grid = load i64, ptr %gridp, align 8
+  call void @run_range(ptr %s, i64 0, i64 0, i64 %grid)
+  br label %ran
+ran:
+  br i1 %timed, label %stamp, label %step_done
+stamp:
+  %t1 = call i64 @now_ns()
+  %took = sub i64 %t1, %t
+  %timep = getelementptr i64, ptr %times, i64 %i
+  store i64 %took, ptr %timep, align 8
+  br label %step_done
+step_done:
+  %t2 = phi i64 [ %t, %ran ], [ %t1, %stamp ]
+  %next = add i64 %i, 1
+  br label %loop
+end:
+  br i1 %threaded, label %unlock, label %exit
+unlock:
+  %lockp = getelementptr i8, ptr %p, i64 {POOL_LOCKED}
+  store atomic i32 0, ptr %lockp release, align 4
+  br label %exit
+exit:
+  ret i32 %status
+}
+
+define i32 @clew_run_segment(ptr %segment, ptr %bases, ptr %pool, ptr %times) nounwind {
+entry:
+  %nstepsp = getelementptr i8, ptr %segment, i64 {SEGMENT_N_STEPS}
+  %patchesp = getelementptr i8, ptr %segment, i64 {SEGMENT_PATCHES}
+  %npatchesp = getelementptr i8, ptr %segment, i64 {SEGMENT_N_PATCHES}
+  %steps = load ptr, ptr %segment, align 8
+  %nsteps = load i64, ptr %nstepsp, align 8
+  %patches = load ptr, ptr %patchesp, align 8
+  %npatches = load i64, ptr %npatchesp, align 8
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %next, %patch ]
+  %more = icmp ult i64 %i, %npatches
+  br i1 %more, label %patch, label %run
+patch:
+  %at = mul i64 %i, {PATCH_BYTES}
+  %p = getelementptr i8, ptr %patches, i64 %at
+  %basep = getelementptr i8, ptr %p, i64 {PATCH_BASE}
+  %offsetp = getelementptr i8, ptr %p, i64 {PATCH_OFFSET}
+  %slot = load ptr, ptr %p, align 8
+  %index = load i64, ptr %basep, align 8
+  %offset = load i64, ptr %offsetp, align 8
+  %sourcep = getelementptr ptr, ptr %bases, i64 %index
+  %base = load ptr, ptr %sourcep, align 8
+  %address = getelementptr i8, ptr %base, i64 %offset
+  store ptr %address, ptr %slot, align 8
+  %next = add i64 %i, 1
+  br label %loop
+run:
+  %status = call i32 @clew_run_steps(ptr %steps, i64 %nsteps, ptr %pool, ptr %times)
+  ret i32 %status
+}
+"""
+
+_OFFSETS = {
+    name: value
+    for name, value in globals().items()
+    if name.startswith(("STEP_", "SEGMENT_", "PATCH_", "POOL_", "RECORD_", "RAN"))
+}
+
+
+def driver_text(triple: str) -> str:
+    """Returns the LLVM module of the driver for a platform."""
+    platform = _platform(triple)
+    words: dict[str, object] = {
+        **_OFFSETS,
+        "number": platform.futex,
+        "pause": platform.pause,
+        "pause_declaration": platform.pause_declaration,
+        "clock": platform.clock,
+    }
+    text = (_NO_FUTEX if platform.futex is None else _FUTEX) + _BASICS + _WORKER + _PARALLEL + _RUN
+    for name, value in words.items():
+        text = text.replace("{" + name + "}", str(value))
+    return text

@@ -1,0 +1,434 @@
+"""Compiles LLVM modules to objects in worker processes.
+
+llvmlite serialises its calls with one lock, so modules compile in parallel only in processes of
+their own. These also keep LLVM's fatal errors away from the user's process. All traffic is driven
+by the callers of `submit` and `result`; there is no thread.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import os
+import selectors
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import IO, Protocol
+
+import llvmlite
+import llvmlite.binding as llvm
+
+from clew.codegen import worker as worker_module
+from clew.support.errors import CompileError
+from clew.support.settings import settings
+
+_LENGTH = struct.Struct("<I")
+# With LLVM's whole pass pipeline a worker keeps some 80 KB a module for ever.
+_MODULES_PER_WORKER = 500
+_ATTEMPTS = 2
+_ATTEMPTS_TO_START = 3
+_CHUNK_BYTES = 1 << 18
+# One thread at a time watches the workers; this is how long another may have to wait for its turn.
+_WAIT_S = 0.02
+
+
+class CodeTarget(Protocol):
+    """What native code is generated for. The CPU name must be one that LLVM knows."""
+
+    @property
+    def triple(self) -> str:
+        """LLVM's target triple."""
+        ...
+
+    @property
+    def cpu(self) -> str:
+        """LLVM's name of the CPU."""
+        ...
+
+    @property
+    def features(self) -> str:
+        """LLVM's feature string, such as `+avx2,+fma`."""
+        ...
+
+
+class PendingObject:
+    """A module on its way through a worker; `result` waits for it."""
+
+    def __init__(self, compiler: ObjectCompiler, text: str, target: CodeTarget, pipeline: str):
+        self.text = text
+        self.attempts = 0
+        self.object: bytes | None = None
+        self.error = ""
+        self._compiler = compiler
+        self._fields = (target.triple, target.cpu, target.features, pipeline)
+
+    @property
+    def done(self) -> bool:
+        """Whether `result` returns or raises at once."""
+        return self.object is not None or bool(self.error)
+
+    @property
+    def request(self) -> bytes:
+        """The message to a worker."""
+        body = "\0".join((*self._fields, self.text)).encode()
+        return _LENGTH.pack(len(body)) + body
+
+    def compile_here(self) -> None:
+        """Compiles in this process, where no other can be started."""
+        triple, cpu, features, pipeline = self._fields
+        try:
+            self.object = worker_module.emit_object(self.text, triple, cpu, features, pipeline)
+        except RuntimeError as error:
+            self.error = str(error)
+
+    def result(self) -> bytes:
+        """Returns the object.
+
+        Errors: C001 when LLVM rejects the module or dies of it; the module's text is saved.
+        """
+        self._compiler.wait_for(self)
+        if self.object is None:
+            raise CompileError(
+                "C001",
+                f"LLVM could not compile a generated module: {self.error}",
+                hint=f"this is a bug in clew; the module is kept in {_keep(self.text)}",
+            )
+        return self.object
+
+
+def toolchain(pipeline: str = "quick") -> str:
+    """Returns what, besides module and target, decides the bytes of an object; for cache keys."""
+    version = ".".join(map(str, llvm.llvm_version_info))
+    return f"llvm {version}, llvmlite {llvmlite.__version__}, {pipeline}, misched off, pic, small"
+
+
+def _keep(text: str) -> Path:
+    """Saves a module for a bug report, and returns where."""
+    name = f"failed-{hashlib.sha256(text.encode()).hexdigest()[:16]}.ll"
+    for folder in (settings().cache_dir, Path(tempfile.gettempdir())):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text)
+        except OSError:
+            continue
+        return folder / name
+    return Path(os.devnull)
+
+
+def _python_command() -> list[str]:
+    """Returns the command of a worker: Python without site packages, but with llvmlite."""
+    places = [str(Path(worker_module.__file__).parent), str(Path(llvmlite.__file__).parents[1])]
+    program = f"import sys; sys.path += {places!r}; import worker; worker.serve()"
+    return [sys.executable, "-I", "-S", "-c", program]
+
+
+class _Worker:
+    """One worker process and the bytes under way to and from it."""
+
+    def __init__(self) -> None:
+        self.log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  (closed in `stop`)
+        self.process = subprocess.Popen(
+            _python_command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log
+        )
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.requests: int = self.process.stdin.fileno()
+        self.replies: int = self.process.stdout.fileno()
+        os.set_blocking(self.requests, False)
+        os.set_blocking(self.replies, False)
+        self.ready = False
+        self.compiled = 0
+        self.jobs: deque[PendingObject] = deque()  # the first is being compiled
+        self._outgoing = bytearray()
+        self._incoming = bytearray()
+
+    def send(self, job: PendingObject) -> None:
+        """Queues a module behind those under way."""
+        self.jobs.append(job)
+        self._outgoing += job.request
+        self.flush()
+
+    @property
+    def wants_write(self) -> bool:
+        """Whether bytes wait for room in the pipe."""
+        return bool(self._outgoing)
+
+    def flush(self) -> None:
+        """Writes what the pipe takes. A dead worker shows when it is read."""
+        try:
+            while self._outgoing:
+                written = os.write(self.requests, self._outgoing[:_CHUNK_BYTES])
+                del self._outgoing[:written]
+        except BlockingIOError:
+            return
+        except BrokenPipeError:
+            self._outgoing.clear()
+
+    def read(self) -> list[bytes] | None:
+        """Returns the replies that have come in whole, or None when the worker is gone."""
+        alive = True
+        try:
+            while alive:
+                data = os.read(self.replies, _CHUNK_BYTES)
+                self._incoming += data
+                alive = bool(data)
+        except BlockingIOError:
+            pass
+        replies = []
+        while len(self._incoming) >= _LENGTH.size:
+            stop = _LENGTH.size + _LENGTH.unpack_from(self._incoming)[0]
+            if len(self._incoming) < stop:
+                break
+            replies.append(bytes(self._incoming[_LENGTH.size : stop]))
+            del self._incoming[:stop]
+        return replies if alive or replies else None
+
+    def last_words(self) -> str:
+        """Returns the end of what the worker wrote to its standard error."""
+        self.log.seek(0)
+        return self.log.read().decode(errors="replace").strip()[-2000:]
+
+    def stop(self) -> None:
+        """Ends the process."""
+        self.process.kill()
+        self.process.wait()
+        self.forget()
+
+    def forget(self) -> None:
+        """Closes this process's ends of the pipes; their numbers may soon be another's."""
+        self._outgoing.clear()
+        for stream in (self.process.stdin, self.process.stdout, self.log):
+            if stream is not None:
+                stream.close()
+
+
+class ObjectCompiler:
+    """A pool of worker processes. Safe to use from several threads and after a fork."""
+
+    def __init__(self, jobs: int):
+        self._count = jobs
+        self._started_in = os.getpid()
+        self._reset()
+
+    def _reset(self) -> None:
+        self._lock = threading.RLock()
+        self._workers: list[_Worker] = []
+        self._queue: deque[PendingObject] = deque()
+        self._selector = selectors.DefaultSelector()
+        self._in_process = False
+        self._failed_starts = 0
+
+    def after_fork(self) -> None:
+        """Gives a forked child workers of its own; the parent's stay the parent's."""
+        for worker in self._workers:
+            worker.forget()
+            worker.process.returncode = 0  # not this process's child: nothing to wait for
+        self._selector.close()
+        orphans = [job for worker in self._workers for job in worker.jobs] + list(self._queue)
+        self._started_in = os.getpid()
+        self._reset()
+        self._queue.extend(orphans)
+
+    def warm_up(self) -> None:
+        """Starts the workers, so that they are ready when the first module is."""
+        with self._lock:
+            while len(self._workers) < self._count and not self._in_process:
+                self._start_worker()
+
+    def submit(self, text: str, target: CodeTarget, pipeline: str = "quick") -> PendingObject:
+        """Hands a module to the workers and returns at once."""
+        job = PendingObject(self, text, target, pipeline)
+        with self._lock:
+            self._queue.append(job)
+            self.warm_up()
+            self._exchange(0.0, depth=2)
+        return job
+
+    def wait_for(self, *jobs: PendingObject) -> None:
+        """Returns when at least one of `jobs` is done."""
+        while not any(job.done for job in jobs):
+            with self._lock:
+                if not any(job.done for job in jobs):
+                    self.warm_up()
+                    self._exchange(_WAIT_S, depth=1)
+
+    def compile(
+        self,
+        texts: Sequence[str],
+        target: CodeTarget,
+        on_done: Callable[[int, bytes], None] | None = None,
+        pipeline: str = "quick",
+    ) -> list[bytes]:
+        """Returns the objects of modules, in their order.
+
+        `on_done(index, object)` is called as soon as one is ready, in any order.
+
+        Errors: C001 for the first module that fails; the others are still finished by the workers.
+        """
+        jobs = [self.submit(text, target, pipeline) for text in texts]
+        waiting = dict(enumerate(jobs))
+        while waiting:
+            ready = [index for index, job in waiting.items() if job.done]
+            if not ready:
+                self.wait_for(*waiting.values())
+            for index in ready:
+                data = waiting.pop(index).result()
+                if on_done is not None:
+                    on_done(index, data)
+        return [job.result() for job in jobs]
+
+    def close(self) -> None:
+        """Ends all workers. A later `submit` starts new ones."""
+        if self._started_in != os.getpid():
+            return
+        with self._lock:
+            self._abandon()
+
+    def _start_worker(self) -> None:
+        try:
+            worker = _Worker()
+        except OSError:  # processes are forbidden or exhausted: go on without
+            if not self._workers:
+                worker_module.configure_llvm()
+                self._in_process = True
+            return
+        self._workers.append(worker)
+        self._selector.register(worker.replies, selectors.EVENT_READ, worker)
+
+    def _exchange(self, timeout_s: float, depth: int) -> None:
+        """Feeds the workers up to `depth` modules each, and takes in what is done.
+
+        A caller that stays away for a while feeds two, so that nobody idles meanwhile; one that
+        waits here feeds one, so that no module queues behind another while a worker is free.
+        """
+        try:
+            self._exchange_once(timeout_s, depth)
+        except BaseException:  # such as Ctrl-C: what a worker is at may not be what we think
+            self._abandon()
+            raise
+
+    def _exchange_once(self, timeout_s: float, depth: int) -> None:
+        self._feed(depth)
+        while self._in_process and self._queue:
+            self._queue.popleft().compile_here()
+        stuck = [worker for worker in self._workers if worker.wants_write]
+        for key, _ in self._selector.select(0.001 if stuck and timeout_s else timeout_s):
+            self._take(key.data)
+        for worker in stuck:
+            worker.flush()
+        self._feed(depth)
+
+    def _feed(self, depth: int) -> None:
+        for level in range(1, depth + 1):
+            for worker in self._workers:
+                if self._queue and len(worker.jobs) < level:
+                    worker.send(self._queue.popleft())
+
+    def _take(self, worker: _Worker) -> None:
+        replies = worker.read()
+        if replies is None:
+            self._bury(worker)
+            return
+        for reply in replies:
+            if not worker.ready:
+                worker.ready = True
+                self._failed_starts = 0
+                continue
+            job = worker.jobs[0]
+            worker.compiled += 1
+            if reply[:1] == b"+":
+                job.object = reply[1:]
+            else:
+                job.error = reply[1:].decode()
+            worker.jobs.popleft()
+        if worker.compiled >= _MODULES_PER_WORKER and not worker.jobs:
+            self._remove(worker)
+            self._start_worker()
+
+    def _bury(self, worker: _Worker) -> None:
+        """Replaces a dead worker; the module it died of is tried once more."""
+        words = worker.last_words()
+        code = worker.process.wait()
+        self._remove(worker)
+        self._failed_starts += not worker.ready
+        if self._failed_starts >= _ATTEMPTS_TO_START:
+            self._failed_starts = 0
+            self._requeue(worker)
+            raise CompileError(
+                "C002",
+                f"a compile worker did not start (exit code {code}): {words}",
+                hint="check that llvmlite is installed for this Python",
+            )
+        for place, job in enumerate(worker.jobs):
+            job.attempts += worker.ready and place == 0
+            if job.attempts >= _ATTEMPTS:
+                job.error = f"the compiler process died (exit code {code}): {words}"
+        self._requeue(worker)
+        self._start_worker()
+
+    def _requeue(self, worker: _Worker) -> None:
+        self._queue.extendleft(job for job in reversed(worker.jobs) if not job.done)
+
+    def _abandon(self) -> None:
+        """Ends all workers; their modules wait for the next ones."""
+        for worker in list(self._workers):
+            self._requeue(worker)
+            self._remove(worker)
+
+    def _remove(self, worker: _Worker) -> None:
+        self._workers.remove(worker)
+        self._selector.unregister(worker.replies)
+        worker.stop()
+
+
+_shared: ObjectCompiler | None = None
+_shared_lock = threading.Lock()
+
+
+def shared_compiler() -> ObjectCompiler:
+    """Returns this process's compiler, with as many workers as the settings say."""
+    global _shared
+    with _shared_lock:
+        if _shared is None:
+            _shared = ObjectCompiler(settings().compile_jobs)
+            atexit.register(_shared.close)
+        return _shared
+
+
+def _after_fork_in_child() -> None:
+    global _shared_lock
+    _shared_lock = threading.Lock()
+    if _shared is not None:
+        _shared.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def warm_up() -> None:
+    """Starts the shared workers in the background."""
+    shared_compiler().warm_up()
+
+
+def submit(text: str, target: CodeTarget, pipeline: str = "quick") -> PendingObject:
+    """Hands a module to the shared workers and returns at once."""
+    return shared_compiler().submit(text, target, pipeline)
+
+
+def compile_modules(
+    texts: Sequence[str],
+    target: CodeTarget,
+    on_done: Callable[[int, bytes], None] | None = None,
+    pipeline: str = "quick",
+) -> list[bytes]:
+    """Returns the objects of modules, in their order, compiled by the shared workers.
+
+    Errors: C001 when LLVM rejects a module; C002 when no worker starts.
+    """
+    return shared_compiler().compile(texts, target, on_done, pipeline)

@@ -1,0 +1,483 @@
+"""Emits scalar expressions, in one lane or in as many as the vector loop around them has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from clew.codegen import arith
+from clew.codegen.address import (
+    Addresses,
+    Place,
+    element_bytes,
+    memory_type,
+    ramp,
+    stored_dtype,
+)
+from clew.codegen.builder import Builder, Value, llvm_type
+from clew.codegen.lanes import literal
+from clew.codegen.vmath import intrinsic
+from clew.loop.affine import Linear, Simplifier
+from clew.loop.ir import Buffer, buffer_loads
+from clew.support.errors import ScheduleError
+from clew.te.expr import (
+    INDEX,
+    Binary,
+    Bitcast,
+    Cast,
+    Imm,
+    Index,
+    Inlined,
+    Intrinsic,
+    Load,
+    Scalar,
+    Select,
+    Unary,
+)
+
+# A register tile's element: its buffer and the literal offset of its first lane.
+Register = tuple[int, int]
+_TRUE: Final = "true"
+
+
+class Values(Addresses):
+    """Evaluates expressions. Holds what register tiles contain and which loads are still good."""
+
+    def __init__(self, builder: Builder, simplifier: Simplifier, lines: dict[int, int]) -> None:
+        super().__init__(builder, simplifier)
+        self.lines = lines
+        self.lanes = 1
+        self.mask: Value | None = None
+        self.registers: dict[Register, Value] = {}
+        self._widths: dict[Register, int] = {}
+        self.loads: dict[tuple[object, ...], Value] = {}
+        self.memo: dict[int, Value] = {}
+
+    # --- expressions ---
+
+    def statement(self, expr: Scalar) -> Value:
+        """Returns the value of a statement's expression; shared parts are emitted once."""
+        self.memo = {}
+        return self.value(expr)
+
+    def value(self, expr: Scalar) -> Value:
+        """Returns an expression's value: one lane if it is the same in all."""
+        found = self.memo.get(id(expr))
+        if found is None:
+            found = self._value(expr)
+            self.memo[id(expr)] = found
+        return found
+
+    def _value(self, expr: Scalar) -> Value:
+        if expr.dtype == INDEX and isinstance(expr, (Index, Binary)):
+            return self._index_expression(expr)
+        match expr:
+            case Imm():
+                return literal(expr.value, expr.dtype)
+            case Load():
+                return self.load(expr)
+            case Inlined():
+                return self._inlined(expr)
+            case Select():
+                return self._select(expr)
+            case Binary():
+                return arith.binary(self.b, expr.op, *self._aligned(expr.a, expr.b))
+            case Unary():
+                return arith.unary(self.b, expr.op, self.value(expr.a))
+            case Intrinsic():
+                return intrinsic(self.b, expr.name, list(self._aligned(*expr.args)))
+            case Cast():
+                return arith.cast(self.b, expr.dtype, self.value(expr.a))
+            case Bitcast():
+                return arith.bitcast(self.b, expr.dtype, self.value(expr.a))
+        raise AssertionError(type(expr))
+
+    def _inlined(self, expr: Inlined) -> Value:
+        before = self.b.line
+        self.b.line = self.lines.get(id(expr), before)
+        value = self.value(expr.value)
+        self.b.line = before
+        return value
+
+    def _aligned(self, *exprs: Scalar) -> tuple[Value, ...]:
+        """Returns the values with equal lanes."""
+        values = [self.value(e) for e in exprs]
+        return tuple(self.widen(values, max(v.lanes for v in values)))
+
+    def widen(self, values: list[Value], lanes: int) -> list[Value]:
+        """Returns the values in `lanes` lanes; a value broadcast before is not broadcast again."""
+        return [self.broadcast(v, lanes) for v in values]
+
+    def broadcast(self, value: Value, lanes: int) -> Value:
+        """Returns a value in all lanes."""
+        if value.lanes == lanes:
+            return value
+        if not value.text.startswith("%"):
+            known = _literal_splat(value, lanes)
+            if known is not None:
+                return known
+        key = ("splat", value.text, lanes)
+        found = self.loads.get(key)
+        if found is None:
+            found = self.loads[key] = self.b.splat(value, lanes)
+        return found
+
+    def _index_expression(self, expr: Scalar) -> Value:
+        if any(True for _ in buffer_loads(expr)):
+            return self.load_value(expr)
+        form = self.simplifier.linear(expr)
+        if self.lane_index is None or not form.depends_on(self.lane_index):
+            known = self.constant_of(self.simplifier.rebuild(form))
+            if known is not None:
+                return literal(known, INDEX)
+        return self._sum(form)
+
+    def _sum(self, form: Linear) -> Value:
+        total: Value | None = None
+        const = form.const
+        for atom, coefficient in form.terms:
+            known = self.constant_of(atom)
+            if known is not None:
+                const += known * coefficient
+                continue
+            term = self._lane_atom(atom)
+            if coefficient != 1:
+                term = self._binary("mul", term, literal(coefficient, INDEX))
+            total = term if total is None else self._binary("add", total, term)
+        if total is None:
+            return literal(const, INDEX)
+        return self._binary("add", total, literal(const, INDEX)) if const else total
+
+    def _lane_atom(self, atom: Scalar) -> Value:
+        if isinstance(atom, Index):
+            return self.index_value(atom)
+        if self.uses_lane(atom):
+            return self.load_value(atom)
+        return self.atom_value(atom)[0]
+
+    def _binary(self, op: str, a: Value, b: Value) -> Value:
+        lanes = max(a.lanes, b.lanes)
+        return arith.binary(self.b, op, self.broadcast(a, lanes), self.broadcast(b, lanes))
+
+    def load_value(self, expr: Scalar) -> Value:
+        """Returns an index expression's value node by node."""
+        match expr:
+            case Index():
+                return self.index_value(expr)
+            case Binary():
+                return self._binary(expr.op, self.load_value(expr.a), self.load_value(expr.b))
+        return self.value(expr)
+
+    # --- conditions ---
+
+    def _select(self, expr: Select) -> Value:
+        known = self.lanes_where(expr.cond, self.lanes)
+        if known is not None and all(k is known[0] for k in known):
+            return self.value(expr.a if known[0] else expr.b)
+        cond = self.value(expr.cond)
+        loads = [load for side in (expr.a, expr.b) for load in buffer_loads(side)]
+        guards = any(id(load) not in self.memo for load in loads)
+        if guards and cond.lanes == 1:
+            return self._branches(cond, expr)
+        if guards:
+            with self.masked(cond):
+                a = self.value(expr.a)
+            with self.masked(arith.unary(self.b, "not", cond)):
+                b = self.value(expr.b)
+        else:
+            a, b = self.value(expr.a), self.value(expr.b)
+        lanes = max(cond.lanes, a.lanes, b.lanes)
+        cond, a, b = self.widen([cond, a, b], lanes)
+        return arith.select(self.b, cond, a, b)
+
+    def _branches(self, cond: Value, expr: Select) -> Value:
+        """Returns a select as control flow, so that the loads of one side only are performed."""
+        lanes = self.lanes if self.uses_lane(expr) else 1
+        ends: list[tuple[Value, str]] = []
+        labels = self.b.label("then"), self.b.label("else"), self.b.label("join")
+        self.b.branch_if(cond, labels[0], labels[1])
+        for side, label in ((expr.a, labels[0]), (expr.b, labels[1])):
+            self.b.start(label)
+            with self.isolated():
+                value = self.broadcast(self.value(side), lanes)
+            ends.append((value, self.b.block))
+            self.b.branch(labels[2])
+        self.b.start(labels[2])
+        (a, from_a), (b, from_b) = ends
+        type_ = llvm_type(expr.dtype, lanes)
+        text = f"phi {type_} [ {a.text}, %{from_a} ], [ {b.text}, %{from_b} ]"
+        return self.b.value(text, expr.dtype, lanes)
+
+    @contextmanager
+    def isolated(self) -> Iterator[None]:
+        """What is computed inside is not known outside (a branch)."""
+        loads, memo = dict(self.loads), dict(self.memo)
+        yield
+        self.loads, self.memo = loads, memo
+
+    @contextmanager
+    def masked(self, mask: Value) -> Iterator[None]:
+        """Inside, only the lanes of `mask` load and store."""
+        before = self.mask, self.memo, dict(self.loads)
+        wide = self.broadcast(mask, self.lanes)
+        self.mask = wide if before[0] is None else self._both(before[0], wide)
+        self.memo = {}
+        yield
+        self.mask, self.memo, self.loads = before
+
+    def _both(self, a: Value, b: Value) -> Value:
+        left, right = mask_lanes(a), mask_lanes(b)
+        if left is not None and right is not None:
+            return literal_mask([x and y for x, y in zip(left, right, strict=True)])
+        return self._binary("and", a, b)
+
+    # --- memory ---
+
+    def load(self, expr: Load) -> Value:
+        """Returns what a load reads: from registers, or from memory once as long as it holds."""
+        buffer: Buffer = expr.source
+        form = self.flat(expr, buffer, expr.indices)
+        if buffer.scope == "register":
+            return self._read_register(buffer, form)
+        place = self.place(buffer, form)
+        lanes = self.lanes if place.step or place.lane_parts else 1
+        masked = self.mask is not None and lanes > 1
+        key: tuple[object, ...] = (place.key, place.offset, place.step, lanes, id(buffer))
+        if place.lane_parts or masked:
+            parts = [(id(a), *self.numbers(a)) for a, _ in place.lane_parts]
+            key = (*key, self.mask and self.mask.text, *parts)
+        found = self.loads.get(key)
+        if found is None:
+            found = self._read(buffer, place, lanes)
+            self.loads[key] = found
+        return found
+
+    def _read(self, buffer: Buffer, place: Place, lanes: int) -> Value:
+        pointer = self.pointer_at(buffer, place)
+        element = memory_type(buffer.dtype)
+        size = element_bytes(buffer.dtype)
+        stored = stored_dtype(buffer.dtype)
+        if lanes == 1:
+            value = self._read_one(element, stored, pointer, size)
+        elif place.lane_parts or place.step != 1:
+            value = self._gather(element, stored, pointer, place, size)
+        elif self.mask is None:
+            type_ = f"<{lanes} x {element}>"
+            value = self.b.value(f"load {type_}, ptr {pointer}, align {size}", stored, lanes)
+        else:
+            value = self._masked_load(stored, pointer, size)
+        if buffer.dtype == "bool":
+            return arith.binary(self.b, "ne", value, literal(0, stored, value.lanes))
+        return value
+
+    def _read_one(self, element: str, stored: str, pointer: str, size: int) -> Value:
+        """Returns one element for all lanes; read only if some lane is active."""
+        if self.mask is None:
+            return self.b.value(f"load {element}, ptr {pointer}, align {size}", stored)
+        lanes = self.mask.lanes
+        active = self.b.call(f"llvm.vector.reduce.or.v{lanes}i1", [self.mask], "bool")
+        then, join, before = self.b.label("some"), self.b.label("join"), self.b.block
+        self.b.branch_if(active, then, join)
+        self.b.start(then)
+        value = self.b.value(f"load {element}, ptr {pointer}, align {size}", stored)
+        self.b.branch(join)
+        self.b.start(join)
+        zero = literal(0, stored).text
+        return self.b.value(
+            f"phi {element} [ {value.text}, %{then} ], [ {zero}, %{before} ]", stored
+        )
+
+    def _masked_load(self, stored: str, pointer: str, size: int) -> Value:
+        assert self.mask is not None
+        type_ = llvm_type(stored, self.lanes)
+        name = f"llvm.masked.load.{_mangled(stored, self.lanes)}.p0"
+        self.b.module.declare(name, type_, ["ptr", self.mask.type, type_])
+        return self.b.value(
+            f"call {type_} @{name}(ptr align {size} {pointer}, {self.mask.typed}, "
+            f"{type_} zeroinitializer)",
+            stored,
+            self.lanes,
+        )
+
+    def lane_pointers(self, element: str, pointer: str, place: Place) -> str:
+        """Returns the vector of pointers of an access whose lanes are not side by side."""
+        offsets = self._binary("mul", ramp(self.lanes), literal(place.step, INDEX))
+        for atom, coefficient in place.lane_parts:
+            part = self._binary("mul", self.load_value(atom), literal(coefficient, INDEX))
+            offsets = self._binary("add", offsets, part)
+        return self.b.pointer(f"getelementptr {element}, ptr {pointer}, {offsets.typed}")
+
+    def _gather(self, element: str, stored: str, pointer: str, place: Place, size: int) -> Value:
+        pointers = self.lane_pointers(element, pointer, place)
+        type_ = llvm_type(stored, self.lanes)
+        name = f"llvm.masked.gather.{_mangled(stored, self.lanes)}.v{self.lanes}p0"
+        mask = self.mask or literal(True, "bool", self.lanes)
+        self.b.module.declare(name, type_, [f"<{self.lanes} x ptr>", mask.type, type_])
+        return self.b.value(
+            f"call {type_} @{name}(<{self.lanes} x ptr> align {size} {pointers}, {mask.typed}, "
+            f"{type_} zeroinitializer)",
+            stored,
+            self.lanes,
+        )
+
+    def write(self, buffer: Buffer, place: Place, value: Value) -> None:
+        """Writes a value to memory in the lanes that are active."""
+        pointer = self.pointer_at(buffer, place)
+        size = element_bytes(buffer.dtype)
+        if buffer.dtype == "bool":
+            value = self.b.value(
+                f"zext {value.typed} to {llvm_type('u8', value.lanes)}", "u8", value.lanes
+            )
+        lanes = self.lanes if place.step or place.lane_parts else 1
+        if lanes == 1:
+            self.check_lanes(buffer, value, lanes)
+            self.b.emit(f"store {value.typed}, ptr {pointer}, align {size}")
+        else:
+            value = self.broadcast(value, lanes)
+            if place.lane_parts or place.step != 1:
+                self._scatter(buffer, pointer, place, value, size)
+            elif self.mask is None:
+                self.b.emit(f"store {value.typed}, ptr {pointer}, align {size}")
+            else:
+                self._masked_store(value, pointer, size)
+        self.forget(buffer)
+
+    def _masked_store(self, value: Value, pointer: str, size: int) -> None:
+        assert self.mask is not None
+        known = mask_lanes(self.mask)
+        if known is not None and known.count(True) == 1:
+            # LLVM makes a scalar store of this too, but of a narrowed value in its old width.
+            lane = known.index(True)
+            one = self.b.value(f"extractelement {value.typed}, i64 {lane}", value.dtype)
+            if lane:
+                element = llvm_type(value.dtype)
+                pointer = self.b.pointer(f"getelementptr {element}, ptr {pointer}, i64 {lane}")
+            self.b.emit(f"store {one.typed}, ptr {pointer}, align {size}")
+            return
+        name = f"llvm.masked.store.{_mangled(value.dtype, value.lanes)}.p0"
+        self.b.module.declare(name, "void", [value.type, "ptr", self.mask.type])
+        self.b.emit(
+            f"call void @{name}({value.typed}, ptr align {size} {pointer}, {self.mask.typed})"
+        )
+
+    def _scatter(self, buffer: Buffer, pointer: str, place: Place, value: Value, size: int) -> None:
+        pointers = self.lane_pointers(memory_type(buffer.dtype), pointer, place)
+        many = f"<{value.lanes} x ptr>"
+        name = f"llvm.masked.scatter.{_mangled(value.dtype, value.lanes)}.v{value.lanes}p0"
+        mask = self.mask or literal(True, "bool", value.lanes)
+        self.b.module.declare(name, "void", [value.type, many, mask.type])
+        self.b.emit(
+            f"call void @{name}({value.typed}, {many} align {size} {pointers}, {mask.typed})"
+        )
+
+    def forget(self, buffer: Buffer) -> None:
+        """Drops what was loaded from a buffer that is written now."""
+        stale = [k for k in self.loads if len(k) > 4 and k[4] == id(buffer)]
+        for key in stale:
+            del self.loads[key]
+
+    # --- registers ---
+
+    def register_of(self, buffer: Buffer, form: Linear) -> tuple[Register, int]:
+        """Returns which register an access means and its lanes.
+
+        Errors: S040 when its offset is no literal, S041 when its lanes are not side by side.
+        """
+        const, step = form.const, 0
+        for atom, coefficient in form.terms:
+            bound = self.bound.get(id(atom))
+            if bound is not None and bound.lanes:
+                step += coefficient
+                continue
+            known = self.constant_of(atom)
+            if known is None:
+                raise ScheduleError(
+                    "S040",
+                    f"an index of register tile {buffer.name} is no literal",
+                    hint="unroll the loops over it, or move the stage to scratch",
+                )
+            const += coefficient * known
+        if step not in (0, 1):
+            raise unfit_register(buffer, f"lanes {step} elements apart")
+        return (id(buffer), const), (self.lanes if step else 1)
+
+    @staticmethod
+    def check_lanes(buffer: Buffer, value: Value, lanes: int) -> None:
+        """Checks that a value fits into the lanes it is stored to.
+
+        Errors: S042.
+        """
+        if value.lanes not in (1, lanes):
+            raise ScheduleError(
+                "S042",
+                f"lanes of a vector loop store to one element of {buffer.name}",
+                hint="vectorise a loop that the stage is indexed by",
+            )
+
+    def claim_register(self, buffer: Buffer, register: Register, lanes: int) -> Value | None:
+        """Returns what a register holds that is about to be set, None where it is new.
+
+        Errors: S041 when its elements are in other registers already.
+        """
+        old = self.registers.get(register)
+        if old is not None:
+            if old.lanes != lanes:
+                raise unfit_register(buffer, "in one lane and in many")
+            return old
+        owner, start = register
+        extent = self.lane_index.extent if self.lane_index is not None and lanes > 1 else 1
+        assert isinstance(extent, int)
+        mask = mask_lanes(self.mask) if self.mask is not None and lanes > 1 else None
+        width = extent if mask is None else mask.count(True)
+        for other, first in self.registers:
+            here = first < start + width and start < first + self._widths[other, first]
+            if other == owner and here:
+                raise unfit_register(buffer, "in lanes that overlap")
+        self._widths[register] = width
+        return None
+
+    def _read_register(self, buffer: Buffer, form: Linear) -> Value:
+        (owner, offset), lanes = self.register_of(buffer, form)
+        found = self.registers.get((owner, offset))
+        if found is not None and found.lanes == lanes:
+            return found
+        for (other, start), vector in self.registers.items():
+            if other == owner and lanes == 1 and 0 <= offset - start < self._widths[other, start]:
+                lane = offset - start
+                return self.b.value(f"extractelement {vector.typed}, i64 {lane}", vector.dtype)
+        raise unfit_register(buffer, "at other places than it is set at")
+
+
+def unfit_register(buffer: Buffer, how: str) -> ScheduleError:
+    """Returns the error of a register tile whose accesses do not fit each other (S041)."""
+    return ScheduleError(
+        "S041",
+        f"register tile {buffer.name} is used {how}",
+        hint="vectorise the same axis where it is set and where it is read, by the same width",
+    )
+
+
+def _mangled(dtype: str, lanes: int) -> str:
+    names = {"f16": "f16", "bf16": "i16", "f32": "f32", "f64": "f64", "bool": "i1"}
+    return f"v{lanes}{names.get(dtype) or 'i' + dtype[1:]}"
+
+
+def literal_mask(lanes: Sequence[bool]) -> Value:
+    """Returns a mask of known lanes."""
+    text = ", ".join(f"i1 {str(lane).lower()}" for lane in lanes)
+    return Value(f"<{text}>", "bool", len(lanes))
+
+
+def mask_lanes(mask: Value) -> list[bool] | None:
+    """Returns the lanes of a mask that `literal_mask` made; None for one that a run computes."""
+    if not mask.text.startswith("<"):
+        return None
+    return [lane.endswith("true") for lane in mask.text[1:-1].split(",")]
+
+
+def _literal_splat(value: Value, lanes: int) -> Value | None:
+    """Returns a literal in all lanes."""
+    if value.lanes != 1:
+        return None
+    return Value(f"splat ({value.typed})", value.dtype, lanes)

@@ -1,0 +1,135 @@
+"""LLVM text to object bytes; also the program of a compile worker process.
+
+A worker imports llvmlite and the standard library only, so that it starts quickly: it is run from
+this file, not through the package. It answers one request after another until its input closes.
+
+Request and reply are a 4-byte length (little endian) and that many bytes. A request is triple, CPU,
+features, pipeline and module text, joined by NUL. A reply starts with `+` before the object or `-`
+before an error text. The first reply is `+ready`.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import struct
+import sys
+from typing import Any, BinaryIO
+
+import llvmlite.binding as llvm
+
+PIPELINES = ("fast", "quick", "none", "O3")
+"""`quick`, the default: promote stack slots to registers, and no loop strength reduction: code
+generation gives every loop the few pointers that it needs, and LLVM would make one of each offset,
+for half of the compile time, and registers that the tile then lacks. `fast`: with it. `none`: no
+pass at all. `O3`: LLVM's default pipeline, for comparison."""
+
+_LENGTH = struct.Struct("<I")
+
+
+def configure_llvm() -> None:
+    """Sets the process-wide options of LLVM. Call once, before the first module.
+
+    LLVM's machine scheduler hoists broadcasts over register tiles until they spill.
+    """
+    llvm.set_option("", "--enable-misched=false")
+    # Without it instructions would be listed by a heuristic that loads early; ours is the order.
+
+
+@functools.lru_cache(maxsize=8)
+def _target_machine(triple: str, cpu: str, features: str) -> Any:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    try:
+        target = llvm.Target.from_triple(triple)
+    except RuntimeError:  # another architecture than the host's
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
+        target = llvm.Target.from_triple(triple)
+    return target.create_target_machine(
+        cpu=cpu, features=features, opt=3, reloc="pic", codemodel="small"
+    )
+
+
+def _reduce_strength(wanted: bool) -> None:
+    """Switches loop strength reduction, an option of the whole process, if it is not so already."""
+    if wanted != _strength_reduction[0]:
+        llvm.set_option("", f"--disable-lsr={str(not wanted).lower()}")
+        _strength_reduction[0] = wanted
+
+
+_strength_reduction = [True]
+
+
+def _optimize(module: Any, machine: Any, pipeline: str) -> None:
+    if pipeline == "none":
+        return
+    assert pipeline in PIPELINES, f"no pipeline named {pipeline!r}"
+    options = llvm.create_pipeline_tuning_options(speed_level=3)
+    builder = llvm.create_pass_builder(machine, options)
+    if pipeline == "O3":
+        builder.getModulePassManager().run(module, builder)
+        return
+    passes = llvm.create_new_function_pass_manager()
+    passes.add_sroa_pass()
+    for function in module.functions:
+        if not function.is_declaration:
+            passes.run(function, builder)
+
+
+def emit_object(text: str, triple: str, cpu: str, features: str, pipeline: str = "quick") -> bytes:
+    """Returns the object file of a module. The same arguments give the same bytes.
+
+    Errors: RuntimeError with LLVM's words when the module is not valid. A CPU name that LLVM does
+    not know ends the process.
+    """
+    machine = _target_machine(triple, cpu, features)
+    module = llvm.parse_assembly(text)
+    try:
+        module.triple = triple
+        module.data_layout = str(machine.target_data)
+        module.verify()
+        _optimize(module, machine, pipeline)
+        _reduce_strength(pipeline != "quick")
+        data: bytes = machine.emit_object(module)
+        return data
+    finally:
+        module.close()
+
+
+def _read_exactly(stream: BinaryIO, count: int) -> bytes:
+    data = stream.read(count)
+    if len(data) != count:  # the caller has closed its end
+        raise EOFError
+    return data
+
+
+def _answer(request: bytes) -> bytes:
+    triple, cpu, features, pipeline, text = request.decode().split("\0", 4)
+    try:
+        return b"+" + emit_object(text, triple, cpu, features, pipeline)
+    except Exception as error:  # whatever it is, the caller must hear of it
+        return b"-" + f"{type(error).__name__}: {error}".encode()
+
+
+def serve() -> None:
+    """Answers requests from standard input on standard output until the input closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the caller's business
+    with os.fdopen(os.dup(0), "rb") as requests, os.fdopen(os.dup(1), "wb") as replies:
+        os.dup2(2, 1)  # nothing else may write into the replies
+        configure_llvm()
+        try:
+            reply = b"+ready"
+            while True:
+                replies.write(_LENGTH.pack(len(reply)) + reply)
+                replies.flush()
+                (length,) = _LENGTH.unpack(_read_exactly(requests, _LENGTH.size))
+                reply = _answer(_read_exactly(requests, length))
+        except (EOFError, BrokenPipeError):
+            return
+
+
+if __name__ == "__main__":
+    serve()
+    sys.exit(0)

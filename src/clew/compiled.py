@@ -1,0 +1,274 @@
+"""A compiled model: call it, look at its kernels and its trace."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from clew.build.build import Build, KernelUse, Options, bind_sizes, build_module
+from clew.build.kernel_trace import kernel_traces
+from clew.build.lowering import operator_calls
+from clew.build.saving import SavedModel, SavedUse, save
+from clew.build.stored_builds import StoredBuild
+from clew.build.tracing import trace_of
+from clew.codegen.disassemble import disassemble
+from clew.ir.expr import ArgRef, Call, Var
+from clew.ir.module import Module
+from clew.ir.types import TensorType, to_numpy
+from clew.ir.visit import post_order
+from clew.loading import LoadedModel
+from clew.passes.specialize import Specialize
+from clew.runtime.cache import Cache
+from clew.runtime.model import InputSpec, Model, Ready, SizesKey, sizes_key
+from clew.runtime.program import Program
+from clew.runtime.threads import shared_pool
+from clew.support.errors import GraphTypeError, InputError
+from clew.trace.trace import Trace
+
+Array = np.ndarray[Any, Any]
+# Builds for different sizes that a model with symbolic sizes keeps.
+_KEPT_BUILDS = 32
+
+
+class Kernel:
+    """One use of a kernel in a compiled model."""
+
+    def __init__(self, use: KernelUse, build: Build) -> None:
+        self._use = use
+        self._build = build
+
+    def __repr__(self) -> str:
+        return f"<Kernel {self.name}: {', '.join(self.layers)}>"
+
+    @property
+    def name(self) -> str:
+        """Unique in the model."""
+        return self._use.name
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """The model's layers it works for, in the order of its operators, and then of the model."""
+        found: dict[str, None] = {}
+        order = self._build.layer_order
+        for node in operator_calls(self.function):
+            layers = sorted(node.span.layers, key=lambda la: order.get(la, len(order)))
+            found.update(dict.fromkeys(layers))
+        return tuple(found)
+
+    @property
+    def function(self) -> Any:
+        """The primitive function, of this use, in the last stage's graph."""
+        return self._use.call.op
+
+    @property
+    def ops(self) -> tuple[str, ...]:
+        """Names of its operators in order."""
+        return tuple(c.op_name for c in operator_calls(self.function))
+
+    @property
+    def loops(self) -> str:
+        """The scheduled loop nest as text."""
+        return self._use.source.printed.text
+
+    @property
+    def schedule(self) -> Any:
+        """The recorded schedule."""
+        return self._use.source.schedule
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """Names of the schedule rules that were chosen."""
+        return self._use.source.rules
+
+    @property
+    def llvm(self) -> str:
+        """The LLVM IR."""
+        return self._use.source.emitted.llvm
+
+    @property
+    def object_code(self) -> bytes:
+        """The ELF object that is linked."""
+        return self._build.binaries[self._use.source.key].object.data
+
+    @property
+    def asm(self) -> str:
+        """The instructions, disassembled from the object that is linked."""
+        return disassemble(self.object_code).text
+
+
+class CompiledModel(Model[Kernel]):
+    """A compiled model.
+
+    ```python
+    outputs = compiled(x)  # arrays in the order of the inputs
+    outputs = compiled.run({"input": x})  # by name; a dict by output name
+    ```
+
+    Calls may come from several threads at once. A model with symbolic sizes is built for the
+    sizes it meets; each build is kept.
+    """
+
+    def __init__(self, module: Module, options: Options, cache: Cache) -> None:
+        super().__init__([_input(p) for p in module.main.params], module.output_names)
+        self.module = module
+        self.options = options
+        self._cache = cache
+        self._pool = shared_pool(options.threads)
+        self._by_value = _shape_deciding_inputs(module)
+        self._symbolic = any(not i.is_static for i in self._inputs) or bool(self._by_value)
+        self._builds: dict[SizesKey, Build] = {}
+        self._traces: dict[int, Trace] = {}
+        self._lock = threading.Lock()
+        self._last: Build | None = None
+        self._stored: LoadedModel | None = None
+        if not self._symbolic:
+            stored = StoredBuild(module, options, cache)
+            self._stored = stored.load()
+            if self._stored is None:
+                stored.keep(self.save, self.build.constant_bytes)
+
+    def _make(self, key: SizesKey, specialize: Specialize | None) -> Build:
+        build = build_module(self.module, self.options, self._cache, self._pool, specialize)
+        while len(self._builds) >= _KEPT_BUILDS:
+            self._builds.pop(next(iter(self._builds)))
+        self._builds[key] = build
+        return build
+
+    # --- running ---
+
+    def _program_for(self, arrays: Sequence[Any]) -> Program:
+        if self._symbolic:
+            return self.build_for(arrays).program
+        if self._stored is not None:
+            return self._stored.program
+        assert self._last is not None
+        return self._last.program
+
+    @property
+    def from_cache(self) -> bool:
+        """Whether the program was found in the disk cache whole. The passes have not run then; they
+        do when somebody asks for what only they know (`build`, `kernels`, `trace`).
+        """
+        return self._stored is not None
+
+    def _ready_for(self, arrays: Sequence[Any]) -> Ready[Kernel]:
+        build = self.build_for(arrays) if self._symbolic else self.build
+        uses = [(Kernel(use, build), use.segment, use.step) for use in build.uses]
+        return Ready(build.program, build.segments, uses)
+
+    def build_for(self, arrays: Sequence[Array]) -> Build:
+        """Returns the build for the sizes (and deciding values) of these inputs, made if new.
+
+        Errors: I042 when sizes contradict each other.
+        """
+        key = sizes_key(arrays, self._by_value)
+        found = self._builds.get(key)
+        if found is None:
+            with self._lock:
+                found = self._builds.get(key) or self._make(key, self._specialization(arrays))
+        self._last = found
+        return found
+
+    def _specialization(self, arrays: Sequence[Array]) -> Specialize:
+        sizes: dict[str, int] = {}
+        for param, array in zip(self.module.main.params, arrays, strict=True):
+            if isinstance(param.type, TensorType):
+                try:
+                    bind_sizes(param, array.shape, sizes)
+                except GraphTypeError as error:
+                    raise InputError("I042", error.message) from error
+        values = tuple((self.input_names[n], arrays[n].copy()) for n in self._by_value)
+        return Specialize(tuple(sizes.items()), values)
+
+    # --- looking inside ---
+
+    @property
+    def build(self) -> Build:
+        """The build: the only one, or the one of the last run.
+
+        Errors: I044 for a model with symbolic sizes that has not run yet.
+        """
+        if self._last is None:
+            if self._symbolic:
+                raise self._never_built()
+            with self._lock:
+                self._last = self._last or self._make(((), ()), None)
+        return self._last
+
+    def _never_built(self) -> InputError:
+        return InputError(
+            "I044",
+            "the model has symbolic sizes and has not been built for any yet",
+            hint="run it once, or call build_for(inputs)",
+        )
+
+    @property
+    def trace(self) -> Trace:
+        """What became of every layer, from the model to instructions, and back.
+
+        Errors: I044 (see `build`); I045 for a model compiled with `trace=False`.
+        """
+        build = self.build
+        if not self.options.trace:
+            raise InputError(
+                "I045", "the model was compiled without its trace", hint="compile with trace=True"
+            )
+        found = self._traces.get(id(build))
+        if found is None:
+            found = self._traces[id(build)] = trace_of(build.stages, lambda: kernel_traces(build))
+        return found
+
+    @property
+    def kernels(self) -> list[Kernel]:
+        """The kernels in the order they run."""
+        build = self.build
+        return [Kernel(use, build) for use in build.uses]
+
+    # --- keeping ---
+
+    def save(self, path: str | Path) -> None:
+        """Writes the model, with every build made so far, to a file for `clew.load_compiled`.
+
+        By custom its name ends in `.clew`.
+
+        Errors: I044 (no build yet), C050 (the file), C058 and C059 (steps that cannot be saved).
+        """
+        if not self._builds:
+            self._builds[((), ())] = self.build
+        builds = {key: (build, _saved_uses(build)) for key, build in self._builds.items()}
+        target, inputs, outputs = self.options.target, self._inputs, self.output_names
+        save(SavedModel(target, inputs, outputs, self._by_value, builds), path)
+
+
+def _saved_uses(build: Build) -> list[SavedUse]:
+    """Returns what a saved model keeps of a build's kernels."""
+    return [
+        SavedUse(use.name, kernel.layers, kernel.ops, use.source.key, use.segment, use.step)
+        for use, kernel in ((use, Kernel(use, build)) for use in build.uses)
+    ]
+
+
+def _input(param: Var) -> InputSpec:
+    if not isinstance(param.type, TensorType):
+        return InputSpec(param.name, None, ())
+    shape = [d if isinstance(d, int) else str(d) for d in param.type.shape]
+    return InputSpec(param.name, to_numpy(param.type.dtype), shape)
+
+
+def _shape_deciding_inputs(module: Module) -> tuple[int, ...]:
+    """Returns the positions of inputs whose values decide shapes: those that attributes bound at
+    run time depend on.
+    """
+    wanted: list[Any] = []
+    for node in post_order(module.main):
+        if isinstance(node, Call):
+            refs = [v.index for v in node.attrs.values() if isinstance(v, ArgRef)]
+            wanted += [node.args[i] for i in refs]
+    if not wanted:
+        return ()
+    reached = {n.id for n in post_order(wanted)}
+    return tuple(n for n, p in enumerate(module.main.params) if p.id in reached)

@@ -1,0 +1,34 @@
+"""Readers of model files: one folder a format, each gives a graph `Module` with sources."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from clew.frontends import onnx
+from clew.ir.module import Module
+from clew.support.errors import InputError
+
+_READERS: dict[str, Callable[..., Module]] = {".onnx": onnx.load}
+
+
+def load(path: str | Path, **options: Any) -> Module:
+    """Returns the model of a file, read by the frontend that its suffix names.
+
+    `options` are the frontend's: `inputs` (shapes by name), `annotate`.
+
+    Errors: I002 for a suffix that no frontend reads, and the frontend's own.
+    """
+    suffix = Path(path).suffix.lower()
+    reader = _READERS.get(suffix)
+    if reader is None:
+        raise InputError(
+            "I002",
+            f"{str(path)!r} has no suffix that a frontend reads",
+            hint=f"one of {', '.join(_READERS)}",
+        )
+    return reader(path, **options)
+
+
+__all__ = ["load"]

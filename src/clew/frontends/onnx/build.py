@@ -1,0 +1,72 @@
+"""What converters build with: constants, views, casts, and shapes of expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from clew.frontends.onnx.layer import Layer
+from clew.frontends.onnx.registry import call
+from clew.ir.dims import Dim
+from clew.ir.expr import ArgRef, Call, Constant, Expr, TupleGetItem
+from clew.ir.types import TensorType, to_numpy
+
+
+def scalar(value: Any, dtype: str) -> Constant:
+    """Returns a constant without axes."""
+    return Constant(np.asarray(value, dtype=to_numpy(dtype)))
+
+
+def reshaped(x: Expr, shape: Sequence[Dim]) -> Expr:
+    """Returns `x` in another shape: itself where it has it, a view where it is a constant."""
+    shape = tuple(shape)
+    if x.tensor.shape == shape:
+        return x
+    if isinstance(x, Constant) and all(isinstance(d, int) for d in shape):
+        return Constant(x.data.reshape(shape), name=x.name, span=x.span)
+    return call("reshape", x, shape=shape)
+
+
+def cast(x: Expr, dtype: str) -> Expr:
+    """Returns `x` in a dtype: itself where it has it."""
+    return x if x.tensor.dtype == dtype else call("cast", x, dtype=dtype)
+
+
+def per_channel(x: Expr, rank: int, axis: int = 1) -> Expr:
+    """Returns a vector shaped to broadcast along one axis of a tensor with `rank` axes."""
+    return reshaped(x, (*x.tensor.shape, *(1,) * (rank - axis - 1)))
+
+
+def fields(expr: Expr, count: int) -> list[Expr]:
+    """Returns the first fields of a tuple."""
+    return [TupleGetItem(expr, n) for n in range(count)]
+
+
+def filled(value: Any, dtype: str, shape: Sequence[Dim]) -> Expr:
+    """Returns a tensor of equal elements: a splat constant where the shape is known."""
+    if all(isinstance(d, int) for d in shape):
+        return Constant.splat(value, TensorType(tuple(shape), dtype))
+    return call("full", shape=tuple(shape), value=np.asarray(value).item(), dtype=dtype)
+
+
+def held(
+    layer: Layer, op: str, x: Sequence[Expr], sources: Mapping[str, int | Expr], **attrs: Any
+) -> Call:
+    """Returns a call of which some attributes come from expressions, or from the layer's inputs.
+
+    Where a value is known it becomes the attribute; else the call takes the expression along, and
+    the
+    attribute refers to it.
+    """
+    args = list(x)
+    for name, source in sources.items():
+        expr = layer.input(source) if isinstance(source, int) else source
+        value = layer.importer.known.get(expr)
+        if value is None:
+            attrs[name] = ArgRef(len(args))
+            args.append(expr)
+        else:
+            attrs[name] = value.item() if value.ndim == 0 else tuple(value.reshape(-1).tolist())
+    return call(op, *args, **attrs)

@@ -1,0 +1,389 @@
+"""Convolutions, matrix products, pooling and normalisation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from clew.frontends.onnx.build import filled, per_channel, reshaped, scalar
+from clew.frontends.onnx.layer import Layer
+from clew.frontends.onnx.registry import Result, call, converter
+from clew.ir.dims import Dim, product
+from clew.ir.expr import Constant, Expr
+from clew.ir.types import to_numpy
+
+_SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
+
+
+class Window:
+    """Kernel, strides, dilation and padding of a sliding window, ONNX's defaults filled in.
+
+    `padding` is (before..., after...); `kernel` comes from the attribute or from the weight's
+    shape.
+    """
+
+    def __init__(self, layer: Layer, kernel: Sequence[int]) -> None:
+        self.rank = layer.rank() - 2
+        if self.rank not in _SPATIAL:
+            raise layer.unsupported(f"over {self.rank} spatial axes")
+        self.kernel = tuple(kernel)
+        ones = (1,) * self.rank
+        self.strides: tuple[int, ...] = layer.integers("strides") or ones
+        declared = "dilations" in layer.schema.attributes
+        self.dilation: tuple[int, ...] = (layer.integers("dilations") if declared else ()) or ones
+        for name, values in (
+            ("kernel_shape", self.kernel),
+            ("strides", self.strides),
+            ("dilations", self.dilation),
+        ):
+            if len(values) != self.rank or any(v < 1 for v in values):
+                raise layer.wrong(f"has {name} {list(values)} for {self.rank} spatial axes")
+        self.padding = self._padding(layer)
+
+    def _padding(self, layer: Layer) -> tuple[int, ...]:
+        mode = layer.text("auto_pad")
+        if mode in ("SAME_UPPER", "SAME_LOWER"):
+            return self._same(layer, mode == "SAME_UPPER")
+        pads: tuple[int, ...] = layer.integers("pads") or (0,) * (2 * self.rank)
+        if mode == "VALID":
+            return (0,) * (2 * self.rank)
+        if mode not in ("NOTSET", ""):
+            raise layer.wrong(f"has an unknown auto_pad {mode!r}")
+        if len(pads) != 2 * self.rank:
+            raise layer.wrong(f"has {len(pads)} pads for {self.rank} spatial axes")
+        return pads
+
+    def extent(self, axis: int) -> int:
+        """Returns how many elements a window spans along a spatial axis."""
+        return (self.kernel[axis] - 1) * self.dilation[axis] + 1
+
+    def _same(self, layer: Layer, upper: bool) -> tuple[int, ...]:
+        """Returns padding that makes the output ceil(size / stride); the odd one goes last if
+        upper.
+        """
+        before, after = [], []
+        for axis, size in enumerate(layer.type(0).shape[2:]):
+            stride, extent = self.strides[axis], self.extent(axis)
+            if isinstance(size, int):
+                total = max((-(-size // stride) - 1) * stride + extent - size, 0)
+            elif stride == 1:
+                total = extent - 1
+            else:
+                raise layer.unsupported(f"auto_pad of an axis of size {size}")
+            small, large = total // 2, total - total // 2
+            before.append(small if upper else large)
+            after.append(large if upper else small)
+        return (*before, *after)
+
+
+def _with_bias(layer: Layer, result: Expr, index: int = 2) -> Expr:
+    bias = layer.optional(index)
+    if bias is None:
+        return result
+    return call("add", result, per_channel(bias, result.tensor.rank))
+
+
+def _kernel(layer: Layer) -> tuple[int, ...]:
+    """Returns the kernel of a convolution: of the attribute, else of the weight."""
+    given: tuple[int, ...] = layer.integers("kernel_shape")
+    shape = layer.type(1).shape[2:]
+    if not all(isinstance(d, int) for d in shape):
+        raise layer.unsupported(f"with a weight of shape {list(map(str, shape))}")
+    if given and given != shape:
+        raise layer.wrong(f"has kernel_shape {list(given)}, and the weight {list(shape)}")
+    return shape  # type: ignore[return-value]
+
+
+@converter("Conv")
+def conv(layer: Layer) -> Result:
+    """One to three spatial axes, then the bias."""
+    window = Window(layer, _kernel(layer))
+    spatial = _SPATIAL[window.rank]
+    result = call(
+        f"nn.conv{window.rank}d",
+        layer.input(0),
+        layer.input(1),
+        strides=window.strides,
+        padding=window.padding,
+        dilation=window.dilation,
+        groups=layer.integer("group"),
+        data_layout=f"NC{spatial}",
+        weight_layout=f"OI{spatial}",
+    )
+    return _with_bias(layer, result)
+
+
+@converter("ConvTranspose")
+def conv_transpose(layer: Layer) -> Result:
+    """The gradient of a convolution with respect to its input."""
+    window = Window(layer, _kernel(layer))
+    extra: tuple[int, ...] = layer.integers("output_padding") or (0,) * window.rank
+    padding, wanted = window.padding, layer.integers("output_shape")
+    automatic = layer.text("auto_pad") in ("SAME_UPPER", "SAME_LOWER")
+    if wanted or automatic:
+        padding, extra = _transposed_padding(layer, window, extra, wanted[-window.rank :])
+    result = call(
+        f"nn.conv{window.rank}d_transpose",
+        layer.input(0),
+        layer.input(1),
+        strides=window.strides,
+        padding=padding,
+        output_padding=extra,
+        dilation=window.dilation,
+        groups=layer.integer("group"),
+    )
+    return _with_bias(layer, result)
+
+
+def _transposed_padding(
+    layer: Layer, window: Window, extra: Sequence[int], wanted: Sequence[int]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Returns padding, and what is added at the end, to reach the wanted output.
+
+    Where none is named it is `size * stride`.
+    """
+    before, after, added = [], [], []
+    for axis, size in enumerate(layer.type(0).shape[2:]):
+        if not isinstance(size, int):
+            raise layer.unsupported(f"output_shape or auto_pad with an axis of size {size}")
+        target = wanted[axis] if wanted else size * window.strides[axis]
+        full = window.strides[axis] * (size - 1) + extra[axis] + window.extent(axis)
+        total = max(full - target, 0)
+        added.append(extra[axis] + max(target - full, 0))
+        small, large = total // 2, total - total // 2
+        upper = layer.text("auto_pad") == "SAME_UPPER"
+        before.append(small if upper else large)
+        after.append(large if upper else small)
+    return (*before, *after), tuple(added)
+
+
+# --- matrix products ------------------------------------------------------------------------------
+
+
+@converter("Gemm")
+def gemm(layer: Layer) -> Result:
+    """`alpha * A' * B' + beta * C`."""
+    data, dtype = layer.input(0), layer.type(0).dtype
+    if layer.rank(0) != 2 or layer.rank(1) != 2:
+        raise layer.wrong(f"multiplies {layer.type(0)} by {layer.type(1)}, expected matrices")
+    if layer.flag("transA"):
+        data = call("transpose", data, axes=(1, 0))
+    layout = "NK" if layer.flag("transB") else "KN"
+    result: Expr = call("nn.dense", data, layer.input(1), weight_layout=layout)
+    if (alpha := layer.real("alpha")) != 1.0:
+        result = call("multiply", result, scalar(alpha, dtype))
+    bias, beta = layer.optional(2), layer.real("beta")
+    if bias is None or beta == 0.0:
+        return result
+    if beta != 1.0:
+        bias = call("multiply", bias, scalar(beta, dtype))
+    return call("add", result, bias)
+
+
+@converter("MatMul")
+def matmul(layer: Layer) -> Result:
+    """Numpy's `matmul`; a parameter matrix on the right makes a dense layer."""
+    a, b = layer.input(0), layer.input(1)
+    if isinstance(b, Constant) and layer.rank(1) == 2 and layer.rank(0) >= 2:
+        return call("nn.dense", a, b, weight_layout="KN")
+    return call("nn.matmul", a, b)
+
+
+# --- pooling --------------------------------------------------------------------------------------
+
+
+def _pool(layer: Layer, op: str, **more: bool) -> Expr:
+    window = Window(layer, layer.integers("kernel_shape"))
+    ceil = "ceil_mode" in layer.schema.attributes and layer.flag("ceil_mode")
+    return call(
+        op,
+        layer.input(0),
+        kernel=window.kernel,
+        strides=window.strides,
+        padding=window.padding,
+        dilation=window.dilation,
+        ceil_mode=ceil,
+        layout=f"NC{_SPATIAL[window.rank]}",
+        **more,
+    )
+
+
+@converter("MaxPool")
+def max_pool(layer: Layer) -> Result:
+    """Windows' maxima. Their places are not supported."""
+    if layer.wants(1):
+        raise layer.unsupported("the output Indices")
+    return _pool(layer, "nn.max_pool2d")
+
+
+@converter("AveragePool")
+def average_pool(layer: Layer) -> Result:
+    """Windows' means."""
+    return _pool(layer, "nn.avg_pool2d", count_include_pad=layer.flag("count_include_pad"))
+
+
+def _spatial_axes(layer: Layer) -> tuple[int, ...]:
+    return tuple(range(2, layer.rank()))
+
+
+@converter("GlobalAveragePool")
+def global_average_pool(layer: Layer) -> Result:
+    """The mean over all spatial axes."""
+    if layer.rank() == 4:
+        return call("nn.global_avg_pool2d", layer.input(0))
+    return call("mean", layer.input(0), axes=_spatial_axes(layer), keepdims=True)
+
+
+@converter("GlobalMaxPool")
+def global_max_pool(layer: Layer) -> Result:
+    """The maximum over all spatial axes."""
+    if layer.rank() == 4:
+        return call("nn.global_max_pool2d", layer.input(0))
+    return call("max", layer.input(0), axes=_spatial_axes(layer), keepdims=True)
+
+
+@converter("GlobalLpPool")
+def global_lp_pool(layer: Layer) -> Result:
+    """The norm over all spatial axes."""
+    if (p := layer.integer("p")) not in (1, 2):
+        raise layer.unsupported(f"p={p}")
+    return call(f"l{p}", layer.input(0), axes=_spatial_axes(layer), keepdims=True)
+
+
+@converter("LpPool")
+def lp_pool(layer: Layer) -> Result:
+    """Windows' norms: a mean of powers, times the window's size, and its root."""
+    p = layer.integer("p")
+    window = Window(layer, layer.integers("kernel_shape"))
+    if "ceil_mode" in layer.schema.attributes and layer.flag("ceil_mode"):
+        raise layer.unsupported("ceil_mode")
+    dtype = layer.type(0).dtype
+    powers = call("power", call("abs", layer.input(0)), scalar(p, dtype))
+    means = call(
+        "nn.avg_pool2d",
+        powers,
+        kernel=window.kernel,
+        strides=window.strides,
+        padding=window.padding,
+        dilation=window.dilation,
+        count_include_pad=True,
+        layout=f"NC{_SPATIAL[window.rank]}",
+    )
+    count = scalar(product(window.kernel), dtype)
+    return call("power", call("multiply", means, count), scalar(1 / p, dtype))
+
+
+# --- normalisation --------------------------------------------------------------------------------
+
+
+@converter("BatchNormalization")
+def batch_norm(layer: Layer) -> Result:
+    """By stored statistics. Training is not supported."""
+    training = "training_mode" in layer.schema.attributes and layer.flag("training_mode")
+    if training or any(layer.wants(n) for n in range(1, 5)):
+        raise layer.unsupported("training mode", "export the model for inference")
+    if "spatial" in layer.schema.attributes and not layer.flag("spatial"):
+        raise layer.unsupported("spatial=0, statistics for each element")
+    return call("nn.batch_norm", *(layer.input(n) for n in range(5)), epsilon=layer.real("epsilon"))
+
+
+@converter("LayerNormalization")
+def layer_norm(layer: Layer) -> Result:
+    """Over the axes from `axis` on; also the mean and the inverse deviation where they are used."""
+    x, scale, bias = layer.input(0), layer.input(1), layer.optional(2)
+    axis, epsilon = layer.axis(), layer.real("epsilon")
+    normal = x.tensor.shape[axis:]
+    scale = _broadcast(scale, normal)
+    if bias is not None:
+        bias = _broadcast(bias, normal)
+    inputs = [x, scale] if bias is None else [x, scale, bias]
+    result = [call("nn.layer_norm", *inputs, axis=axis, epsilon=epsilon)]
+    if layer.wants(1) or layer.wants(2):
+        axes = tuple(range(axis, x.tensor.rank))
+        mean = call("mean", x, axes=axes, keepdims=True)
+        centred = call("subtract", x, mean)
+        variance = call("mean", call("multiply", centred, centred), axes=axes, keepdims=True)
+        spread = call("add", variance, scalar(epsilon, x.tensor.dtype))
+        result += [mean, call("rsqrt", spread)]
+    return result
+
+
+def _broadcast(x: Expr, shape: Sequence[Dim]) -> Expr:
+    """Returns a scale in the shape of the axes it applies to."""
+    if x.tensor.shape == tuple(shape):
+        return x
+    return call("broadcast_to", x, shape=tuple(shape))
+
+
+@converter("RMSNormalization")
+def rms_norm(layer: Layer) -> Result:
+    """Over the axes from `axis` on, without a mean."""
+    x, axis = layer.input(0), layer.axis()
+    scale = _broadcast(layer.input(1), x.tensor.shape[axis:])
+    return call("nn.rms_norm", x, scale, axis=axis, epsilon=layer.real("epsilon"))
+
+
+@converter("InstanceNormalization")
+def instance_norm(layer: Layer) -> Result:
+    """Each channel of each image by itself."""
+    return call(
+        "nn.instance_norm", *(layer.input(n) for n in range(3)), epsilon=layer.real("epsilon")
+    )
+
+
+@converter("GroupNormalization", since=18)
+def group_norm_by_groups(layer: Layer) -> Result:
+    """Version 18: scale and bias hold one element a group."""
+    groups = layer.integer("num_groups")
+    shape = layer.type(0).shape
+    per_group = shape[1] // groups
+
+    def spread(x: Expr) -> Expr:
+        column = reshaped(x, (groups, 1))
+        return reshaped(call("broadcast_to", column, shape=(groups, per_group)), (shape[1],))
+
+    return _group_norm(layer, spread(layer.input(1)), spread(layer.input(2)))
+
+
+@converter("GroupNormalization", since=21)
+def group_norm(layer: Layer) -> Result:
+    """Scale and bias hold one element a channel."""
+    return _group_norm(layer, layer.input(1), layer.input(2))
+
+
+def _group_norm(layer: Layer, scale: Expr, bias: Expr) -> Expr:
+    return call(
+        "nn.group_norm",
+        layer.input(0),
+        scale,
+        bias,
+        groups=layer.integer("num_groups"),
+        epsilon=layer.real("epsilon"),
+    )
+
+
+@converter("LRN")
+def local_response_norm(layer: Layer) -> Result:
+    """`x / (bias + alpha / size * sum of squares over near channels) ** beta`."""
+    return call(
+        "nn.lrn",
+        layer.input(0),
+        size=layer.integer("size"),
+        alpha=layer.real("alpha"),
+        beta=layer.real("beta"),
+        bias=layer.real("bias"),
+    )
+
+
+@converter("Dropout")
+def dropout(layer: Layer) -> Result:
+    """Passes its input on: clew compiles inference. The mask is all true (1 before version 10)."""
+    if layer.version >= 12 and layer.optional(2) is not None:
+        training, ratio = layer.known_one(2), layer.known_one(1)
+        dropped = layer.optional(1) is None or ratio != 0
+        if training is None or (training and dropped):
+            raise layer.unsupported("training mode", "export the model for inference")
+    x = layer.input(0)
+    if not layer.wants(1):
+        return x
+    dtype = "bool" if layer.version >= 10 else layer.type(0).dtype
+    return [x, filled(to_numpy(dtype).type(1), dtype, layer.type(0).shape)]

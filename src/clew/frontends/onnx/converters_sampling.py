@@ -1,0 +1,37 @@
+"""Sampling at given places, and running products."""
+
+from __future__ import annotations
+
+from clew.frontends.onnx.build import held
+from clew.frontends.onnx.layer import Layer
+from clew.frontends.onnx.registry import Result, call, converter
+
+_MODES = {"bilinear": "linear"}
+
+
+@converter("GridSample")
+def grid_sample(layer: Layer) -> Result:
+    """An image's elements between the places that a grid names."""
+    mode = layer.text("mode")
+    mode = _MODES.get(mode, mode)
+    if mode not in ("linear", "nearest"):
+        raise layer.unsupported(f"mode {mode!r}")
+    return call(
+        "grid_sample",
+        layer.input(0),
+        layer.input(1),
+        mode=mode,
+        padding=layer.text("padding_mode"),
+        align_corners=layer.flag("align_corners"),
+    )
+
+
+@converter("CumProd")
+def cumulative_product(layer: Layer) -> Result:
+    """Products up to each element along an axis."""
+    x = layer.input(0)
+    attrs = {"exclusive": layer.flag("exclusive"), "reverse": layer.flag("reverse")}
+    if layer.known(1) is None:
+        return held(layer, "cumprod", [x], {"axis": 1}, **attrs)
+    axis = layer.one_int(1, "the axis")
+    return call("cumprod", x, axis=layer.positive(axis, layer.rank()), **attrs)

@@ -1,0 +1,300 @@
+"""What a converter sees of a layer: inputs as expressions, attributes with defaults, known
+values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import AttributeProto, GraphProto
+
+from clew.frontends.onnx.names import display
+from clew.frontends.onnx.survey import Schema
+from clew.frontends.onnx.tensors import to_array
+from clew.ir.dims import Dim, SymDim
+from clew.ir.expr import Expr
+from clew.ir.types import TensorType
+from clew.support.errors import ModelError, UnsupportedError
+
+if TYPE_CHECKING:
+    from clew.frontends.onnx.importer import Importer
+    from clew.frontends.onnx.scope import Captures, Scope
+
+
+class Layer:
+    """One node of the model at import.
+
+    `version` is the operator's version, `outputs` tells which results are used. Methods that read
+    the
+    node raise M012 where it does not follow the operator's schema.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        op_type: str,
+        schema: Schema,
+        attributes: Mapping[str, AttributeProto],
+        inputs: Sequence[Expr | None],
+        outputs: Sequence[str],
+        importer: Importer,
+        scope: Scope,
+    ) -> None:
+        self.name = name
+        self.op_type = op_type
+        self.version: int = schema.since_version
+        self.inputs = tuple(inputs)
+        self.outputs = tuple(outputs)
+        self.importer = importer
+        self.scope = scope
+        self.schema = schema
+        self.given = attributes
+        self._check()
+
+    def _check(self) -> None:
+        schema, given = self.schema, len(self.inputs)
+        if not schema.min_input <= given <= schema.max_input:
+            raise self.wrong(f"takes {schema.min_input} to {schema.max_input} inputs, got {given}")
+        if len(self.outputs) > schema.max_output:
+            raise self.wrong(f"has at most {schema.max_output} outputs, got {len(self.outputs)}")
+        for name, attribute in self.given.items():
+            if name not in schema.attributes:
+                raise self.wrong(f"has no attribute {display(name)!r} in version {self.version}")
+            wanted = schema.attributes[name].type.value
+            if attribute.type not in (0, wanted):
+                raise self.wrong(f"attribute {name!r} has the wrong type")
+
+    def wrong(self, what: str) -> ModelError:
+        """Returns the error for a node that does not follow its operator's schema."""
+        return ModelError(
+            "M012", f"{display(self.op_type)} {what}", hint="the model is invalid: export it again"
+        )
+
+    def unsupported(self, what: str, hint: str = "") -> UnsupportedError:
+        """Returns the error for a form of the operator that is valid, and not supported."""
+        return UnsupportedError("U005", f"{display(self.op_type)}: {what}", hint=hint)
+
+    # --- inputs ---
+
+    def input(self, index: int) -> Expr:
+        """Returns an input that must be there."""
+        found = self.optional(index)
+        if found is None:
+            raise self.wrong(f"needs input {index}")
+        return found
+
+    def optional(self, index: int) -> Expr | None:
+        """Returns an input, None where the model leaves it out."""
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def present(self) -> list[Expr]:
+        """Returns all inputs of a variadic operator."""
+        return [self.input(n) for n in range(len(self.inputs))]
+
+    def type(self, index: int) -> TensorType:
+        """Returns an input's type.
+
+        Errors: U004 for what is no tensor.
+        """
+        return self.type_of(self.input(index))
+
+    def type_of(self, expr: Expr) -> TensorType:
+        """Returns an expression's tensor type.
+
+        Errors: U004 for what is no tensor.
+        """
+        if not isinstance(expr.type, TensorType):
+            raise UnsupportedError("U004", f"{self.op_type} of a {expr.type}")
+        return expr.type
+
+    def rank(self, index: int = 0) -> int:
+        """Returns the number of axes of an input."""
+        return self.type(index).rank
+
+    def wants(self, output: int) -> bool:
+        """Whether the model uses an output."""
+        return output < len(self.outputs) and bool(self.outputs[output])
+
+    # --- values that decide types ---
+
+    def known(self, index: int) -> NDArray[Any] | None:
+        """Returns an input's value where it is known before the run."""
+        expr = self.optional(index)
+        return None if expr is None else self.importer.known.get(expr)
+
+    def value(self, index: int, what: str) -> NDArray[Any]:
+        """Returns an input's value.
+
+        Errors: U002 when it is known only at run time.
+        """
+        self.input(index)
+        found = self.known(index)
+        if found is None:
+            raise UnsupportedError(
+                "U002",
+                f"{self.op_type}: {what} is known only when the model runs",
+                hint="give fixed input shapes (inputs={...}), or fold it when exporting",
+            )
+        return found
+
+    def known_one(self, index: int) -> Any:
+        """Returns the one element an input holds, None where it is absent or not known.
+
+        Errors: M012 for another number of elements.
+        """
+        found = self.known(index)
+        if found is None:
+            return None
+        if found.size != 1:
+            raise self.wrong(f"takes one number as input {index}, got {found.size}")
+        return found.reshape(-1).tolist()[0]
+
+    def one(self, index: int, what: str) -> Any:
+        """Returns the one element an input holds: a number, or a symbolic dimension.
+
+        Errors: U002 when it is known only at run time, M012 for another number of elements.
+        """
+        self.value(index, what)
+        return self.known_one(index)
+
+    def one_int(self, index: int, what: str) -> int:
+        """Returns the one plain int an input holds.
+
+        Errors: U002 when it is known only at run time, M012 for another number of elements.
+        """
+        self.one(index, what)
+        return self.numbers(index, what)[0]
+
+    def dims(self, index: int, what: str) -> tuple[Dim, ...]:
+        """Returns the sizes an input holds: ints, or symbolic dimensions.
+
+        Errors: U002 when they are known only at run time.
+        """
+        return tuple(
+            item if isinstance(item, SymDim) else int(item)
+            for item in self.value(index, what).reshape(-1).tolist()
+        )
+
+    def numbers(self, index: int, what: str) -> tuple[int, ...]:
+        """Returns the plain ints an input holds.
+
+        Errors: U002 when they are known only at run time.
+        """
+        dims = self.dims(index, what)
+        for dim in dims:
+            if isinstance(dim, SymDim):
+                raise UnsupportedError("U002", f"{self.op_type}: {what} depends on the size {dim}")
+        return dims  # type: ignore[return-value]
+
+    def ints_of(self, name: str, index: int) -> tuple[int, ...] | None:
+        """Returns what is an attribute in old versions and an input in new ones; None if neither.
+
+        Errors: U002 when the input is known only at run time.
+        """
+        if name in self.schema.attributes:
+            given: tuple[int, ...] | None = self.integers(name, None)
+            return given
+        return None if self.optional(index) is None else self.numbers(index, name)
+
+    # --- attributes ---
+
+    def has(self, name: str) -> bool:
+        """Whether the model gives an attribute."""
+        return name in self.given
+
+    def _attribute(self, name: str) -> AttributeProto | None:
+        found: AttributeProto | None = self.given.get(name)
+        if found is None and name in self.schema.attributes:
+            default = self.schema.attributes[name]
+            if default.default_value.type:
+                value: AttributeProto = default.default_value
+                return value
+            if default.required:
+                raise self.wrong(f"needs the attribute {name!r}")
+        return found
+
+    def integer(self, name: str, default: int | None = None) -> int:
+        """Returns an integer attribute: the given one, the schema's default, or `default`."""
+        found = self._attribute(name)
+        if found is not None:
+            return int(found.i)
+        assert default is not None, name
+        return default
+
+    def flag(self, name: str, default: bool | None = None) -> bool:
+        """Returns an integer attribute that is true or false."""
+        return bool(self.integer(name, None if default is None else int(default)))
+
+    def real(self, name: str, default: float | None = None) -> float:
+        """Returns a float attribute."""
+        found = self._attribute(name)
+        if found is not None:
+            # The shortest decimal that is the same f32: 0.1 rather than 0.10000000149.
+            return float(str(np.float32(found.f)))
+        assert default is not None, name
+        return default
+
+    def text(self, name: str, default: str = "") -> str:
+        """Returns a text attribute."""
+        found = self._attribute(name)
+        return default if found is None else found.s.decode(errors="replace")
+
+    def integers(self, name: str, default: Sequence[int] | None = ()) -> Any:
+        """Returns a list of integers as a tuple, or the default."""
+        found = self._attribute(name)
+        if found is not None:
+            return tuple(int(v) for v in found.ints)
+        return default if default is None else tuple(default)
+
+    def reals(self, name: str, default: Sequence[float] = ()) -> tuple[float, ...]:
+        """Returns a list of floats."""
+        found = self._attribute(name)
+        return tuple(default) if found is None else tuple(float(v) for v in found.floats)
+
+    def texts(self, name: str, default: Sequence[str] = ()) -> tuple[str, ...]:
+        """Returns a list of texts."""
+        found = self._attribute(name)
+        if found is None:
+            return tuple(default)
+        return tuple(s.decode(errors="replace") for s in found.strings)
+
+    def tensor(self, name: str) -> NDArray[Any]:
+        """Returns a tensor attribute. Errors: those of `to_array`."""
+        found = self._attribute(name)
+        assert found is not None, name
+        return to_array(found.t, self.importer.external, self.importer.budgets)
+
+    def attribute(self, name: str) -> AttributeProto | None:
+        """Returns an attribute as the model holds it."""
+        return self._attribute(name)
+
+    def axis(self, name: str = "axis", *, rank: int | None = None) -> int:
+        """Returns an axis attribute, counted from the front."""
+        return self.positive(self.integer(name), self.rank() if rank is None else rank)
+
+    def positive(self, axis: int, rank: int) -> int:
+        """Returns an axis counted from the front."""
+        if not -rank <= axis < rank:
+            raise self.wrong(f"axis {axis} is out of range for rank {rank}")
+        return axis % rank
+
+    # --- subgraphs ---
+
+    def graph(self, name: str) -> GraphProto:
+        """Returns a graph attribute."""
+        found = self._attribute(name)
+        if found is None:
+            raise self.wrong(f"needs the attribute {name!r}")
+        return found.g
+
+    def subgraph(
+        self, name: str, inputs: Sequence[Expr], captures: Captures | None = None
+    ) -> list[Expr]:
+        """Returns the outputs of a graph attribute over `inputs`.
+
+        Outer values become parameters of `captures`, or are used as they are without it.
+        """
+        return self.importer.import_subgraph(self, name, inputs, captures)

@@ -1,0 +1,57 @@
+"""Converters: one function per ONNX operator and change of its meaning.
+
+```python
+@converter("LeakyRelu")
+def leaky_relu(layer: Layer) -> Result:
+    return call("nn.leaky_relu", layer.input(0), alpha=layer.real("alpha"))
+```
+
+`since` is the operator version (as ONNX counts them) from which on the converter holds, until the
+next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from clew.ir.expr import Call, Expr
+from clew.ops.registry import get_op
+
+if TYPE_CHECKING:
+    from clew.frontends.onnx.layer import Layer
+
+Result: TypeAlias = "Expr | Sequence[Expr]"
+Converter: TypeAlias = "Callable[[Layer], Result]"
+
+_CONVERTERS: Final[dict[tuple[str, str], dict[int, Converter]]] = {}
+
+
+def converter(*op_types: str, since: int = 1, domain: str = "") -> Callable[[Converter], Converter]:
+    """Decorator: registers a converter for operators. It returns a layer's outputs in order."""
+
+    def register(function: Converter) -> Converter:
+        for op_type in op_types:
+            versions = _CONVERTERS.setdefault((domain, op_type), {})
+            assert since not in versions, f"{op_type} has two converters since {since}"
+            versions[since] = function
+        return function
+
+    return register
+
+
+def find(domain: str, op_type: str, version: int) -> Converter | None:
+    """Returns the converter for an operator of the given version, None if there is none."""
+    versions = _CONVERTERS.get((domain, op_type), {})
+    fitting = [since for since in versions if since <= version]
+    return versions[max(fitting)] if fitting else None
+
+
+def supported() -> Iterator[tuple[str, str]]:
+    """Yields the domain and type of every operator with a converter."""
+    yield from sorted(_CONVERTERS)
+
+
+def call(op: str, *args: Expr, **attrs: Any) -> Call:
+    """Returns a call of an operator by name."""
+    return get_op(op)(*args, **attrs)

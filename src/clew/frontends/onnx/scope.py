@@ -1,0 +1,67 @@
+"""Names and what they stand for while a graph is imported; what inner graphs take from outer
+ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from onnx import AttributeProto, FunctionProto
+
+from clew.ir.expr import Constant, Expr, Var
+from clew.ir.values import KnownValues
+from clew.trace.span import Source
+
+
+@dataclass
+class Captures:
+    """Outer values that a function (a branch, a loop body) takes as parameters."""
+
+    known: KnownValues
+    parameters: dict[int, tuple[Expr, Var]] = field(default_factory=dict)
+
+    def parameter(self, name: str, outer: Expr) -> Var:
+        """Returns the parameter that stands for an outer value."""
+        found = self.parameters.get(outer.id)
+        if found is None:
+            var = Var(name, outer.type)
+            self.known.alias(var, outer)
+            found = self.parameters[outer.id] = (outer, var)
+        return found[1]
+
+    @property
+    def outers(self) -> list[Expr]:
+        """The outer values, in order of first use."""
+        return [outer for outer, _ in self.parameters.values()]
+
+
+@dataclass
+class Scope:
+    """A graph or function body being imported.
+
+    `key` names it uniquely, `prefix` goes before its layers' names, `attributes` are those that a
+    function's nodes refer to. `within` is set while a standard operator's own definition is
+    expanded:
+    all its nodes belong to that one layer.
+    """
+
+    key: str
+    opsets: Mapping[str, int]
+    prefix: str = ""
+    parent: Scope | None = None
+    captures: Captures | None = None
+    attributes: Mapping[str, AttributeProto] = field(default_factory=dict)
+    functions: Mapping[tuple[str, str, str], FunctionProto] = field(default_factory=dict)
+    within: Source | None = None
+    values: dict[str, Expr] = field(default_factory=dict)
+
+    def lookup(self, name: str) -> Expr | None:
+        """Returns what a name stands for here, None if nothing of that name is defined."""
+        found = self.values.get(name)
+        if found is not None or self.parent is None:
+            return found
+        outer = self.parent.lookup(name)
+        if outer is None or self.captures is None or isinstance(outer, Constant):
+            return outer
+        return self.captures.parameter(name, outer)

@@ -1,0 +1,239 @@
+"""Tensors of a model file as arrays: sizes checked before anything is allocated or read."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from typing import Any, Final
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+from onnx import SparseTensorProto, TensorProto
+
+from clew.frontends.onnx.budgets import Budgets
+from clew.frontends.onnx.external import ExternalData, entries_of
+from clew.frontends.onnx.names import display
+from clew.frontends.onnx.slim import FilePart
+from clew.ir.expr import Constant
+from clew.ir.types import TensorType, bits, to_numpy
+from clew.support.errors import ModelError, UnsupportedError
+
+_DTYPES: Final[dict[int, str]] = {
+    TensorProto.FLOAT: "f32",
+    TensorProto.UINT8: "u8",
+    TensorProto.INT8: "i8",
+    TensorProto.UINT16: "u16",
+    TensorProto.INT16: "i16",
+    TensorProto.INT32: "i32",
+    TensorProto.INT64: "i64",
+    TensorProto.BOOL: "bool",
+    TensorProto.FLOAT16: "f16",
+    TensorProto.DOUBLE: "f64",
+    TensorProto.UINT32: "u32",
+    TensorProto.UINT64: "u64",
+    TensorProto.BFLOAT16: "bf16",
+    TensorProto.FLOAT8E4M3FN: "f8e4m3fn",
+    TensorProto.FLOAT8E5M2: "f8e5m2",
+    TensorProto.UINT4: "u4",
+    TensorProto.INT4: "i4",
+}
+_NUMBERS: Final = {name: number for number, name in _DTYPES.items()}
+# From this size on a parameter is read from its file only while it is used.
+_LAZY_FROM_BYTES: Final = 64 << 10
+# Where a tensor without raw bytes keeps its elements.
+_FIELDS: Final = {
+    "f32": "float_data",
+    "f64": "double_data",
+    "i64": "int64_data",
+    "u64": "uint64_data",
+    "u32": "uint64_data",
+}
+
+
+def dtype_of(number: int, what: str) -> str:
+    """Returns clew's name of an ONNX element type.
+
+    Errors: U004 for an element type that tensors cannot have (strings, complex numbers).
+    """
+    name = _DTYPES.get(number)
+    if name is None:
+        known = TensorProto.DataType.Name(number) if number in _known_numbers() else str(number)
+        raise UnsupportedError(
+            "U004",
+            f"{what} has the element type {known}",
+            hint=f"supported are {', '.join(_NUMBERS)}",
+        )
+    return name
+
+
+def number_of(dtype: str) -> int:
+    """Returns the ONNX element type of a dtype."""
+    return _NUMBERS[dtype]
+
+
+def _known_numbers() -> Sequence[int]:
+    return list(TensorProto.DataType.values())
+
+
+def checked_size(shape: Sequence[int], dtype: str, budgets: Budgets, what: str) -> int:
+    """Returns the number of elements of a shape.
+
+    Errors: M006 for negative dimensions, too many axes, or more bytes than the budget.
+    """
+    if len(shape) > budgets.rank:
+        raise ModelError("M006", f"{what} has {len(shape)} axes, at most {budgets.rank} are read")
+    if any(d < 0 for d in shape):
+        raise ModelError("M006", f"{what} has a negative dimension: {list(shape)}")
+    size = math.prod(int(d) for d in shape)
+    size_bytes = (size * bits(dtype) + 7) // 8
+    if size_bytes > budgets.memory_bytes:
+        raise ModelError(
+            "M006",
+            f"{what} of shape {list(shape)} takes {size_bytes} bytes, "
+            f"more than the {budgets.memory_bytes} of this machine or budget",
+            hint="the file is damaged or hostile, or the model needs a larger machine",
+        )
+    return size
+
+
+def to_array(
+    tensor: TensorProto,
+    external: ExternalData,
+    budgets: Budgets,
+    part: FilePart | None = None,
+) -> NDArray[Any]:
+    """Returns a tensor's elements, without a copy where they are stored as raw bytes.
+
+    `part` is where its raw bytes are, if the message does not hold them.
+
+    Errors: M005 for external data that is refused, M006 when dims, bytes and budget do not fit
+    together, U004 for an element type that tensors cannot have.
+    """
+    what = f"tensor {display(tensor.name)!r}"
+    dtype = dtype_of(tensor.data_type, what)
+    shape = tuple(tensor.dims)
+    size = checked_size(shape, dtype, budgets, what)
+    if tensor.HasField("segment"):
+        raise ModelError("M006", f"{what} is stored in segments, which ONNX never defined")
+    expected = (size * bits(dtype) + 7) // 8
+    if tensor.data_location == TensorProto.EXTERNAL:
+        raw = external.bytes(tensor.name, entries_of(tensor), expected)
+        return _from_bytes(raw, dtype, shape, size)
+    if part is None and not tensor.HasField("raw_data"):
+        return _from_field(tensor, dtype, shape, size, what)
+    given = part.size_bytes if part is not None else len(tensor.raw_data)
+    if given != expected:
+        raise _mismatch(what, shape, dtype, f"{given} bytes", f"{expected}")
+    apart = part.read() if part is not None else np.frombuffer(tensor.raw_data, np.uint8)
+    return _from_bytes(apart, dtype, shape, size)
+
+
+def to_constant(
+    tensor: TensorProto, external: ExternalData, budgets: Budgets, part: FilePart | None
+) -> Constant:
+    """Returns a tensor as a constant; a large one is read from its file only while it is used.
+
+    Errors: as `to_array`; later M013, when the file has changed.
+    """
+    lazy = part is not None and part.size_bytes >= _LAZY_FROM_BYTES
+    if not lazy or tensor.HasField("segment") or tensor.data_location == TensorProto.EXTERNAL:
+        return Constant(to_array(tensor, external, budgets, part), name=tensor.name)
+    assert part is not None
+    what = f"tensor {display(tensor.name)!r}"
+    dtype = dtype_of(tensor.data_type, what)
+    shape = tuple(tensor.dims)
+    size = checked_size(shape, dtype, budgets, what)
+    if part.size_bytes != (size * bits(dtype) + 7) // 8:
+        raise _mismatch(what, shape, dtype, f"{part.size_bytes} bytes", f"{size} elements")
+    return Constant.lazy(
+        TensorType(shape, dtype),
+        lambda: _from_bytes(part.read(), dtype, shape, size),
+        name=tensor.name,
+        token=part.token,
+    )
+
+
+def _from_bytes(
+    raw: NDArray[np.uint8], dtype: str, shape: tuple[int, ...], size: int
+) -> NDArray[Any]:
+    if bits(dtype) == 4:
+        return _unpack(raw, dtype, size).reshape(shape)
+    if dtype == "bool":  # any byte but 0 is true; numpy wants exactly 1
+        truths: NDArray[Any] = raw != 0
+        return truths.reshape(shape)
+    native = to_numpy(dtype)
+    elements: NDArray[Any] = raw.view(native).reshape(shape)
+    if sys.byteorder == "big":  # the file is little-endian
+        elements = elements.byteswap()
+    return elements
+
+
+def _unpack(raw: NDArray[np.uint8], dtype: str, size: int) -> NDArray[Any]:
+    """Returns 4-bit elements, stored two to a byte with the first in the low half."""
+    halves = np.stack([raw & 15, raw >> 4], axis=-1).reshape(-1)[:size]
+    if dtype == "u4":
+        return halves.astype(ml_dtypes.uint4)
+    signed = halves.astype(np.int8)
+    return np.where(signed > 7, signed - 16, signed).astype(ml_dtypes.int4)
+
+
+def _from_field(
+    tensor: TensorProto, dtype: str, shape: tuple[int, ...], size: int, what: str
+) -> NDArray[Any]:
+    stored = getattr(tensor, _FIELDS.get(dtype, "int32_data"))
+    packed = bits(dtype) == 4
+    expected = (size + 1) // 2 if packed else size
+    if len(stored) != expected:
+        raise _mismatch(what, shape, dtype, f"{len(stored)} elements", f"{expected}")
+    if packed:
+        return _unpack(np.array(stored, np.int32).astype(np.uint8), dtype, size).reshape(shape)
+    if dtype in ("f16", "bf16") or dtype.startswith("f8"):  # kept as bit patterns
+        pattern = np.uint8 if dtype.startswith("f8") else np.uint16
+        return np.array(stored, np.int32).astype(pattern).view(to_numpy(dtype)).reshape(shape)
+    source = np.array(stored, dtype=_source_dtype(dtype))
+    return source.astype(to_numpy(dtype), copy=False).reshape(shape)
+
+
+def _source_dtype(dtype: str) -> type[np.generic]:
+    wide: dict[str, type[np.generic]] = {
+        "f32": np.float32,
+        "f64": np.float64,
+        "i64": np.int64,
+        "u64": np.uint64,
+        "u32": np.uint64,
+    }
+    return wide.get(dtype, np.int32)
+
+
+def _mismatch(
+    what: str, shape: tuple[int, ...], dtype: str, found: str, expected: str
+) -> ModelError:
+    return ModelError(
+        "M006",
+        f"{what} is {dtype}{list(shape)} and holds {found}, expected {expected}",
+        hint="the file is damaged: export the model again",
+    )
+
+
+def sparse_to_array(
+    sparse: SparseTensorProto, external: ExternalData, budgets: Budgets
+) -> NDArray[Any]:
+    """Returns a sparse tensor as a dense array.
+
+    Errors: as `to_array`; M006 for indices outside the shape.
+    """
+    values = to_array(sparse.values, external, budgets)
+    indices = to_array(sparse.indices, external, budgets)
+    shape = tuple(sparse.dims)
+    what = f"sparse tensor {display(sparse.values.name)!r}"
+    size = checked_size(shape, dtype_of(sparse.values.data_type, what), budgets, what)
+    flat = np.zeros(size, values.dtype)
+    limits = np.array(shape if indices.ndim == 2 else [size], np.int64)
+    rows = indices.reshape(len(values), -1) if len(values) else indices.reshape(0, len(limits))
+    if rows.shape[1] != len(limits) or ((rows < 0) | (rows >= limits)).any():
+        raise ModelError("M006", f"{what} has indices outside its shape {list(shape)}")
+    places = np.ravel_multi_index(tuple(rows.T), shape) if indices.ndim == 2 else rows[:, 0]
+    flat[places] = values
+    return flat.reshape(shape)

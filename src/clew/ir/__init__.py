@@ -1,0 +1,1 @@
+"""Graph IR: types, expressions, modules, their text form and structure."""

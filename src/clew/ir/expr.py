@@ -1,0 +1,553 @@
+"""Graph expressions: immutable, numbered, and typed when they are built.
+
+An expression is a node of a DAG; sharing is by object identity. Control flow is closed: the
+branches of `If` and the parts of `While` are functions that name everything they use as parameters,
+so a pass can treat every function alone. Nothing here recurses: graphs may be tens of thousands of
+nodes deep.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from weakref import ref
+
+import numpy as np
+
+from clew.ir.dims import Dim, SymDim
+from clew.ir.types import (
+    FunctionType,
+    SequenceType,
+    TensorType,
+    TupleType,
+    Type,
+    from_numpy,
+    to_numpy,
+)
+from clew.support.errors import GraphTypeError
+from clew.trace.lineage import note
+from clew.trace.span import Span
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_ids = itertools.count(1)
+_set = object.__setattr__
+
+AttrValue: TypeAlias = "int | float | str | bool | SymDim | ArgRef | tuple[AttrValue, ...] | None"
+
+
+@dataclass(frozen=True, slots=True)
+class ArgRef:
+    """In place of an attribute's value: the call's argument `index` holds it, and a run tells it.
+
+    Such arguments come after the operator's inputs. `Op.resolve` puts the value in once it is
+    known.
+    """
+
+    index: int
+
+    def __str__(self) -> str:
+        return f"arg[{self.index}]"
+
+
+class Attrs(Mapping[str, Any]):
+    """Attributes of a call: an immutable, hashable mapping, also read as `attrs.padding`."""
+
+    __slots__ = ("_hash", "_values")
+
+    def __init__(self, values: Mapping[str, Any] | None = None) -> None:
+        _set(self, "_values", {k: _freeze(v) for k, v in (values or {}).items()})
+        _set(self, "_hash", None)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self._values[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"attributes are immutable; build new ones with .with_({name}=...)")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            _set(self, "_hash", hash(tuple(self._values.items())))
+        return self._hash  # type: ignore[return-value]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Attrs) and self._values == other._values
+
+    def __repr__(self) -> str:
+        return f"Attrs({self._values})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Attrs, (dict(self._values),))
+
+    @property
+    def plain(self) -> Mapping[str, Any]:
+        """The same attributes as a dictionary, not to be changed."""
+        return self._values
+
+    def with_(self, **changes: Any) -> Attrs:
+        """Returns the attributes with some changed."""
+        return Attrs({**self._values, **changes})
+
+    _values: dict[str, Any]
+    _hash: int | None
+
+
+_PLAIN: Final = frozenset((int, str, float, bool, type(None)))
+
+
+def _freeze(value: Any) -> Any:
+    if type(value) in _PLAIN:
+        return value
+    if isinstance(value, (list, tuple)):
+        return tuple(_freeze(v) for v in value)
+    if isinstance(value, np.generic):
+        return value.item()
+    return value
+
+
+NO_ATTRS: Final = Attrs()
+
+
+class Operator(Protocol):
+    """What the graph IR needs to know of an operator; `clew.ops` declares them."""
+
+    @property
+    def name(self) -> str:
+        """Dotted name, such as `nn.conv2d`."""
+        ...
+
+    @property
+    def defaults(self) -> Mapping[str, Any]:
+        """Values of the attributes that a call may leave out."""
+        ...
+
+    def bind(self, attrs: Mapping[str, Any]) -> Attrs:
+        """Returns the attributes checked, converted and with defaults filled in."""
+        ...
+
+    def infer(self, args: Sequence[Expr], attrs: Attrs) -> Type:
+        """Returns the result type, or raises `GraphTypeError`."""
+        ...
+
+
+class Expr:
+    """A node: `id` is unique in the process, `type` its value's type, `span` the layers it
+    serves.
+    """
+
+    __slots__ = ("__weakref__", "id", "span", "type")
+    id: int
+    span: Span
+    type: Type
+
+    def _init(self, type_: Type, span: Span | None) -> None:
+        node_id = next(_ids)
+        taken = note(node_id)
+        _set(self, "id", node_id)
+        _set(self, "type", type_)
+        _set(self, "span", taken if span is None else span)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{type(self).__name__} is immutable")
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} %{self.id}: {self.type}>"
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        """The expressions this one uses, in order."""
+        return ()
+
+    @property
+    def tensor(self) -> TensorType:
+        """The type, known to be a tensor's. Asserts that it is."""
+        assert isinstance(self.type, TensorType), self
+        return self.type
+
+
+def carry_marks(old: Expr, new: Expr) -> None:
+    """Gives a node just built the output marks of the one whose value it computes (rewriters
+    only).
+    """
+    _set(new, "span", new.span.marked_by(old.span))
+
+
+class Var(Expr):
+    """A parameter of a function, or a name bound by `Let`."""
+
+    __slots__ = ("name",)
+    name: str
+
+    def __init__(self, name: str, type_: Type, *, span: Span | None = None) -> None:
+        _set(self, "name", name)
+        self._init(type_, span)
+
+
+def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+    if array.flags.writeable:
+        array = array.view()
+        array.flags.writeable = False
+    return array
+
+
+class Constant(Expr):
+    """A constant tensor. A splat (all elements equal) is held as one element broadcast: never
+    densify it needlessly. `data` is read-only. `name` is the parameter's name in the user's model,
+    if it has one.
+
+    A lazy constant (`Constant.lazy`) holds how to compute its data, and the data only while
+    somebody uses it: weights on the way to a layout cost no memory in the stages that a trace
+    keeps.
+    """
+
+    __slots__ = ("_compute", "_held", "name", "token")
+    _held: NDArray[Any] | ref[NDArray[Any]] | None
+    _compute: Callable[[], NDArray[Any]] | None
+    name: str
+    token: str
+
+    def __init__(
+        self, data: Any, *, name: str = "", layout: str = "", span: Span | None = None
+    ) -> None:
+        array = _read_only(np.asarray(data))
+        _set(self, "_held", array)
+        _set(self, "_compute", None)
+        _set(self, "token", "")
+        _set(self, "name", name)
+        self._init(TensorType(array.shape, from_numpy(array.dtype), layout), span)
+
+    @staticmethod
+    def lazy(
+        type_: TensorType, compute: Callable[[], Any], *, name: str = "", token: str = ""
+    ) -> Constant:
+        """Returns a constant of a static type whose data `compute` gives, the same at every
+        call.
+
+        `token` stands for the data where there is a cheap name for it: equal tokens, equal data.
+        """
+        constant = Constant.__new__(Constant)
+        _set(constant, "_held", None)
+        _set(constant, "_compute", compute)
+        _set(constant, "token", token)
+        _set(constant, "name", name)
+        constant._init(type_, None)
+        return constant
+
+    @property
+    def data(self) -> NDArray[Any]:
+        """The elements."""
+        if self._compute is None:
+            assert isinstance(self._held, np.ndarray)
+            return self._held
+        alive = self._held() if isinstance(self._held, ref) else None
+        if alive is None:
+            alive = _read_only(np.asarray(self._compute(), to_numpy(self.tensor.dtype)))
+            assert alive.shape == self.tensor.shape, "a lazy constant gave another shape"
+            _set(self, "_held", ref(alive))
+        return alive
+
+    @property
+    def is_lazy(self) -> bool:
+        """Whether the data is computed when asked for."""
+        return self._compute is not None
+
+    @staticmethod
+    def splat(value: float, type_: TensorType) -> Constant:
+        """Returns a constant with all elements equal, in the memory of one."""
+        one = np.asarray(value, dtype=to_numpy(type_.dtype))
+        return Constant(np.broadcast_to(one, type_.concrete), layout=type_.layout)
+
+    @property
+    def is_splat(self) -> bool:
+        """Whether all elements are known to be equal because only one is stored."""
+        if self._compute is not None:
+            return self.tensor.size == 1
+        return self.data.ndim == 0 or self.data.size == 1 or not any(self.data.strides)
+
+    @property
+    def splat_value(self) -> Any:
+        """The value of a splat's elements as a Python scalar."""
+        assert self.is_splat
+        if self.data.size == 0:  # any value will do
+            return np.zeros((), self.data.dtype).item()
+        return self.data.reshape(-1)[0].item() if self.data.ndim == 0 else self.data.flat[0].item()
+
+
+class GlobalVar(Expr):
+    """A module's function by name."""
+
+    __slots__ = ("name",)
+    name: str
+
+    def __init__(self, name: str, type_: FunctionType, *, span: Span | None = None) -> None:
+        _set(self, "name", name)
+        self._init(type_, span)
+
+
+class Call(Expr):
+    """An operator, or a function, applied to arguments."""
+
+    __slots__ = ("args", "attrs", "op")
+    op: Operator | Function | GlobalVar
+    args: tuple[Expr, ...]
+    attrs: Attrs
+
+    def __init__(
+        self,
+        op: Operator | Function | GlobalVar,
+        args: Sequence[Expr],
+        attrs: Mapping[str, Any] | None = None,
+        *,
+        span: Span | None = None,
+    ) -> None:
+        args = tuple(args)
+        if isinstance(op, (Function, GlobalVar)):
+            bound = attrs if isinstance(attrs, Attrs) else Attrs(attrs)
+            assert isinstance(op.type, FunctionType)
+            if len(args) != len(op.type.params):
+                raise GraphTypeError(
+                    "T002",
+                    f"function takes {len(op.type.params)} arguments, got {len(args)}",
+                )
+            type_ = op.type.result
+        else:
+            # Attributes that came from a call of the same operator are already bound.
+            bound = attrs if isinstance(attrs, Attrs) else op.bind(attrs or {})
+            type_ = op.infer(args, bound)
+        _set(self, "op", op)
+        _set(self, "args", args)
+        _set(self, "attrs", bound)
+        self._init(type_, span)
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (self.op, *self.args) if isinstance(self.op, Function) else self.args
+
+    @property
+    def op_name(self) -> str:
+        """The operator's name; a function's or global's name for other calls."""
+        if isinstance(self.op, Function):
+            return str(self.op.attrs.get("name", "fn"))
+        return self.op.name
+
+    def with_args(self, args: Sequence[Expr]) -> Call:
+        """Returns the same call of other arguments."""
+        return Call(self.op, args, self.attrs)
+
+
+class Tuple(Expr):
+    """Several values as one."""
+
+    __slots__ = ("fields",)
+    fields: tuple[Expr, ...]
+
+    def __init__(self, fields: Sequence[Expr], *, span: Span | None = None) -> None:
+        _set(self, "fields", tuple(fields))
+        self._init(TupleType(tuple(f.type for f in fields)), span)
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return self.fields
+
+
+class TupleGetItem(Expr):
+    """One value of a tuple."""
+
+    __slots__ = ("index", "value")
+    value: Expr
+    index: int
+
+    def __init__(self, value: Expr, index: int, *, span: Span | None = None) -> None:
+        if not isinstance(value.type, TupleType) or not 0 <= index < len(value.type.fields):
+            raise GraphTypeError("T003", f"no field {index} in a value of type {value.type}")
+        _set(self, "value", value)
+        _set(self, "index", index)
+        self._init(value.type.fields[index], span)
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (self.value,)
+
+
+class Function(Expr):
+    """Parameters and a body. Closed: the body uses no variable but the parameters."""
+
+    __slots__ = ("attrs", "body", "params")
+    params: tuple[Var, ...]
+    body: Expr
+    attrs: Attrs
+
+    def __init__(
+        self,
+        params: Sequence[Var],
+        body: Expr,
+        attrs: Mapping[str, Any] | None = None,
+        *,
+        span: Span | None = None,
+    ) -> None:
+        _set(self, "params", tuple(params))
+        _set(self, "body", body)
+        _set(self, "attrs", attrs if isinstance(attrs, Attrs) else Attrs(attrs))
+        self._init(FunctionType(tuple(p.type for p in params), body.type), span)
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (*self.params, self.body)
+
+    @property
+    def is_primitive(self) -> bool:
+        """Whether the function is one kernel."""
+        return bool(self.attrs.get("primitive", False))
+
+
+class Let(Expr):
+    """`value` bound to `var` in `body`: sharing written down where order or readability asks for
+    it.
+    """
+
+    __slots__ = ("body", "value", "var")
+    var: Var
+    value: Expr
+    body: Expr
+
+    def __init__(self, var: Var, value: Expr, body: Expr, *, span: Span | None = None) -> None:
+        if var.type != value.type:
+            raise GraphTypeError("T004", f"let {var.name}: {var.type} is given a {value.type}")
+        _set(self, "var", var)
+        _set(self, "value", value)
+        _set(self, "body", body)
+        self._init(body.type, span)
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (self.var, self.value, self.body)
+
+
+class If(Expr):
+    """`then(*args)` where `cond` holds, else `orelse(*args)`."""
+
+    __slots__ = ("args", "cond", "orelse", "then")
+    cond: Expr
+    then: Function
+    orelse: Function
+    args: tuple[Expr, ...]
+
+    def __init__(
+        self,
+        cond: Expr,
+        then: Function,
+        orelse: Function,
+        args: Sequence[Expr],
+        *,
+        span: Span | None = None,
+    ) -> None:
+        if not isinstance(cond.type, TensorType) or cond.type.dtype != "bool":
+            raise GraphTypeError("T005", f"condition is a {cond.type}, expected bool[]")
+        _set(self, "cond", cond)
+        _set(self, "then", then)
+        _set(self, "orelse", orelse)
+        _set(self, "args", tuple(args))
+        self._init(join(then.body.type, orelse.body.type), span)
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (self.cond, self.then, self.orelse, *self.args)
+
+
+class While(Expr):
+    """Runs `body(i, *state)` while `cond(i, *state)` holds; `i` (i64[]) counts from 0.
+
+    The body returns a tuple: the next state, then `scans` values that are stacked over the
+    iterations. The result is a tuple of the last state and the stacks, whose first dimension is the
+    number of iterations: `trips` where that is known before the run, else an unknown size.
+    """
+
+    __slots__ = ("body", "cond", "init", "scans", "trips")
+    cond: Function
+    body: Function
+    init: tuple[Expr, ...]
+    scans: int
+    trips: Dim | None
+
+    def __init__(
+        self,
+        cond: Function,
+        body: Function,
+        init: Sequence[Expr],
+        *,
+        scans: int = 0,
+        trips: Dim | None = None,
+        span: Span | None = None,
+    ) -> None:
+        _set(self, "cond", cond)
+        _set(self, "body", body)
+        _set(self, "init", tuple(init))
+        _set(self, "scans", scans)
+        _set(self, "trips", trips)
+        result = body.body.type
+        if not isinstance(result, TupleType) or len(result.fields) != len(init) + scans:
+            raise GraphTypeError(
+                "T006", f"loop body returns {result}, expected {len(init)} states + {scans} stacks"
+            )
+        states = tuple(join(a.type, b) for a, b in zip(init, result.fields, strict=False))
+        count = trips if trips is not None else unknown_dim()
+        stacks = tuple(_stacked(t, count) for t in result.fields[len(init) :])
+        self._init(TupleType((*states, *stacks)), span)
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (self.cond, self.body, *self.init)
+
+
+_unknowns = itertools.count()
+
+
+def unknown_dim() -> SymDim:
+    """Returns a fresh size that only a run can tell."""
+    return SymDim.symbol(f"?{next(_unknowns)}")
+
+
+def reserve_unknowns(below: int) -> None:
+    """Keeps fresh unknown sizes apart from `?0` ... `?below-1`, which came with a text form."""
+    global _unknowns
+    _unknowns = itertools.count(max(next(_unknowns), below))
+
+
+def _stacked(type_: Type, count: Dim) -> Type:
+    assert isinstance(type_, TensorType)
+    return TensorType((count, *type_.shape), type_.dtype)
+
+
+def join(left: Type, right: Type) -> Type:
+    """Returns the type that covers two that may come at one place; differing sizes become unknown.
+
+    Errors: T007 when no type covers both.
+    """
+    if left == right:
+        return left
+    match left, right:
+        case TupleType(a), TupleType(b) if len(a) == len(b):
+            return TupleType(tuple(join(x, y) for x, y in zip(a, b, strict=True)))
+        case TensorType(a, dtype, layout), TensorType(b, other, _) if dtype == other and len(
+            a
+        ) == len(b):
+            dims = tuple(x if x == y else unknown_dim() for x, y in zip(a, b, strict=True))
+            return TensorType(dims, dtype, layout)
+        case SequenceType(a), SequenceType(b):
+            return SequenceType(join(a, b))
+    raise GraphTypeError("T007", f"branches give {left} and {right}, which no type covers")

@@ -1,0 +1,56 @@
+"""A module: named functions, `main` among them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+
+from clew.ir.expr import Function
+
+# How `str` shows a module. The printer, which needs modules, puts its text form here.
+_text_form: list[Callable[[Module], str]] = [repr]
+
+
+def printed_by(form: Callable[[Module], str]) -> None:
+    """Makes `form` what `str` of a module returns."""
+    _text_form[:] = [form]
+
+
+class Module:
+    """Functions by name; immutable. `main`'s parameters are the model's inputs.
+
+    `main.attrs.outputs` names the model's outputs; its body is a `Tuple` of them.
+    """
+
+    __slots__ = ("functions",)
+
+    def __init__(self, functions: Mapping[str, Function]) -> None:
+        assert "main" in functions, "a module has a function `main`"
+        self.functions: Mapping[str, Function] = MappingProxyType(dict(functions))
+
+    @property
+    def main(self) -> Function:
+        """The entry."""
+        return self.functions["main"]
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Names of the inputs in order."""
+        return tuple(p.name for p in self.main.params)
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """Names of the outputs in order."""
+        return tuple(self.main.attrs["outputs"])
+
+    def with_functions(self, changed: Mapping[str, Function]) -> Module:
+        """Returns the module with some functions replaced or added; itself when nothing changed."""
+        if all(self.functions.get(name) is f for name, f in changed.items()):
+            return self
+        return Module({**self.functions, **changed})
+
+    def __iter__(self) -> Iterator[tuple[str, Function]]:
+        return iter(self.functions.items())
+
+    def __str__(self) -> str:
+        return _text_form[0](self)

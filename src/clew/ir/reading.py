@@ -1,0 +1,50 @@
+"""How a trace reads modules: it sits below the graph IR and knows nodes by protocol only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from clew.ir.expr import Call, Constant, Expr, Function, GlobalVar, Var
+from clew.ir.module import Module
+from clew.ir.printer import PrintedModule, printed
+from clew.ir.visit import post_order
+
+
+class ModuleReader:
+    """Reads `Module`s for `clew.trace.Trace`."""
+
+    def nodes(self, module: Module) -> Sequence[Expr]:
+        """Returns every node, inner functions' included, each once."""
+        functions = [function for _, function in module]
+        found = {n.id: n for n in post_order(functions, into_functions=True)}
+        for node in list(found.values()):
+            if isinstance(node, Call) and isinstance(node.op, GlobalVar):
+                found.setdefault(node.op.id, node.op)
+        return list(found.values())
+
+    def printed(self, module: Module) -> PrintedModule:
+        """Returns the module's text and its nodes' places."""
+        return printed(module)
+
+    def kind(self, node: Any) -> str:
+        """Returns what the node is: the name of its class."""
+        return type(node).__name__
+
+    def eliminated(self, module: Module) -> Sequence[tuple[str, str]]:
+        """Returns the layers that the frontend itself did away with, and why."""
+        gone = module.main.attrs.get("eliminated", ())
+        return [(layer, reason) for layer, _, reason in gone]
+
+    def title(self, node: Any) -> str:
+        """Returns the operator's name, or what else describes the node in a word or two."""
+        match node:
+            case Call():
+                return node.op_name
+            case Constant():
+                return f"constant {node.name}" if node.name else "constant"
+            case Var() | GlobalVar():
+                return node.name
+            case Function():
+                return f"function {node.attrs.get('name', '')}".rstrip()
+        return type(node).__name__.lower()

@@ -1,0 +1,214 @@
+"""The rewriter: every graph pass is one. It rebuilds bottom-up, shares what did not change, and
+keeps
+provenance: whatever is built while node *n* is rewritten has *n* (and the rest of the match) as
+origin, and the map from old nodes to new ones gives the *same* links.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from clew.ir.expr import (
+    Call,
+    Constant,
+    Expr,
+    Function,
+    GlobalVar,
+    If,
+    Let,
+    Tuple,
+    TupleGetItem,
+    Var,
+    While,
+    carry_marks,
+)
+from clew.ir.module import Module
+from clew.ir.visit import post_order
+from clew.support.errors import ClewError
+from clew.trace.lineage import context, note_same
+from clew.trace.span import Span
+
+
+def rebuild(node: Expr, children: Sequence[Expr]) -> Expr:
+    """Returns `node` over other children (in the order of `node.children`); itself if they are
+    equal.
+    """
+    if all(a is b for a, b in zip(node.children, children, strict=True)):
+        return node
+    match node:
+        case Call(op=Function()):
+            return Call(children[0], children[1:], node.attrs)  # type: ignore[arg-type]
+        case Call():
+            return node.with_args(children)
+        case Tuple():
+            return Tuple(children)
+        case TupleGetItem():
+            return TupleGetItem(children[0], node.index)
+        case Function():
+            *params, body = children
+            return Function(params, body, node.attrs)  # type: ignore[arg-type]
+        case Let():
+            return Let(*children)  # type: ignore[arg-type]
+        case If():
+            cond, then, orelse, *args = children
+            return If(cond, then, orelse, args)  # type: ignore[arg-type]
+        case While():
+            cond, body, *init = children
+            return While(
+                cond,  # type: ignore[arg-type]
+                body,  # type: ignore[arg-type]
+                init,
+                scans=node.scans,
+                trips=node.trips,
+            )
+    raise AssertionError(f"{node} has no children")
+
+
+class building_for:
+    """What is built inside is built for these nodes, none of it yet marked as a layer's result.
+
+    A context manager by hand: every node of every pass enters it.
+    """
+
+    __slots__ = ("_before", "_origins", "_span")
+
+    def __init__(self, *nodes: Expr) -> None:
+        if len(nodes) == 1:
+            self._span = nodes[0].span.unmarked()
+        else:  # at once: a union for every two of them would be quadratic
+            self._span = Span(s for n in nodes for s in n.span.unmarked().sources)
+        self._origins = tuple([n.id for n in nodes])
+
+    def __enter__(self) -> None:
+        self._before = context.span, context.origins
+        context.span, context.origins = self._span, self._origins
+
+    def __exit__(self, kind: object, error: object, place: object) -> None:
+        context.span, context.origins = self._before
+        if isinstance(error, ClewError) and not error.layer:
+            error.layer = ", ".join(self._span.layers[:3])
+
+
+def replaces(old: Expr, new: Expr) -> None:
+    """Notes that `new` computes the value of `old`. Built after it, it takes over its output
+    marks.
+    """
+    note_same(old.id, new.id)
+    if new.id > old.id:
+        carry_marks(old, new)
+
+
+class Rewriter:
+    """Rewrites functions bottom-up. A pass overrides `rewrite_call` (or another `rewrite_*`).
+
+    The method gets the old node and `new`: the old node over rewritten children (the old node
+    itself if none changed). It returns what takes the old node's place, computing the same value
+    (perhaps in another layout or dtype). `covers` widens "now building for" to more nodes of a
+    match. Inner functions are rewritten where `enter_functions` is set. A pass that changes the
+    type of values clears `rebuilds` and gets the old node as `new`: old calls need not fit the new
+    arguments.
+    """
+
+    enter_functions = True
+    enter_primitive = False
+    rebuilds = True
+
+    def __init__(self) -> None:
+        self.memo: dict[int, Expr] = {}
+
+    def rewrite_module(self, module: Module) -> Module:
+        """Returns the module with every function rewritten; the same module if nothing changed."""
+        changed = {name: self.rewrite_function(function) for name, function in module}
+        return module.with_functions(changed)
+
+    def rewrite_function(self, function: Function) -> Function:
+        """Returns the function rewritten; the same one if nothing changed."""
+        if function.is_primitive and not self.enter_primitive:
+            return function
+        params = [self._visit(p) for p in function.params]
+        self.enter(function)
+        for node in post_order(function.body):
+            self._visit(node)
+        body = self.memo[function.body.id]
+        with building_for(function):
+            new = rebuild(function, [*params, body])
+        new = self.leave(function, new)  # type: ignore[arg-type]
+        note_same(function.id, new.id)
+        return new
+
+    def enter(self, function: Function) -> None:
+        """Called before a function's body is rewritten: the place for per-function analysis."""
+
+    def leave(self, function: Function, new: Function) -> Function:
+        """Called after; may change the function as a whole."""
+        return new
+
+    def _visit(self, node: Expr) -> Expr:
+        found = self.memo.get(node.id)
+        if found is not None:
+            return found
+        if isinstance(node, Function):
+            new: Expr = self.rewrite_function(node) if self.enter_functions else node
+            self.memo[node.id] = new
+            return new
+        with building_for(node):
+            children = [self._visited(c) for c in node.children]
+            rebuilt = self.rebuilt(node, children) if self.rebuilds else node
+            new = self.dispatch(node, rebuilt)
+        if new is not node:
+            replaces(node, new)
+        self.memo[node.id] = new
+        return new
+
+    def rebuilt(self, node: Expr, children: Sequence[Expr]) -> Expr:
+        """Returns the node over rewritten children, before `dispatch` decides about it."""
+        return rebuild(node, children)
+
+    def _visited(self, child: Expr) -> Expr:
+        found = self.memo.get(child.id)
+        return found if found is not None else self._visit(child)
+
+    def dispatch(self, old: Expr, new: Expr) -> Expr:
+        """Returns what takes the place of `old`, by kind of node."""
+        match old:
+            case Call():
+                return self.rewrite_call(old, new)  # type: ignore[arg-type]
+            case Constant():
+                return self.rewrite_constant(old)
+            case Var():
+                return self.rewrite_var(old)
+            case TupleGetItem():
+                return self.rewrite_tuple_get_item(old, new)  # type: ignore[arg-type]
+            case If() | While():
+                return self.rewrite_control(old, new)
+            case Tuple() | Let() | GlobalVar():
+                return self.rewrite_other(old, new)
+        raise AssertionError(old)
+
+    def rewrite_call(self, old: Call, new: Call) -> Expr:
+        """Returns what takes a call's place."""
+        return new
+
+    def rewrite_constant(self, old: Constant) -> Expr:
+        """Returns what takes a constant's place."""
+        return old
+
+    def rewrite_var(self, old: Var) -> Expr:
+        """Returns what takes a variable's place; a parameter must stay a variable."""
+        return old
+
+    def rewrite_tuple_get_item(self, old: TupleGetItem, new: TupleGetItem) -> Expr:
+        """Returns what takes a projection's place: of a tuple just built, the field itself."""
+        return new.value.fields[new.index] if isinstance(new.value, Tuple) else new
+
+    def rewrite_control(self, old: Expr, new: Expr) -> Expr:
+        """Returns what takes the place of an `If` or `While`."""
+        return new
+
+    def rewrite_other(self, old: Expr, new: Expr) -> Expr:
+        """Returns what takes the place of a tuple, let or global."""
+        return new
+
+    def covers(self, *nodes: Expr) -> building_for:
+        """Nodes built inside are for these nodes: a whole match, its root first."""
+        return building_for(*nodes)

@@ -1,0 +1,185 @@
+"""Types of graph values: tensors with shape, dtype and layout; tuples; functions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeAlias
+
+import ml_dtypes
+import numpy as np
+
+from clew.ir.dims import Dim, product, substitute
+from clew.support.errors import GraphTypeError
+
+_NUMPY: Final[dict[str, Any]] = {
+    "bool": np.bool_,
+    "i8": np.int8,
+    "i16": np.int16,
+    "i32": np.int32,
+    "i64": np.int64,
+    "u8": np.uint8,
+    "u16": np.uint16,
+    "u32": np.uint32,
+    "u64": np.uint64,
+    "f16": np.float16,
+    "bf16": ml_dtypes.bfloat16,
+    "f32": np.float32,
+    "f64": np.float64,
+    "i4": ml_dtypes.int4,
+    "u4": ml_dtypes.uint4,
+    "f8e4m3fn": ml_dtypes.float8_e4m3fn,
+    "f8e5m2": ml_dtypes.float8_e5m2,
+}
+_NAMES: Final = {np.dtype(scalar): name for name, scalar in _NUMPY.items()}
+_BITS: Final = {"bool": 8, "i4": 4, "u4": 4, "f8e4m3fn": 8, "f8e5m2": 8, "bf16": 16}
+DTYPES: Final = tuple(_NUMPY)
+
+
+def to_numpy(dtype: str) -> np.dtype[Any]:
+    """Returns numpy's dtype for a clew dtype name such as `f32`."""
+    found: np.dtype[Any] = np.dtype(_NUMPY[dtype])
+    return found
+
+
+def from_numpy(dtype: np.dtype[Any]) -> str:
+    """Returns the clew name of a numpy dtype.
+
+    Errors: T001 for a dtype that tensors cannot have.
+    """
+    name = _NAMES.get(np.dtype(dtype))
+    if name is None:
+        raise GraphTypeError("T001", f"dtype {dtype} is not one of {', '.join(DTYPES)}")
+    return name
+
+
+def bits(dtype: str) -> int:
+    """Returns the size of one element in bits."""
+    return _BITS.get(dtype) or int(re.sub(r"\D", "", dtype))
+
+
+def is_float(dtype: str) -> bool:
+    """Whether the dtype is a floating-point one."""
+    return dtype[0] == "f" or dtype == "bf16"
+
+
+def is_integer(dtype: str) -> bool:
+    """Whether the dtype is a signed or unsigned integer (bool is not)."""
+    return dtype[0] in "iu"
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """A tensor: `f32[1, 64, seq]`, with the layout its axes are in where one is set (`NCHW16c`).
+
+    `shape` is the shape in memory: the blocked one when the layout is blocked.
+    """
+
+    shape: tuple[Dim, ...]
+    dtype: str
+    layout: str = ""
+    _hash: int = field(init=False, repr=False, compare=False, default=0)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.shape, self.dtype, self.layout)))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __str__(self) -> str:
+        layout = f":{self.layout}" if self.layout else ""
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]{layout}"
+
+    @property
+    def rank(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> Dim:
+        """Number of elements."""
+        return product(self.shape)
+
+    @property
+    def is_static(self) -> bool:
+        """Whether every dimension is an int."""
+        return all(isinstance(d, int) for d in self.shape)
+
+    @property
+    def concrete(self) -> tuple[int, ...]:
+        """The shape as ints. Asserts that it is static."""
+        assert self.is_static, f"{self} has symbolic dimensions"
+        return self.shape  # type: ignore[return-value]
+
+    @property
+    def size_bytes(self) -> int:
+        """Size in memory in bytes. Asserts a static shape."""
+        size = self.size
+        assert isinstance(size, int)
+        return (size * bits(self.dtype) + 7) // 8
+
+    def with_(self, **changes: Any) -> TensorType:
+        """Returns the type with some of shape, dtype and layout changed."""
+        return replace(self, **changes)
+
+
+@dataclass(frozen=True, slots=True)
+class TupleType:
+    """A tuple of types."""
+
+    fields: tuple[Type, ...]
+
+    def __str__(self) -> str:
+        return f"({', '.join(map(str, self.fields))})"
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionType:
+    """A function's type."""
+
+    params: tuple[Type, ...]
+    result: Type
+
+    def __str__(self) -> str:
+        return f"fn({', '.join(map(str, self.params))}) -> {self.result}"
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceType:
+    """A run-time list of tensors of one dtype, held by host operators only; shapes may differ."""
+
+    element: Type
+
+    def __str__(self) -> str:
+        return f"seq<{self.element}>"
+
+
+@dataclass(frozen=True, slots=True)
+class OptionalType:
+    """A value that may be absent, held by host operators only."""
+
+    element: Type
+
+    def __str__(self) -> str:
+        return f"optional<{self.element}>"
+
+
+Type: TypeAlias = TensorType | TupleType | FunctionType | SequenceType | OptionalType
+
+
+def substitute_type(type_: Type, sizes: Mapping[str, Dim]) -> Type:
+    """Returns the type with named sizes replaced."""
+    match type_:
+        case TensorType(shape, dtype, layout):
+            return TensorType(tuple(substitute(d, sizes) for d in shape), dtype, layout)
+        case TupleType(fields):
+            return TupleType(tuple(substitute_type(f, sizes) for f in fields))
+        case FunctionType(params, result):
+            return FunctionType(
+                tuple(substitute_type(p, sizes) for p in params), substitute_type(result, sizes)
+            )
+        case SequenceType(element):
+            return SequenceType(substitute_type(element, sizes))
+        case OptionalType(element):
+            return OptionalType(substitute_type(element, sizes))

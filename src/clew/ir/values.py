@@ -1,0 +1,369 @@
+"""Values known before the run: small tensors that shapes are made of, followed symbolically.
+
+`Shape -> Gather -> Concat -> Reshape` chains decide types. Here such expressions are evaluated over
+dimensions: an element is an int, a bool, a float, or a symbolic `Dim`. Constants and everything
+computed
+from them run through the operators' own numpy references; where a symbolic dimension takes part,
+the
+rules below apply, and they claim nothing that does not hold for every size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Protocol, TypeAlias
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clew.ir.dims import SymDim, dim_max, dim_min
+from clew.ir.expr import ArgRef, Call, Constant, Expr, Function, GlobalVar, Tuple, TupleGetItem, Var
+from clew.ir.types import TensorType, TupleType, Type, is_float, to_numpy
+
+Array: TypeAlias = NDArray[Any]
+Value: TypeAlias = "Array | tuple[Value, ...] | None"
+Rule: TypeAlias = "Callable[[Call, Sequence[Array]], Array | None]"
+
+MAX_ELEMENTS: Final = 4096
+"""Tensors with more elements than this decide no shapes."""
+
+
+class Runnable(Protocol):
+    """What is asked of an operator here."""
+
+    @property
+    def name(self) -> str:
+        """Dotted name."""
+        ...
+
+    compute: Any
+    reference_rule: Any
+
+    def run_reference(self, args: Sequence[Array], attrs: Mapping[str, Any]) -> Any:
+        """Returns the result on numpy arrays."""
+        ...
+
+
+class KnownValues:
+    """Values of expressions, remembered. `alias` tells what a function's parameter stands for."""
+
+    def __init__(self) -> None:
+        self._found: WeakKeyDictionary[Expr, Value] = WeakKeyDictionary()
+        self._aliases: WeakKeyDictionary[Expr, Expr] = WeakKeyDictionary()
+
+    def alias(self, parameter: Var, value: Expr) -> None:
+        """Notes that a parameter always holds the value of an outer expression."""
+        self._aliases[parameter] = value
+
+    def get(self, expr: Expr) -> Array | None:
+        """Returns the value, of dtype object where an element is symbolic; None if unknown."""
+        value = self._value(expr)
+        assert not isinstance(value, tuple)
+        return value
+
+    def _value(self, expr: Expr) -> Value:
+        stack = [expr]
+        while stack:
+            node = stack[-1]
+            if node in self._found:
+                stack.pop()
+                continue
+            waits_for = self._missing(node)
+            if waits_for is None:
+                self._found[node] = self._evaluate(node)
+                stack.pop()
+            else:
+                stack.append(waits_for)
+        return self._found[expr]
+
+    def _missing(self, node: Expr) -> Expr | None:
+        """Returns the first operand to be evaluated before `node`, None when it can be settled."""
+        for operand in self._operands(node):
+            if operand not in self._found:
+                return operand
+            if self._found[operand] is None:
+                return None
+        return None
+
+    def _operands(self, node: Expr) -> Sequence[Expr]:
+        if not _is_small(node.type):
+            return ()
+        match node:
+            case Var():
+                alias = self._aliases.get(node)
+                return () if alias is None else (alias,)
+            case Call(op=Function() | GlobalVar()):
+                return ()
+            case Call():
+                return () if node.op.name == "shape_of" else node.args  # type: ignore[union-attr]
+            case Tuple():
+                return node.fields
+            case TupleGetItem():
+                return (node.value,)
+        return ()
+
+    def _evaluate(self, node: Expr) -> Value:
+        if not _is_small(node.type):
+            return None
+        values = [self._found.get(operand) for operand in self._operands(node)]
+        if any(value is None for value in values):
+            return None
+        match node:
+            case Constant():
+                return node.data
+            case Var():
+                return values[0] if values else None
+            case Tuple():
+                return tuple(values)
+            case TupleGetItem():
+                (fields,) = values
+                assert isinstance(fields, tuple)
+                return fields[node.index]
+            case Call() if not isinstance(node.op, (Function, GlobalVar)):
+                return _call(node, values)  # type: ignore[arg-type]
+        return None
+
+
+def known_value(expr: Expr) -> Array | None:
+    """Returns what is known of a small tensor before the run, None where it is not known."""
+    return _shared.get(expr)
+
+
+_shared: Final = KnownValues()
+
+
+def _is_small(type_: Type) -> bool:
+    if isinstance(type_, TupleType):
+        return all(_is_small(f) for f in type_.fields)
+    if not isinstance(type_, TensorType):
+        return False
+    size = type_.size
+    return isinstance(size, int) and size <= MAX_ELEMENTS
+
+
+def _call(call: Call, values: Sequence[Array]) -> Value:
+    op: Runnable = call.op  # type: ignore[assignment]
+    if any(isinstance(value, tuple) for value in values):
+        return None
+    if op.name == "shape_of":
+        return _packed(call.args[0].type.shape, call)  # type: ignore[union-attr]
+    symbolic = any(value.dtype == object for value in values)
+    symbolic = symbolic or any(_holds_symbol(v) for v in call.attrs.values())
+    if not symbolic:
+        return _run(op, values, call)
+    if op.name in _MOVES:
+        objects = [v.astype(object) if _moved(op.name, n) else v for n, v in enumerate(values)]
+        if any(v.dtype == object and not _moved(op.name, n) for n, v in enumerate(values)):
+            return None
+        return _run(op, objects, call)
+    rule = _RULES.get(op.name)
+    result = rule(call, values) if rule is not None else None
+    return None if result is None else _packed(result, call)
+
+
+def _run(op: Runnable, values: Sequence[Array], call: Call) -> Value:
+    runs = op.compute is not None or op.reference_rule is not None
+    if not runs or any(_holds_symbol(v) for v in call.attrs.values()):
+        return None
+    with np.errstate(all="ignore"):
+        try:
+            result = op.run_reference(values, call.attrs)
+        except (ArithmeticError, IndexError):  # the run will meet it too, and say so
+            return None
+    if isinstance(result, tuple):
+        return tuple(np.asarray(r) for r in result)
+    return np.asarray(result)
+
+
+def _holds_symbol(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return any(_holds_symbol(v) for v in value)
+    return isinstance(value, (SymDim, ArgRef))
+
+
+def _packed(items: Any, call: Call) -> Array:
+    """Returns items as the call's type asks: its dtype when all are plain numbers, else objects."""
+    type_ = call.tensor
+    flat = list(items.reshape(-1)) if isinstance(items, np.ndarray) else list(items)
+    if not any(isinstance(item, SymDim) for item in flat):
+        return np.array(flat, dtype=to_numpy(type_.dtype)).reshape(type_.concrete)
+    array = np.empty(len(flat), dtype=object)
+    array[:] = flat
+    return array.reshape(type_.concrete)
+
+
+# --- rules for symbolic elements ------------------------------------------------------------------
+
+_MOVES: Final = frozenset(
+    {
+        "broadcast_to",
+        "concatenate",
+        "flip",
+        "gather",
+        "gather_elements",
+        "gather_nd",
+        "identity",
+        "reshape",
+        "slice",
+        "split",
+        "tile",
+        "transpose",
+        "where",
+    }
+)
+"""Operators that only move elements: their references serve arrays of dimensions as they are."""
+
+
+def _moved(name: str, position: int) -> bool:
+    """Whether an operand's elements are moved; the others (conditions, indices) must be plain."""
+    if name == "where":
+        return position > 0
+    return position == 0 if name.startswith("gather") else True
+
+
+def _pairwise(function: Callable[[Any, Any], Any]) -> Rule:
+    def rule(call: Call, values: Sequence[Array]) -> Array | None:
+        left, right = np.broadcast_arrays(values[0].astype(object), values[1].astype(object))
+        result = np.empty(left.shape, dtype=object)
+        for index in np.ndindex(left.shape):
+            a, b = _exact(left[index]), _exact(right[index])
+            item = None if a is None or b is None else function(a, b)
+            if item is None:
+                return None
+            result[index] = item
+        return result
+
+    return rule
+
+
+def _exact(item: Any) -> Any:
+    """Returns an element as an int or symbol, None for a fraction: that is no size."""
+    if isinstance(item, SymDim):
+        return item
+    if isinstance(item, float):
+        return int(item) if item.is_integer() else None
+    return int(item)
+
+
+def _divide(call: Call, values: Sequence[Array]) -> Array | None:
+    fractional = is_float(call.tensor.dtype)
+
+    def quotient(a: Any, b: Any) -> Any:
+        if not isinstance(b, SymDim) and b <= 0:
+            return None
+        if fractional and a % b != 0:
+            return None
+        return a // b if _is_size(a) else None
+
+    return _pairwise(quotient)(call, values)
+
+
+def _remainder(a: Any, b: Any) -> Any:
+    positive = isinstance(b, SymDim) or b > 0
+    return a % b if positive and _is_size(a) else None
+
+
+def _is_size(a: Any) -> bool:
+    """Whether the value is at least zero for all sizes, which are at least zero themselves."""
+    if isinstance(a, SymDim):
+        return all(
+            coefficient >= 0 and all(_atom_is_size(atom) for atom, _ in monomial)
+            for monomial, coefficient in a.terms
+        )
+    return bool(a >= 0)
+
+
+def _atom_is_size(atom: Any) -> bool:
+    return not atom.op or all(_is_size(arg) for arg in atom.args)
+
+
+def _largest(a: Any, b: Any) -> Any:
+    for one, other in ((a, b), (b, a)):
+        if _is_size(one - other):
+            return one
+    return dim_max(a, b)
+
+
+def _smallest(a: Any, b: Any) -> Any:
+    for one, other in ((a, b), (b, a)):
+        if _is_size(other - one):
+            return one
+    return dim_min(a, b)
+
+
+def _equal(a: Any, b: Any) -> bool | None:
+    difference = a - b
+    if not isinstance(difference, SymDim):
+        return bool(difference == 0)
+    apart = _is_size(difference - 1) or _is_size(-difference - 1)
+    return False if apart else None
+
+
+def _less(a: Any, b: Any) -> bool | None:
+    if _is_size(b - a - 1):
+        return True
+    return False if _is_size(a - b) else None
+
+
+def _not(answer: bool | None) -> bool | None:
+    return None if answer is None else not answer
+
+
+def _unary(function: Callable[[Any], Any]) -> Rule:
+    def rule(call: Call, values: Sequence[Array]) -> Array | None:
+        result = np.empty(values[0].shape, dtype=object)
+        for index in np.ndindex(values[0].shape):
+            item = function(values[0][index])
+            if item is None:
+                return None
+            result[index] = item
+        return result
+
+    return rule
+
+
+def _cast(call: Call, values: Sequence[Array]) -> Array | None:
+    dtype = call.attrs["dtype"]
+    if dtype == "bool":
+        return _unary(lambda a: True if _is_size(a - 1) else None)(call, values)
+    return values[0]
+
+
+def _fold(function: Callable[[Any, Any], Any], start: int) -> Rule:
+    def rule(call: Call, values: Sequence[Array]) -> Array | None:
+        axes = tuple(call.attrs["axes"]) or tuple(range(values[0].ndim))
+        moved = np.moveaxis(values[0], axes, range(len(axes)))
+        kept = moved.shape[len(axes) :]
+        result = np.full(kept, start, dtype=object)
+        for row in moved.reshape(-1, *kept):
+            result = np.frompyfunc(function, 2, 1)(result, row)
+        return np.asarray(result, dtype=object)
+
+    return rule
+
+
+_RULES: Final[dict[str, Rule]] = {
+    "add": _pairwise(lambda a, b: a + b),
+    "subtract": _pairwise(lambda a, b: a - b),
+    "multiply": _pairwise(lambda a, b: a * b),
+    "divide": _divide,
+    "mod": _pairwise(_remainder),
+    "floor_mod": _pairwise(_remainder),
+    "maximum": _pairwise(_largest),
+    "minimum": _pairwise(_smallest),
+    "equal": _pairwise(_equal),
+    "not_equal": _pairwise(lambda a, b: _not(_equal(a, b))),
+    "less": _pairwise(_less),
+    "less_equal": _pairwise(lambda a, b: _not(_less(b, a))),
+    "greater": _pairwise(lambda a, b: _less(b, a)),
+    "greater_equal": _pairwise(lambda a, b: _not(_less(a, b))),
+    "negative": _unary(lambda a: -a),
+    "abs": _unary(lambda a: a if _is_size(a) else None),
+    "floor": _unary(lambda a: a),
+    "ceil": _unary(lambda a: a),
+    "round": _unary(lambda a: a),
+    "cast": _cast,
+    "sum": _fold(lambda a, b: a + b, 0),
+    "prod": _fold(lambda a, b: a * b, 1),
+}

@@ -1,0 +1,76 @@
+"""Walking graphs without recursion."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from clew.ir.expr import Call, Expr, Function, If, Var, While
+
+
+def post_order(root: Expr | Iterable[Expr], *, into_functions: bool = False) -> list[Expr]:
+    """Returns every expression under `root`, each once, uses after what they use.
+
+    Inner functions (branches, loop bodies, primitive functions) are listed, and entered only with
+    `into_functions`. A function given as the root is entered.
+    """
+    roots = [root] if isinstance(root, Expr) else list(root)
+    entered = {id(r) for r in roots if isinstance(r, Function)}
+    done: set[int] = set()
+    order: list[Expr] = []
+    # `None` on the stack: what the node last opened uses is listed.
+    opened: list[Expr] = []
+    stack: list[Expr | None] = [*reversed(roots)]
+    while stack:
+        node = stack.pop()
+        if node is None:
+            order.append(opened.pop())
+            continue
+        if node.id in done:
+            continue
+        done.add(node.id)
+        closed = isinstance(node, Function) and not into_functions and id(node) not in entered
+        children = () if closed else node.children
+        if not children:
+            order.append(node)
+            continue
+        opened.append(node)
+        stack.append(None)
+        for child in reversed(children):
+            if child.id not in done:
+                stack.append(child)
+    return order
+
+
+def calls(function: Function) -> Iterator[Call]:
+    """Yields the calls of a function's own body in post-order."""
+    for node in post_order(function):
+        if isinstance(node, Call):
+            yield node
+
+
+def users(function: Function) -> dict[int, list[Expr]]:
+    """Returns for each node id of the function's own body the nodes that use it."""
+    found: dict[int, list[Expr]] = {}
+    for node in post_order(function):
+        if isinstance(node, Function) and node is not function:
+            continue
+        for child in node.children:
+            found.setdefault(child.id, []).append(node)
+    return found
+
+
+def inner_functions(node: Expr) -> tuple[Function, ...]:
+    """Returns the functions an expression holds: branches, loop parts, a called function."""
+    match node:
+        case If():
+            return (node.then, node.orelse)
+        case While():
+            return (node.cond, node.body)
+        case Call(op=Function() as function):
+            return (function,)
+    return ()
+
+
+def free_vars(roots: Iterable[Expr]) -> list[Var]:
+    """Returns the variables that the expressions use, in order of first use."""
+    return [node for node in post_order(list(roots)) if isinstance(node, Var)]

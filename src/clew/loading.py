@@ -1,0 +1,146 @@
+"""`load_compiled`: a saved model, ready to run, without the half of clew that compiles.
+
+Only a model that calls operators between its kernels needs the operators' package; nothing else of
+the compiler is imported.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from clew.runtime.artifact import (
+    BuildReader,
+    HostResolver,
+    LoadedBuild,
+    LoadedKernel,
+    has_host_steps,
+    read_inputs,
+    read_needs,
+)
+from clew.runtime.container import Container, read_container
+from clew.runtime.cpu import check_machine
+from clew.runtime.model import InputSpec, Model, Ready, sizes_key
+from clew.runtime.program import Program
+from clew.runtime.threads import shared_pool, thread_count
+from clew.support.errors import CompileError, InputError
+
+# What reading a text that contradicts itself runs into.
+_CONTRADICTIONS = (
+    KeyError, TypeError, ValueError, IndexError, AttributeError, AssertionError, RecursionError,
+    OverflowError, MemoryError,
+)  # fmt: skip
+
+
+class LoadedModel(Model[LoadedKernel]):
+    """A saved model. It is called like the compiled model that was saved.
+
+    A model with symbolic sizes runs at those sizes that had been built when it was saved.
+    """
+
+    def __init__(
+        self,
+        inputs: Sequence[InputSpec],
+        output_names: Sequence[str],
+        deciding: Sequence[int],
+        builds: Sequence[LoadedBuild],
+    ) -> None:
+        super().__init__(inputs, output_names)
+        self._deciding = tuple(deciding)
+        self._builds = {build.key: build for build in builds}
+        self._symbolic = any(not i.is_static for i in inputs) or bool(deciding)
+        self._last = builds[0] if len(builds) == 1 else None
+
+    def __repr__(self) -> str:
+        return f"<LoadedModel of {', '.join(self.input_names)}>"
+
+    @property
+    def kernels(self) -> list[LoadedKernel]:
+        """The kernels in the order they run; with several sizes those of the last run.
+
+        Errors: I044 when there are several sizes and none has run yet.
+        """
+        if self._last is None:
+            raise InputError(
+                "I044",
+                f"the model is built for {len(self._builds)} sizes and has not run at any yet",
+                hint="run it once",
+            )
+        return list(self._last.kernels)
+
+    @property
+    def program(self) -> Program:
+        """The program of a model that has one build."""
+        assert self._last is not None, "several builds"
+        return self._last.program
+
+    def _program_for(self, arrays: Sequence[Any]) -> Program:
+        if self._symbolic:
+            self._last = self._build_for(arrays)
+        assert self._last is not None
+        return self._last.program
+
+    def _ready_for(self, arrays: Sequence[Any]) -> Ready[LoadedKernel]:
+        build = self._build_for(arrays) if self._symbolic else self._last
+        assert build is not None
+        uses = [(k, k.segment, k.step) for k in build.kernels]
+        return Ready(build.program, build.segments, uses)
+
+    def _build_for(self, arrays: Sequence[Any]) -> LoadedBuild:
+        found = self._builds.get(sizes_key(arrays, self._deciding))
+        if found is None:
+            wanted = [a.shape for a in arrays if hasattr(a, "shape")]
+            raise InputError(
+                "I046",
+                f"the saved model has no build for inputs of {_sizes(wanted)}"
+                f"{' with these values' if self._deciding else ''}; "
+                f"it has those for {' and '.join(_sizes(key[0]) for key in self._builds)}",
+                hint="compile the model, run it at these sizes too, and save it again",
+            )
+        return found
+
+
+def load_compiled(path: str | Path, threads: int | None = None) -> LoadedModel:
+    """Returns a model that `save` has written, ready to run with a number of threads.
+
+    Its constants are pages of the file, which processes that load it share; replacing the file is
+    safe, shortening it in place while a model runs is not. The file holds native code: load only
+    files that you trust.
+
+    Errors: I012 (threads), C050 to C054 (the file), C055 (it contradicts itself), C056 and C057 (it
+    is for other machines), C061 (an operator that is not registered), C003 (linking).
+    """
+    pool = shared_pool(thread_count(threads))
+    container = read_container(Path(path))
+    try:
+        text = container.text
+        check_machine(read_needs(text))
+        resolve = _host_resolver() if has_host_steps(text) else None
+        builds = BuildReader(container, pool, resolve).builds()
+        return _model(container, builds)
+    except _CONTRADICTIONS as error:
+        raise CompileError(
+            "C055",
+            f"{path} contradicts itself: {error!r}",
+            hint="compile the model and save it again",
+        ) from error
+
+
+def _model(container: Container, builds: Sequence[LoadedBuild]) -> LoadedModel:
+    text = container.text
+    inputs = read_inputs(text)
+    assert builds, "no build"
+    return LoadedModel(inputs, text["outputs"], text["deciding"], builds)
+
+
+def _host_resolver() -> HostResolver:
+    """Imports the operators and returns what finds one."""
+    steps: Any = importlib.import_module("clew.build.host_steps")
+    resolver: HostResolver = steps.HostStep.from_json
+    return resolver
+
+
+def _sizes(shapes: Sequence[tuple[int, ...] | None]) -> str:
+    return ", ".join("[" + ", ".join(map(str, s or ())) + "]" for s in shapes)

@@ -1,0 +1,3 @@
+"""The loop IR: how a kernel runs, as an immutable nest of loops, and the schedule that shaped
+it.
+"""

@@ -1,0 +1,338 @@
+"""Index arithmetic: linear forms over loop variables, their bounds, and simplification with
+them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from clew.te.expr import (
+    COMPARISONS,
+    INDEX,
+    Binary,
+    Imm,
+    Index,
+    Load,
+    Scalar,
+    Select,
+    Unary,
+    binary,
+    select,
+)
+
+Range = tuple[float, float]
+_UNBOUNDED: Range = (float("-inf"), float("inf"))
+
+
+@dataclass(frozen=True)
+class Linear:
+    """`const + sum(coefficient * atom)`. Atoms are loop variables or expressions with no linear
+    form.
+    """
+
+    terms: tuple[tuple[Scalar, int], ...]
+    const: int
+
+    def coefficient(self, index: Scalar) -> int:
+        """Returns the coefficient of a loop variable as an atom of its own."""
+        return next((c for a, c in self.terms if a is index), 0)
+
+    def depends_on(self, index: Scalar) -> bool:
+        """Whether a loop variable occurs anywhere, inside atoms too."""
+        return any(a is index or contains(a, index) for a, _ in self.terms)
+
+
+def contains(expr: Scalar, part: Scalar) -> bool:
+    """Whether `part` (by identity) occurs in `expr`."""
+    seen: set[int] = set()
+    stack = [expr]
+    while stack:
+        node = stack.pop()
+        if node is part:
+            return True
+        if id(node) not in seen:
+            seen.add(id(node))
+            stack.extend(node.children)
+    return False
+
+
+class Simplifier:
+    """Simplifies index expressions; results are kept by object, so shared parts cost once."""
+
+    def __init__(self) -> None:
+        self._linear: dict[int, tuple[Scalar, Linear]] = {}
+        self._atoms: dict[tuple[object, ...], Scalar] = {}
+
+    def linear(self, expr: Scalar) -> Linear:
+        """Returns the linear form of an index expression."""
+        found = self._linear.get(id(expr))
+        if found is None:
+            found = (expr, self._compute(expr))
+            self._linear[id(expr)] = found  # holds expr, so that its id stays its own
+        return found[1]
+
+    def _compute(self, expr: Scalar) -> Linear:
+        match expr:
+            case Imm():
+                return Linear((), int(expr.value))
+            case Index():
+                return Linear((), 0) if expr.extent == 1 else Linear(((expr, 1),), 0)
+            case Binary(op="add" | "sub"):
+                sign = 1 if expr.op == "add" else -1
+                return _sum(self.linear(expr.a), self.linear(expr.b), sign)
+            case Binary(op="mul"):
+                a, b = self.linear(expr.a), self.linear(expr.b)
+                if not a.terms:
+                    return _scale(b, a.const)
+                if not b.terms:
+                    return _scale(a, b.const)
+            case Binary(op="floordiv" | "mod"):
+                b = self.linear(expr.b)
+                if not b.terms and b.const > 0:
+                    return self.divide(expr.op, self.linear(expr.a), b.const)
+            case Binary(op="min" | "max"):
+                low_a, high_a = self.bounds(expr.a)
+                low_b, high_b = self.bounds(expr.b)
+                if high_a <= low_b:
+                    return self.linear(expr.a if expr.op == "min" else expr.b)
+                if high_b <= low_a:
+                    return self.linear(expr.b if expr.op == "min" else expr.a)
+            case Unary(op="neg"):
+                return _scale(self.linear(expr.a), -1)
+        return Linear(((self._atom(self._rebuilt(expr)), 1),), 0)
+
+    def _rebuilt(self, expr: Scalar) -> Scalar:
+        """Returns the expression over simplified parts."""
+        children = [self.simplify(c) for c in expr.children]
+        if all(a is b for a, b in zip(children, expr.children, strict=True)):
+            return expr
+        return expr.rebuild(children)
+
+    def divide(self, op: str, form: Linear, by: int) -> Linear:
+        """Returns a form's `floordiv` or `mod` by a positive number."""
+        if by == 1:
+            return form if op == "floordiv" else Linear((), 0)
+        form = self.flatten(form)
+        whole = Linear(tuple((a, c // by) for a, c in form.terms if c % by == 0), form.const // by)
+        rest = Linear(tuple((a, c) for a, c in form.terms if c % by), form.const % by)
+        low, high = self.range_of(rest)
+        if low >= 0 and high < by:
+            return whole if op == "floordiv" else rest
+        grouped = self._divide_groups(op, rest, by)
+        if grouped is not None:
+            return _sum(whole, grouped, 1) if op == "floordiv" else grouped
+        inner = self.rebuild(rest)
+        if op == "floordiv":
+            nested = self._nested_quotient(rest, by)
+            if nested is not None:
+                return _sum(whole, nested, 1)
+            atom = self._atom(Binary("floordiv", inner, Imm(by, INDEX)))
+            return _sum(whole, Linear(((atom, 1),), 0), 1)
+        return Linear(((self._atom(Binary("mod", inner, Imm(by, INDEX))), 1),), 0)
+
+    def _divide_groups(self, op: str, rest: Linear, by: int) -> Linear | None:
+        """Returns `(g*q + r) // by` as `q // (by/g)`, and its remainder as `g*(q % (by/g)) + r`.
+
+        That needs g to divide `by` and r to lie in [0, g): a block's index beside a place in it.
+        """
+        for size in sorted({abs(c) for _, c in rest.terms}, reverse=True):
+            coarse = [(a, c) for a, c in rest.terms if abs(c) >= size]
+            unit = math.gcd(by, *(c for _, c in coarse))
+            fine = Linear(tuple((a, c) for a, c in rest.terms if abs(c) < size), rest.const % unit)
+            low, high = self.range_of(fine)
+            if unit == 1 or low < 0 or high >= unit:
+                continue
+            quotient = Linear(tuple((a, c // unit) for a, c in coarse), rest.const // unit)
+            divided = self.divide(op, quotient, by // unit)
+            return divided if op == "floordiv" else _sum(_scale(divided, unit), fine, 1)
+        return None
+
+    def _nested_quotient(self, rest: Linear, by: int) -> Linear | None:
+        """Returns `(x // a) // b` as `x // (a * b)`."""
+        if len(rest.terms) == 1 and not rest.const and rest.terms[0][1] == 1:
+            atom = rest.terms[0][0]
+            if isinstance(atom, Binary) and atom.op == "floordiv" and isinstance(atom.b, Imm):
+                return self.divide("floordiv", self.linear(atom.a), by * atom.b.value)
+        return None
+
+    def flatten(self, form: Linear) -> Linear:
+        """Returns the form with `c*a*(x // a) + c*(x % a)` joined to `c*x` where both are there."""
+        return _recombine(self, form) if len(form.terms) > 1 else form
+
+    def _atom(self, expr: Scalar) -> Scalar:
+        """Returns one object for equal atoms, so that they add up."""
+        return self._atoms.setdefault(_key(expr), expr)
+
+    def rebuild(self, form: Linear) -> Scalar:
+        """Returns the expression of a linear form."""
+        result: Scalar | None = None
+        for atom, coefficient in form.terms:
+            term = binary("mul", atom, Imm(coefficient, INDEX))
+            result = term if result is None else binary("add", result, term)
+        if result is None:
+            return Imm(form.const, INDEX)
+        return binary("add", result, Imm(form.const, INDEX)) if form.const else result
+
+    def range_of(self, form: Linear) -> Range:
+        """Returns the least and greatest value of a form, from the extents of its loops."""
+        low = high = float(form.const)
+        for atom, coefficient in form.terms:
+            least, most = self._atom_range(atom)
+            a, b = coefficient * least, coefficient * most
+            low, high = low + min(a, b), high + max(a, b)
+        return low, high
+
+    def bounds(self, expr: Scalar) -> Range:
+        """Returns the least and greatest value of an index expression."""
+        return self.range_of(self.linear(expr))
+
+    def _atom_range(self, atom: Scalar) -> Range:
+        match atom:
+            case Index(extent=int() as extent):
+                return 0.0, float(extent - 1)
+            case Binary(op="floordiv", b=Imm(value=int() as by)) if by > 0:
+                low, high = self.bounds(atom.a)
+                return _floor(low, by), _floor(high, by)
+            case Binary(op="mod", b=Imm(value=int() as by)) if by > 0:
+                low, high = self.bounds(atom.a)
+                if low >= 0 and high < by:
+                    return low, high
+                return 0.0, float(by - 1)
+            case Binary(op="min" | "max" as op):
+                (al, ah), (bl, bh) = self.bounds(atom.a), self.bounds(atom.b)
+                pick = min if op == "min" else max
+                return pick(al, bl), pick(ah, bh)
+            case Select():
+                (al, ah), (bl, bh) = self.bounds(atom.a), self.bounds(atom.b)
+                return min(al, bl), max(ah, bh)
+        return _UNBOUNDED
+
+    def decide(self, cond: Scalar) -> bool | None:
+        """Returns whether a condition always or never holds; None when the bounds do not tell."""
+        match cond:
+            case Imm():
+                return bool(cond.value)
+            case Binary(op="and" | "or" as op):
+                a, b = self.decide(cond.a), self.decide(cond.b)
+                strong = op == "or"
+                if a is strong or b is strong:
+                    return strong
+                return (not strong) if a is not None and b is not None else None
+            case Unary(op="not"):
+                inner = self.decide(cond.a)
+                return None if inner is None else not inner
+            case Binary() if cond.op in COMPARISONS and cond.a.dtype == INDEX:
+                low, high = self.range_of(_sum(self.linear(cond.a), self.linear(cond.b), -1))
+                return _decide(cond.op, low, high)
+        return None
+
+    def simplify(self, expr: Scalar) -> Scalar:
+        """Returns the expression with its index arithmetic simplified and decided selects taken."""
+        if isinstance(expr, (Imm, Index)) and not (isinstance(expr, Index) and expr.extent == 1):
+            return expr
+        if expr.dtype == INDEX and isinstance(expr, (Binary, Index, Unary)):
+            return self.rebuild(self.linear(expr))
+        memo: dict[int, Scalar] = {}
+        stack: list[tuple[Scalar, bool]] = [(expr, False)]
+        while stack:
+            node, expanded = stack.pop()
+            if id(node) in memo:
+                continue
+            if node.dtype == INDEX and isinstance(node, (Binary, Index, Unary)):
+                memo[id(node)] = self.rebuild(self.linear(node))
+            elif not expanded and node.children:
+                stack.append((node, True))
+                stack.extend((c, False) for c in node.children)
+            else:
+                memo[id(node)] = self._simplify_node(node, [memo[id(c)] for c in node.children])
+        return memo[id(expr)]
+
+    def _simplify_node(self, node: Scalar, children: list[Scalar]) -> Scalar:
+        same = all(a is b for a, b in zip(children, node.children, strict=True))
+        new = node if same else node.rebuild(children)
+        if new.dtype == "bool" and isinstance(new, (Binary, Unary)):
+            decided = self.decide(new)
+            if decided is not None:
+                return Imm(decided, "bool")
+            if isinstance(new, Binary) and new.op in ("and", "or"):
+                for a, b in ((new.a, new.b), (new.b, new.a)):
+                    if self.decide(a) is (new.op == "and"):
+                        return b
+        if isinstance(new, Select):
+            decided = self.decide(new.cond)
+            if decided is not None:
+                return new.a if decided else new.b
+            return select(new.cond, new.a, new.b)
+        return new
+
+
+def _floor(value: float, by: int) -> float:
+    return value if value in _UNBOUNDED else float(int(value) // by)
+
+
+def _decide(op: str, low: float, high: float) -> bool | None:
+    """Decides `op` for a difference a - b between `low` and `high`."""
+    always: Mapping[str, bool] = {
+        "lt": high < 0, "le": high <= 0, "gt": low > 0, "ge": low >= 0,
+        "eq": low == high == 0, "ne": high < 0 or low > 0,
+    }  # fmt: skip
+    never: Mapping[str, bool] = {
+        "lt": low >= 0, "le": low > 0, "gt": high <= 0, "ge": high < 0,
+        "eq": high < 0 or low > 0, "ne": low == high == 0,
+    }  # fmt: skip
+    if always[op]:
+        return True
+    return False if never[op] else None
+
+
+def _key(expr: Scalar) -> tuple[object, ...]:
+    """Returns a key by structure; leaves by identity."""
+    match expr:
+        case Imm():
+            return ("imm", expr.value, expr.dtype)
+        case Binary():
+            return (expr.op, _key(expr.a), _key(expr.b))
+        case Load():
+            return ("load", id(expr.source), *(_key(i) for i in expr.indices))
+    if expr.children:
+        name = getattr(expr, "name", getattr(expr, "op", ""))
+        return (type(expr).__name__, name, expr.dtype, *(_key(c) for c in expr.children))
+    return ("leaf", id(expr))
+
+
+def _sum(a: Linear, b: Linear, sign: int) -> Linear:
+    if not b.terms:
+        return Linear(a.terms, a.const + sign * b.const)
+    terms = {id(atom): (atom, c) for atom, c in a.terms}
+    for atom, coefficient in b.terms:
+        _, before = terms.get(id(atom), (atom, 0))
+        terms[id(atom)] = (atom, before + sign * coefficient)
+    return Linear(tuple(t for t in terms.values() if t[1]), a.const + sign * b.const)
+
+
+def _scale(a: Linear, by: int) -> Linear:
+    if by == 0:
+        return Linear((), 0)
+    return Linear(tuple((atom, c * by) for atom, c in a.terms), a.const * by)
+
+
+def _recombine(simplifier: Simplifier, form: Linear) -> Linear:
+    """Joins `c*a*(x // a) + c*(x % a)` into `c*x` while it can."""
+    for atom, coefficient in form.terms:
+        if not (isinstance(atom, Binary) and atom.op == "mod" and isinstance(atom.b, Imm)):
+            continue
+        by, value = atom.b.value, simplifier.linear(atom.a)
+        quotient = simplifier.divide("floordiv", value, by)
+        parts = [a for a, c in quotient.terms if c == 1 and isinstance(a, Binary)]
+        if len(parts) != 1:
+            continue
+        part = parts[0]
+        if next((c for a, c in form.terms if a is part), None) == coefficient * by:
+            kept = tuple(t for t in form.terms if t[0] is not atom and t[0] is not part)
+            # `x // a` may be this part plus terms that divide exactly: those are subtracted again.
+            rest = Linear(tuple(t for t in quotient.terms if t[0] is not part), quotient.const)
+            joined = _sum(Linear(kept, form.const), _scale(value, coefficient), 1)
+            return _recombine(simplifier, _sum(joined, _scale(rest, coefficient * by), -1))
+    return form

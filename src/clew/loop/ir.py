@@ -1,0 +1,255 @@
+"""The loop IR in one page.
+
+```
+Nest  = name, inputs, outputs, body                 a kernel
+Stmt  = For(index, kind, body)                      index runs from 0 to its extent
+      | Block(stmts)
+      | Store(buffer, indices, value, stage, combiner)
+                                                    combiner "": buffer = value,
+                                                    else buffer = combiner(buffer, value)
+      | If(cond, body)
+      | Prefetch(buffer, indices, stage)
+kind  = serial | parallel | vector | unroll
+```
+
+Values are scalar expressions (`clew.te.expr`) whose loads name buffers. Statements are immutable; a
+schedule primitive returns a new nest. `stage` names the te stage whose work a statement does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal, TypeAlias
+
+from clew.ir.types import bits
+from clew.te.expr import Imm, Index, Load, Scalar
+
+Kind: TypeAlias = Literal["serial", "parallel", "vector", "unroll"]
+Scope: TypeAlias = Literal["input", "output", "workspace", "scratch", "register"]
+
+
+@dataclass(frozen=True, eq=False)
+class Buffer:
+    """Memory of a kernel. `input`/`output` are its arguments, `workspace` is shared by its threads,
+    `scratch` belongs to one thread, `register` is a tile that never touches memory: every index
+    into it must be a literal once loops are unrolled, but for the vector lane.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    scope: Scope
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Elements from one index to the next, an axis."""
+        steps, step = [], 1
+        for extent in reversed(self.shape):
+            steps.append(step)
+            step *= extent
+        return tuple(reversed(steps))
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of memory (`bool` takes one)."""
+        return math.prod(self.shape) * max(8, bits(self.dtype)) // 8
+
+    def __repr__(self) -> str:
+        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}] {self.scope}"
+
+
+@dataclass(frozen=True, eq=False)
+class For:
+    """A loop over `index`, whose extent is an int."""
+
+    index: Index
+    kind: Kind
+    body: Stmt
+
+    @property
+    def name(self) -> str:
+        """The loop's name: its stage and axis, such as `conv.oh`."""
+        return self.index.name
+
+    @property
+    def extent(self) -> int:
+        """Number of iterations."""
+        assert isinstance(self.index.extent, int)
+        return self.index.extent
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Statements one after another."""
+
+    stmts: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Store:
+    """`buffer[indices] = value`, or `combiner(buffer[indices], value)`."""
+
+    buffer: Buffer
+    indices: tuple[Scalar, ...]
+    value: Scalar
+    stage: str
+    combiner: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class If:
+    """`body` where `cond` holds."""
+
+    cond: Scalar
+    body: Stmt
+
+
+@dataclass(frozen=True, eq=False)
+class Prefetch:
+    """Asks for the cache line of an element."""
+
+    buffer: Buffer
+    indices: tuple[Scalar, ...]
+    stage: str
+
+
+Stmt: TypeAlias = For | Block | Store | If | Prefetch
+
+
+@dataclass(frozen=True, eq=False)
+class Nest:
+    """A kernel's loops. `inputs` and `outputs` are its arguments in order."""
+
+    name: str
+    inputs: tuple[Buffer, ...]
+    outputs: tuple[Buffer, ...]
+    body: Block
+
+    def with_body(self, body: Stmt) -> Nest:
+        """Returns the nest with another body."""
+        return replace(self, body=block(body))
+
+    @property
+    def temporaries(self) -> tuple[Buffer, ...]:
+        """Buffers that are neither inputs nor outputs, in order of first use."""
+        known = {id(b) for b in (*self.inputs, *self.outputs)}
+        found: dict[int, Buffer] = {}
+        for stmt in walk(self.body):
+            if isinstance(stmt, Store) and id(stmt.buffer) not in known:
+                found.setdefault(id(stmt.buffer), stmt.buffer)
+        return tuple(found.values())
+
+
+def block(*stmts: Stmt) -> Block:
+    """Returns the statements as one flat block."""
+    flat: list[Stmt] = []
+    for stmt in stmts:
+        if isinstance(stmt, Block):
+            flat.extend(stmt.stmts)
+        else:
+            flat.append(stmt)
+    return Block(tuple(flat))
+
+
+def single(stmts: Sequence[Stmt]) -> Stmt:
+    """Returns one statement for several: itself, or a block."""
+    flat = block(*stmts)
+    return flat.stmts[0] if len(flat.stmts) == 1 else flat
+
+
+EMPTY: Final = Block(())
+
+
+def walk(stmt: Stmt) -> Iterator[Stmt]:
+    """Yields a statement and all below it, in order."""
+    stack: list[Stmt] = [stmt]
+    while stack:
+        node = stack.pop()
+        yield node
+        match node:
+            case For() | If():
+                stack.append(node.body)
+            case Block():
+                stack.extend(reversed(node.stmts))
+
+
+def transform(stmt: Stmt, visit: Callable[[Stmt], Stmt | None]) -> Stmt:
+    """Returns the statement rebuilt bottom-up; `visit` may replace each node (None keeps it)."""
+    match stmt:
+        case For():
+            body = transform(stmt.body, visit)
+            new: Stmt = stmt if body is stmt.body else replace(stmt, body=body)
+        case If():
+            body = transform(stmt.body, visit)
+            new = stmt if body is stmt.body else replace(stmt, body=body)
+        case Block():
+            stmts = [transform(s, visit) for s in stmt.stmts]
+            same = all(a is b for a, b in zip(stmts, stmt.stmts, strict=True))
+            new = stmt if same else block(*stmts)
+        case _:
+            new = stmt
+    replaced = visit(new)
+    return new if replaced is None else replaced
+
+
+def map_expressions(stmt: Stmt, rewrite: Callable[[Scalar], Scalar]) -> Stmt:
+    """Returns the statement with every expression in it rewritten."""
+
+    def visit(node: Stmt) -> Stmt | None:
+        match node:
+            case Store():
+                indices = tuple(rewrite(i) for i in node.indices)
+                return replace(node, indices=indices, value=rewrite(node.value))
+            case Prefetch():
+                return replace(node, indices=tuple(rewrite(i) for i in node.indices))
+            case If():
+                cond = rewrite(node.cond)
+                if isinstance(cond, Imm):
+                    return node.body if cond.value else EMPTY
+                return replace(node, cond=cond)
+        return None
+
+    return transform(stmt, visit)
+
+
+def buffer_loads(expr: Scalar) -> Iterator[Load]:
+    """Yields the loads in an expression, each shared one once."""
+    seen: set[int] = set()
+    stack = [expr]
+    while stack:
+        node = stack.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, Load):
+            yield node
+        stack.extend(node.children)
+
+
+def expressions(stmt: Stmt) -> Iterator[Scalar]:
+    """Yields the expressions of one statement (not of those below it)."""
+    match stmt:
+        case Store():
+            yield from stmt.indices
+            yield stmt.value
+        case Prefetch():
+            yield from stmt.indices
+        case If():
+            yield stmt.cond
+
+
+def reads(stmt: Stmt) -> Iterator[tuple[Stmt, Load]]:
+    """Yields the loads below a statement with the statement that performs each."""
+    for node in walk(stmt):
+        for expr in expressions(node):
+            for load in buffer_loads(expr):
+                yield node, load
+
+
+def loops(stmt: Stmt) -> Iterator[For]:
+    """Yields the loops below a statement, outermost first."""
+    for node in walk(stmt):
+        if isinstance(node, For):
+            yield node

@@ -1,0 +1,62 @@
+"""Tensor expressions to the plain loop nest: every stage a nest of its own, in order, nothing
+tuned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from clew.loop.ir import Buffer, For, Nest, Scope, Stmt, Store, block
+from clew.te.expr import Imm, Index, Load, Reduce, Scalar
+from clew.te.interpret import identity_of
+from clew.te.tensor import Tensor, loads, stages, substitute
+
+
+def lower(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Nest:
+    """Returns the nest of a computation with concrete shapes.
+
+    A stage `s` over axes `i, j` becomes loops `s.i`, `s.j` around one store; a reduction becomes a
+    nest that stores its identity and one that combines. Stage names must be unique.
+    """
+    buffers: dict[int, Buffer] = {}
+    for tensor in inputs:
+        buffers[id(tensor)] = Buffer(tensor.name, tensor.type.concrete, tensor.dtype, "input")
+    results = {id(t) for t in outputs}
+    body: list[Stmt] = []
+    for stage in stages(outputs):
+        scope: Scope = "output" if id(stage) in results else "workspace"
+        buffer = Buffer(stage.name, stage.type.concrete, stage.dtype, scope)
+        buffers[id(stage)] = buffer
+        body.extend(_stage(stage, buffer, buffers))
+    out = tuple(buffers[id(t)] for t in outputs)
+    return Nest(name, tuple(buffers[id(t)] for t in inputs), out, block(*body))
+
+
+def _stage(stage: Tensor, buffer: Buffer, buffers: dict[int, Buffer]) -> list[Stmt]:
+    assert stage.body is not None
+    axes = [Index(f"{stage.name}.{a.name}", a.extent) for a in stage.axes]
+    names: dict[int, Scalar] = {id(a): n for a, n in zip(stage.axes, axes, strict=True)}
+    if not isinstance(stage.body, Reduce):
+        value = _on_buffers(stage.body, names, buffers)
+        return [_nest(axes, Store(buffer, tuple(axes), value, stage.name))]
+    over = [Index(f"{stage.name}.{a.name}", a.extent) for a in stage.body.axes]
+    names.update({id(a): n for a, n in zip(stage.body.axes, over, strict=True)})
+    start = Imm(identity_of(stage.body.combiner, stage.dtype), stage.dtype)
+    value = _on_buffers(stage.body.value, names, buffers)
+    update = Store(buffer, tuple(axes), value, stage.name, stage.body.combiner)
+    init = _nest(axes, Store(buffer, tuple(axes), start, stage.name))
+    return [init, _nest([*axes, *over], update)]
+
+
+def _on_buffers(expr: Scalar, names: dict[int, Scalar], buffers: dict[int, Buffer]) -> Scalar:
+    replaced = dict(names)
+    for load in loads(expr):
+        indices = [substitute(i, replaced) for i in load.indices]
+        replaced[id(load)] = Load(buffers[id(load.source)], indices)
+    return substitute(expr, replaced)
+
+
+def _nest(axes: Sequence[Index], inner: Stmt) -> Stmt:
+    for axis in reversed(axes):
+        inner = For(axis, "serial", inner)
+    return inner

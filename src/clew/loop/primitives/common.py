@@ -1,0 +1,192 @@
+"""What primitives share: the registry, finding loops and stages, and legality checks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final, TypeVar
+
+from clew.loop.affine import Simplifier, contains
+from clew.loop.ir import (
+    For,
+    If,
+    Nest,
+    Stmt,
+    Store,
+    loops,
+    map_expressions,
+    transform,
+    walk,
+)
+from clew.support.errors import ScheduleError
+from clew.te.expr import Index, Scalar
+from clew.te.tensor import substitute
+
+Primitive = Callable[..., Nest]
+F = TypeVar("F", bound=Primitive)
+PRIMITIVES: Final[dict[str, Primitive]] = {}
+
+
+def primitive(function: F) -> F:
+    """Decorator: registers `function(nest, simplifier, **args) -> Nest` under its name."""
+    PRIMITIVES[function.__name__] = function
+    return function
+
+
+def rewrite_loops(nest: Nest, name: str, rewrite: Callable[[For], Stmt]) -> Nest:
+    """Returns the nest with every loop of that name rewritten (a peeled nest holds copies).
+
+    Errors: S001 when there is no such loop.
+    """
+    found = False
+
+    def visit(stmt: Stmt) -> Stmt | None:
+        nonlocal found
+        if isinstance(stmt, For) and stmt.name == name:
+            found = True
+            return rewrite(stmt)
+        return None
+
+    body = transform(nest.body, visit)
+    if not found:
+        names = dict.fromkeys(loop.name for loop in loops(nest.body))
+        raise ScheduleError(
+            "S001", f"{nest.name} has no loop {name!r}", hint=f"its loops are {', '.join(names)}"
+        )
+    return nest.with_body(body)
+
+
+def replace_index(stmt: Stmt, index: Index, value: Scalar) -> Stmt:
+    """Returns the statement with a loop variable replaced."""
+    return map_expressions(stmt, lambda e: substitute(e, {id(index): value}))
+
+
+def stage_statements(nest: Nest, stage: str) -> list[Stmt]:
+    """Returns the top-level statements that do nothing but a stage's work.
+
+    Errors: S002 when the stage has no loops of its own at the top (it is inlined, moved or absent).
+    """
+    found = [s for s in nest.body.stmts if _only_stage(s) == stage]
+    if not found:
+        raise ScheduleError(
+            "S002",
+            f"stage {stage!r} of {nest.name} has no loops of its own",
+            hint="it may be inlined or computed elsewhere already; see print(schedule)",
+        )
+    return found
+
+
+def _only_stage(stmt: Stmt) -> str | None:
+    names = {s.stage for s in walk(stmt) if isinstance(s, Store)}
+    return names.pop() if len(names) == 1 else None
+
+
+def canonical_store(stmt: Stmt) -> tuple[list[For], Store] | None:
+    """Returns the loops and the store of an untouched nest, whose indices are its loops'
+    variables.
+    """
+    around: list[For] = []
+    while isinstance(stmt, For):
+        around.append(stmt)
+        stmt = stmt.body
+    if not isinstance(stmt, Store):
+        return None
+    variables = {id(loop.index) for loop in around}
+    plain = all(isinstance(i, Index) and id(i) in variables for i in stmt.indices)
+    return (around, stmt) if plain else None
+
+
+def check_kinds(nest: Nest) -> None:
+    """Checks that parallel loops are outermost and independent, and that vector loops are
+    innermost.
+
+    Whatever a primitive does to a nest must leave this so.
+
+    Errors: S007, S008, S009.
+    """
+    outermost = {id(s) for s in nest.body.stmts}
+    for loop in loops(nest.body):
+        if loop.kind == "vector" and any(True for _ in loops(loop.body)):
+            raise ScheduleError(
+                "S007",
+                f"loop {loop.name} cannot be lanes of a vector, with loops inside",
+                hint="move stages and split loops first; vectorise innermost loops last",
+            )
+        if loop.kind == "parallel" and id(loop) not in outermost:
+            raise ScheduleError(
+                "S008",
+                f"parallel loop {loop.name} would not be an outermost loop of {nest.name}",
+                hint="make a loop parallel after all that moves it",
+            )
+        store = carries_dependence(loop) if loop.kind == "parallel" else None
+        if store is not None:
+            raise ScheduleError(
+                "S009",
+                f"iterations of {loop.name} write the same elements of {store.buffer.name}",
+                hint="a reduction loop cannot be parallel; use rfactor, or another loop",
+            )
+
+
+def carries_dependence(loop: For) -> Store | None:
+    """Returns a store by which an iteration touches what another one touches, or None.
+
+    Buffers private to the body (registers, per-thread scratch) do not count when the body writes
+    them before it reads them, which `compute_at` establishes.
+    """
+    for stmt in walk(loop.body) if loop.extent > 1 else ():
+        if (
+            isinstance(stmt, Store)
+            and stmt.buffer.scope not in ("register", "scratch")
+            and not any(contains(i, loop.index) for i in stmt.indices)
+        ):
+            return stmt
+    return None
+
+
+def simplified(nest: Nest, simplifier: Simplifier) -> Nest:
+    """Returns the nest with index arithmetic simplified and decided branches taken."""
+    return nest.with_body(map_expressions(nest.body, simplifier.simplify))
+
+
+def perfect_chain(outer: For, wanted: set[str]) -> tuple[list[For], list[If], Stmt]:
+    """Returns the loops from `outer` down to the last wanted one, the guards between, and the body.
+
+    Errors: S003 when other statements stand between the loops.
+    """
+    chain: list[For] = []
+    guards: list[If] = []
+    missing = set(wanted)
+    stmt: Stmt = outer
+    while missing:
+        if isinstance(stmt, For):
+            chain.append(stmt)
+            missing.discard(stmt.name)
+        elif isinstance(stmt, If):
+            guards.append(stmt)
+        else:
+            raise ScheduleError(
+                "S003",
+                f"loops {', '.join(sorted(wanted))} are not nested directly in each other",
+                hint="reorder before compute_at, or name only loops of one nest",
+            )
+        stmt = stmt.body
+    return chain, guards, stmt
+
+
+def wrap(loops_: list[For], guards: list[If], body: Stmt) -> Stmt:
+    """Returns `body` under guards, under loops (outermost first)."""
+    for guard in reversed(guards):
+        body = replace(guard, body=body)
+    for loop in reversed(loops_):
+        body = replace(loop, body=body)
+    return body
+
+
+def check_positive(name: str, value: Any) -> int:
+    """Returns `value`, which must be a positive int.
+
+    Errors: S004.
+    """
+    if not isinstance(value, int) or value < 1:
+        raise ScheduleError("S004", f"{name} is {value!r}, expected a positive integer")
+    return value

@@ -1,0 +1,324 @@
+"""Primitives on stages: inline, compute_at, cache_write, set_scope, and rfactor for reductions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from clew.loop.affine import Linear, Simplifier, contains
+from clew.loop.ir import (
+    Buffer,
+    For,
+    If,
+    Nest,
+    Scope,
+    Stmt,
+    Store,
+    block,
+    buffer_loads,
+    loops,
+    map_expressions,
+    reads,
+    transform,
+    walk,
+)
+from clew.loop.primitives.common import (
+    canonical_store,
+    primitive,
+    rewrite_loops,
+    stage_statements,
+)
+from clew.support.errors import ScheduleError
+from clew.te.expr import INDEX, Imm, Index, Inlined, Load, Scalar, all_of, binary
+from clew.te.interpret import identity_of
+from clew.te.tensor import substitute
+
+
+def _untouched(nest: Nest, stage: str) -> list[tuple[list[For], Store]]:
+    """Returns loops and store of each of a stage's nests, which no primitive has changed yet.
+
+    Errors: S002, S020.
+    """
+    found = [canonical_store(s) for s in stage_statements(nest, stage)]
+    if any(f is None for f in found):
+        raise ScheduleError(
+            "S020",
+            f"loops of stage {stage!r} have been changed already",
+            hint="inline or move a stage before its own loops are split or reordered",
+        )
+    return [f for f in found if f is not None]
+
+
+@primitive
+def inline(nest: Nest, simplifier: Simplifier, *, stage: str) -> Nest:
+    """Computes a stage in place wherever it is read; its own loops go.
+
+    Errors: S002, S020; S021 for a reduction; S022 for an output of the kernel.
+    """
+    nests = _untouched(nest, stage)
+    _, store = nests[0]
+    if len(nests) > 1 or store.combiner:
+        raise ScheduleError("S021", f"stage {stage!r} is a reduction, which cannot be inlined")
+    if store.buffer.scope == "output":
+        raise ScheduleError("S022", f"stage {stage!r} is an output of {nest.name}")
+    axes = {id(i): n for n, i in enumerate(store.indices)}
+    made: dict[tuple[object, ...], Scalar] = {}
+
+    def expand(expr: Scalar) -> Scalar:
+        replaced: dict[int, Scalar] = {}
+        for load in _loads_inner_first(expr):
+            if load.source is not store.buffer:
+                continue
+            indices = [simplifier.simplify(substitute(i, replaced)) for i in load.indices]
+            key = tuple(id(i) if isinstance(i, Index) else str(i) for i in indices)
+            if key not in made:
+                values = {i: indices[n] for i, n in axes.items()}
+                made[key] = Inlined(stage, substitute(store.value, values))
+            replaced[id(load)] = made[key]
+        return substitute(expr, replaced) if replaced else expr
+
+    own = {id(s) for s in stage_statements(nest, stage)}
+    stmts = [map_expressions(s, expand) for s in nest.body.stmts if id(s) not in own]
+    return nest.with_body(block(*stmts))
+
+
+def _loads_inner_first(expr: Scalar) -> list[Load]:
+    return list(reversed(list(buffer_loads(expr))))
+
+
+@dataclass(frozen=True)
+class _Region:
+    """The part of an axis that a loop body reads: `start + [0, extent)`."""
+
+    start: Scalar
+    extent: int
+
+
+@primitive
+def compute_at(
+    nest: Nest, simplifier: Simplifier, *, stage: str, loop: str, scope: Scope = "scratch"
+) -> Nest:
+    """Computes, inside each iteration of `loop`, just the part of `stage` that the iteration reads.
+
+    The part is found from the reads; its buffer shrinks to that size and moves to `scope`. The
+    stage's loops keep their names, now inside `loop`.
+
+    Errors: S001, S002, S020; S022 for an output; S023 when the stage is read outside the loop.
+    """
+    nests = _untouched(nest, stage)
+    buffer = nests[0][1].buffer
+    if buffer.scope == "output":
+        raise ScheduleError(
+            "S022", f"stage {stage!r} is an output of {nest.name}", hint="cache_write it first"
+        )
+    own = {id(s) for s in stage_statements(nest, stage)}
+    rest = nest.with_body(block(*(s for s in nest.body.stmts if id(s) not in own)))
+
+    def rewrite(found: For) -> Stmt:
+        found_loads = [load for _, load in reads(found.body) if load.source is buffer]
+        if not found_loads:
+            return found
+        inner = {id(n.index): n.index for n in loops(found.body)}
+        region = [
+            _region([load.indices[axis] for load in found_loads], inner, extent, simplifier)
+            for axis, extent in enumerate(buffer.shape)
+        ]
+        local = Buffer(buffer.name, tuple(r.extent for r in region), buffer.dtype, scope)
+        produced = [_produce(loops_, store, local, region, simplifier) for loops_, store in nests]
+        body = map_expressions(
+            found.body, lambda e: _move_loads(e, buffer, local, region, simplifier)
+        )
+        return replace(found, body=block(*produced, body))
+
+    new = rewrite_loops(rest, loop, rewrite)
+    outside = next((s for s, load in reads(new.body) if load.source is buffer), None)
+    if outside is not None:
+        where = outside.stage if isinstance(outside, Store) else "a guard"
+        raise ScheduleError("S023", f"stage {stage!r} is read outside loop {loop}, by {where}")
+    return new
+
+
+def _region(
+    indices: Sequence[Scalar], inner: dict[int, Index], extent: int, simplifier: Simplifier
+) -> _Region:
+    """Returns what a set of index expressions covers while the inner loops run; all, if unknown."""
+    whole = _Region(Imm(0, INDEX), extent)
+    low_form: Linear | None = None
+    low = high = 0.0
+    for index in indices:
+        form = simplifier.linear(index)
+        outer = Linear(tuple(t for t in form.terms if id(t[0]) not in inner), 0)
+        moving = Linear(tuple(t for t in form.terms if id(t[0]) in inner), form.const)
+        if any(contains(a, i) for a, _ in outer.terms for i in inner.values()):
+            return whole
+        if low_form is None:
+            low_form = outer
+            low, high = simplifier.range_of(moving)
+        elif set(low_form.terms) == set(outer.terms):
+            least, most = simplifier.range_of(moving)
+            low, high = min(low, least), max(high, most)
+        else:
+            return whole
+    assert low_form is not None
+    size = int(high - low) + 1
+    if size >= extent:
+        return whole
+    start = simplifier.rebuild(Linear(low_form.terms, int(low)))
+    return _Region(start, size)
+
+
+def _produce(
+    around: list[For], store: Store, local: Buffer, region: list[_Region], simplifier: Simplifier
+) -> Stmt:
+    """Returns the stage's nest over a region, guarded where the region may leave the tensor."""
+    values: dict[int, Scalar] = {}
+    indices: list[Scalar] = []
+    guards: list[Scalar] = []
+    fresh: dict[int, Index] = {}
+    for index, part, extent in zip(store.indices, region, store.buffer.shape, strict=True):
+        assert isinstance(index, Index)
+        new = Index(index.name, part.extent)
+        fresh[id(index)] = new
+        position = simplifier.simplify(binary("add", part.start, new))
+        values[id(index)] = position
+        indices.append(new)
+        low, high = simplifier.bounds(position)
+        if high >= extent:
+            guards.append(binary("lt", position, Imm(extent, INDEX)))
+        if low < 0:
+            guards.append(binary("ge", position, Imm(0, INDEX)))
+    value = simplifier.simplify(substitute(store.value, values))
+    body: Stmt = Store(local, tuple(indices), value, store.stage, store.combiner)
+    if guards:
+        body = If(all_of(*guards), body)
+    for loop in reversed(around):
+        body = For(fresh.get(id(loop.index), loop.index), loop.kind, body)
+    return body
+
+
+def _move_loads(
+    expr: Scalar, buffer: Buffer, local: Buffer, region: list[_Region], simplifier: Simplifier
+) -> Scalar:
+    replaced: dict[int, Scalar] = {}
+    for load in _loads_inner_first(expr):
+        if load.source is buffer:
+            moved = [
+                simplifier.simplify(binary("sub", substitute(i, replaced), part.start))
+                for i, part in zip(load.indices, region, strict=True)
+            ]
+            replaced[id(load)] = Load(local, moved)
+    return substitute(expr, replaced) if replaced else expr
+
+
+@primitive
+def cache_write(nest: Nest, simplifier: Simplifier, *, stage: str) -> Nest:
+    """Lets an output be computed in a buffer of its own and copied out by a stage `<stage>@out`.
+
+    The stage can then be moved with `compute_at`. Errors: S002, S020; S024 when it is no output.
+    """
+    nests = _untouched(nest, stage)
+    buffer = nests[0][1].buffer
+    if buffer.scope != "output":
+        raise ScheduleError("S024", f"stage {stage!r} is not an output of {nest.name}")
+    own = {id(s) for s in stage_statements(nest, stage)}
+    temporary = Buffer(f"{buffer.name}.acc", buffer.shape, buffer.dtype, "workspace")
+
+    def redirect(stmt: Stmt) -> Stmt | None:
+        if isinstance(stmt, Store) and stmt.buffer is buffer:
+            return replace(stmt, buffer=temporary)
+        return None
+
+    name = f"{stage}@out"
+    axes = [
+        Index(f"{name}.{i.name.rsplit('.', 1)[-1]}", i.extent)
+        for i in nests[0][1].indices
+        if isinstance(i, Index)
+    ]
+    copy: Stmt = Store(buffer, tuple(axes), Load(temporary, axes), name)
+    for axis in reversed(axes):
+        copy = For(axis, "serial", copy)
+    stmts: list[Stmt] = []
+    last = max(n for n, s in enumerate(nest.body.stmts) if id(s) in own)
+    for position, stmt in enumerate(nest.body.stmts):
+        stmts.append(transform(stmt, redirect) if id(stmt) in own else stmt)
+        if position == last:
+            stmts.append(copy)
+    return nest.with_body(block(*stmts))
+
+
+@primitive
+def rfactor(nest: Nest, simplifier: Simplifier, *, stage: str, lanes: tuple[str, ...]) -> Nest:
+    """Splits a reduction over the innermost loops `lanes` into that many partial results.
+
+    Partial results live in registers; a loop `<stage>.rf` combines them at the end. Vectorise the
+    last of `lanes` and `<stage>.rf<n>` to reduce along vectors.
+
+    Errors: S001; S025 when a loop of `lanes` is no reduction loop of the stage.
+    """
+    for name in lanes:
+        rewrite_loops(nest, name, lambda found: found)
+    body = _rfactor_in(nest.body, stage, lanes)
+    if body is nest.body:
+        raise ScheduleError(
+            "S025", f"loops {', '.join(lanes)} do not reduce stage {stage!r} side by side"
+        )
+    return nest.with_body(body)
+
+
+def _rfactor_in(stmt: Stmt, stage: str, lanes: tuple[str, ...]) -> Stmt:
+    """Returns the statement with each outermost reduction loop of the stage factored."""
+    if isinstance(stmt, For):
+        stores = [s for s in walk(stmt.body) if isinstance(s, Store)]
+        ours = [s for s in stores if s.stage == stage and s.combiner]
+        if not ours:
+            return stmt
+        if len(stores) == 1 and not any(contains(i, stmt.index) for i in ours[0].indices):
+            return _factored(stmt, ours[0], lanes)
+        body = _rfactor_in(stmt.body, stage, lanes)
+        return stmt if body is stmt.body else replace(stmt, body=body)
+    if isinstance(stmt, If):
+        body = _rfactor_in(stmt.body, stage, lanes)
+        return stmt if body is stmt.body else replace(stmt, body=body)
+    stmts = getattr(stmt, "stmts", None)
+    if stmts is None:
+        return stmt
+    new = [_rfactor_in(s, stage, lanes) for s in stmts]
+    return stmt if all(a is b for a, b in zip(new, stmts, strict=True)) else block(*new)
+
+
+def _factored(outer: For, store: Store, lanes: tuple[str, ...]) -> Stmt:
+    # Copies of one loop (main part, peeled rest) share a partial result when their extents agree;
+    # a rest that is shorter uses the first of its lanes.
+    inside = list(loops(outer))
+    found = {name: [n for n in inside if n.name == name] for name in lanes}
+    spatial = any(contains(i, n.index) for n in inside for i in store.indices)
+    if spatial or not all(found.values()):
+        return outer  # the result is written once, after all of these loops
+    extents = [max(n.extent for n in found[name]) for name in lanes]
+    partial = Buffer(f"{store.buffer.name}.rf", tuple(extents), store.buffer.dtype, "register")
+    identity = Imm(identity_of(store.combiner, store.buffer.dtype), store.buffer.dtype)
+
+    def over(*, final: bool) -> Stmt:
+        axes = [Index(f"{store.stage}.rf{n}", e) for n, e in enumerate(extents)]
+        inner: Stmt = Store(partial, tuple(axes), identity, store.stage)
+        if final:
+            inner = replace(store, value=Load(partial, axes))
+        for axis in reversed(axes):
+            inner = For(axis, "serial", inner)
+        return inner
+
+    def descend(stmt: Stmt) -> Stmt:
+        if isinstance(stmt, For):
+            around.append(stmt)
+            new: Stmt = replace(stmt, body=descend(stmt.body))
+            around.pop()
+            return new
+        if isinstance(stmt, If):
+            return replace(stmt, body=descend(stmt.body))
+        if isinstance(stmt, Store):
+            by_name = {n.name: n.index for n in around}
+            return replace(stmt, buffer=partial, indices=tuple(by_name[name] for name in lanes))
+        return block(*(descend(s) for s in getattr(stmt, "stmts", ())))
+
+    around: list[For] = []
+    return block(over(final=False), descend(outer), over(final=True))

@@ -1,0 +1,174 @@
+"""A schedule: a nest and the recorded primitives that shaped it, checked, replayable, undoable.
+
+```python
+s = Schedule(nest)
+s.split(loop="mm.i", factor=12)
+s.unroll(loop="mm.i.i")
+print(s)  # the nest as it stands
+s.steps  # what was done; Schedule.replay(nest, steps) does it again
+```
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from clew.loop.affine import Simplifier
+from clew.loop.ir import Nest, Scope, loops
+from clew.loop.primitives import loops as _loops  # noqa: F401  registers primitives
+from clew.loop.primitives import stages as _stages  # noqa: F401
+from clew.loop.primitives.common import PRIMITIVES, check_kinds, simplified
+from clew.loop.printer import print_nest
+from clew.support.errors import ScheduleError, TextError
+
+
+@dataclass(frozen=True)
+class Step:
+    """One primitive with its arguments, as text `split(loop='mm.i', factor=12)`."""
+
+    primitive: str
+    args: tuple[tuple[str, Any], ...]
+
+    def __str__(self) -> str:
+        return f"{self.primitive}({', '.join(f'{k}={v!r}' for k, v in self.args)})"
+
+    @staticmethod
+    def parse(text: str) -> Step:
+        """Returns the step that `text` writes.
+
+        Errors: P020 when it is not a call of keyword literals.
+        """
+        try:
+            tree = ast.parse(text.strip(), mode="eval").body
+            assert isinstance(tree, ast.Call)
+            assert isinstance(tree.func, ast.Name)
+            assert not tree.args
+            assert all(k.arg for k in tree.keywords)
+            args = tuple((str(k.arg), ast.literal_eval(k.value)) for k in tree.keywords)
+        except (SyntaxError, AssertionError, ValueError):
+            raise TextError(
+                "P020",
+                f"not a schedule step: {text.strip()[:80]!r}",
+                hint="write one primitive a line, such as split(loop='mm.i', factor=12)",
+            ) from None
+        return Step(tree.func.id, args)
+
+
+class Schedule:
+    """Applies primitives to a nest, one by one; each checks that it is legal and is recorded.
+
+    `history[n]` is the nest before step n. Errors of the primitives: S001 to S025; S030 for an
+    unknown one, S031 for arguments it does not take.
+    """
+
+    def __init__(self, nest: Nest) -> None:
+        self._simplifier = Simplifier()
+        self.history: list[Nest] = [nest]
+        self.steps: list[Step] = []
+
+    @property
+    def nest(self) -> Nest:
+        """The nest as it stands."""
+        return self.history[-1]
+
+    def apply(self, name: str, **args: Any) -> Schedule:
+        """Applies a primitive by name.
+
+        Errors: the primitive's own; S030, S031.
+        """
+        function = PRIMITIVES.get(name)
+        if function is None:
+            raise ScheduleError(
+                "S030", f"no primitive {name!r}", hint=f"there are {', '.join(sorted(PRIMITIVES))}"
+            )
+        signature = inspect.signature(function)
+        try:
+            signature.bind(self.nest, self._simplifier, **args)
+        except TypeError as error:
+            taken = ", ".join(list(signature.parameters)[2:])
+            raise ScheduleError("S031", f"{name}: {error}", hint=f"it takes {taken}") from None
+        new = function(self.nest, self._simplifier, **args)
+        check_kinds(new)
+        self.history.append(new)
+        self.steps.append(Step(name, tuple(args.items())))
+        return self
+
+    def undo(self) -> Schedule:
+        """Takes the last step back."""
+        if self.steps:
+            self.steps.pop()
+            self.history.pop()
+        return self
+
+    @staticmethod
+    def replay(nest: Nest, steps: Sequence[Step | str]) -> Schedule:
+        """Returns a schedule of `nest` with recorded steps (or their text) applied."""
+        schedule = Schedule(nest)
+        for step in steps:
+            parsed = Step.parse(step) if isinstance(step, str) else step
+            schedule.apply(parsed.primitive, **dict(parsed.args))
+        return schedule
+
+    def finished(self) -> Nest:
+        """Returns the nest simplified, as code generation takes it."""
+        return simplified(self.nest, self._simplifier)
+
+    def extent(self, loop: str) -> int:
+        """Returns a loop's extent, the largest if there are copies; 0 when there is none."""
+        return max((n.extent for n in loops(self.nest.body) if n.name == loop), default=0)
+
+    def __str__(self) -> str:
+        return print_nest(self.nest).text
+
+    # --- the primitives, with their signatures ---
+
+    def split(self, loop: str, factor: int, tail: str = "peel") -> tuple[str, str]:
+        """Splits a loop; returns the names of the outer and inner one."""
+        self.apply("split", loop=loop, factor=factor, tail=tail)
+        return f"{loop}.o", f"{loop}.i"
+
+    def fuse(self, outer: str, inner: str) -> str:
+        """Fuses two nested loops; returns the new one's name."""
+        self.apply("fuse", outer=outer, inner=inner)
+        return f"{outer}+{inner.rsplit('.', 1)[-1]}"
+
+    def reorder(self, *order: str) -> Schedule:
+        """Reorders directly nested loops."""
+        return self.apply("reorder", order=tuple(order))
+
+    def vectorize(self, loop: str) -> Schedule:
+        """Makes a loop's iterations vector lanes."""
+        return self.apply("vectorize", loop=loop)
+
+    def unroll(self, loop: str) -> Schedule:
+        """Unrolls a loop."""
+        return self.apply("unroll", loop=loop)
+
+    def parallel(self, loop: str) -> Schedule:
+        """Spreads an outermost loop over threads."""
+        return self.apply("parallel", loop=loop)
+
+    def hoist(self, loop: str) -> Schedule:
+        """Joins the peeled copies of an outermost loop."""
+        return self.apply("hoist", loop=loop)
+
+    def inline(self, stage: str) -> Schedule:
+        """Computes a stage where it is read."""
+        return self.apply("inline", stage=stage)
+
+    def compute_at(self, stage: str, loop: str, scope: Scope = "scratch") -> Schedule:
+        """Computes a stage inside a loop of its readers."""
+        return self.apply("compute_at", stage=stage, loop=loop, scope=scope)
+
+    def cache_write(self, stage: str) -> str:
+        """Computes an output aside and copies it out; returns the copying stage's name."""
+        self.apply("cache_write", stage=stage)
+        return f"{stage}@out"
+
+    def rfactor(self, stage: str, *lanes: str) -> Schedule:
+        """Splits a reduction into partial results over its innermost loops."""
+        return self.apply("rfactor", stage=stage, lanes=tuple(lanes))

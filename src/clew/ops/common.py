@@ -1,0 +1,249 @@
+"""What operators share: samples' types, checks with coded errors, numpy broadcasting in te."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from clew.ir.dims import Dim
+from clew.ir.expr import ArgRef, unknown_dim
+from clew.ir.types import TensorType, Type, is_float, is_integer
+from clew.support.errors import GraphTypeError, UnsupportedError
+from clew.te import Scalar, Tensor, cast
+from clew.te.expr import Imm
+
+
+def f32(*shape: Dim) -> TensorType:
+    """Returns an `f32` tensor type."""
+    return TensorType(shape, "f32")
+
+
+def f64(*shape: Dim) -> TensorType:
+    """Returns an `f64` tensor type."""
+    return TensorType(shape, "f64")
+
+
+def f16(*shape: Dim) -> TensorType:
+    """Returns an `f16` tensor type."""
+    return TensorType(shape, "f16")
+
+
+def i64(*shape: Dim) -> TensorType:
+    """Returns an `i64` tensor type."""
+    return TensorType(shape, "i64")
+
+
+def i32(*shape: Dim) -> TensorType:
+    """Returns an `i32` tensor type."""
+    return TensorType(shape, "i32")
+
+
+def i8(*shape: Dim) -> TensorType:
+    """Returns an `i8` tensor type."""
+    return TensorType(shape, "i8")
+
+
+def u8(*shape: Dim) -> TensorType:
+    """Returns a `u8` tensor type."""
+    return TensorType(shape, "u8")
+
+
+def boolean(*shape: Dim) -> TensorType:
+    """Returns a `bool` tensor type."""
+    return TensorType(shape, "bool")
+
+
+def text(shape: Sequence[Dim]) -> str:
+    """Returns a shape as `[1, 64, seq]`."""
+    return f"[{', '.join(map(str, shape))}]"
+
+
+def same_dtype(name: str, *tensors: Tensor) -> str:
+    """Returns the one dtype of all inputs.
+
+    Errors: T101 when they differ.
+    """
+    first = tensors[0]
+    for other in tensors[1:]:
+        if other.dtype != first.dtype:
+            raise GraphTypeError(
+                "T101",
+                f"{name}: inputs are {first.type} and {other.type}, expected one dtype",
+                hint="insert a cast",
+            )
+    return first.dtype
+
+
+def need_float(name: str, *tensors: Tensor) -> None:
+    """Checks that inputs are floating-point.
+
+    Errors: T105.
+    """
+    for x in tensors:
+        if not is_float(x.dtype):
+            raise GraphTypeError("T105", f"{name}: input is {x.type}, expected a float dtype")
+
+
+def need_integer(name: str, *tensors: Tensor) -> None:
+    """Checks that inputs are integers.
+
+    Errors: T105.
+    """
+    for x in tensors:
+        if not is_integer(x.dtype):
+            raise GraphTypeError("T105", f"{name}: input is {x.type}, expected an integer dtype")
+
+
+def need_bool(name: str, *tensors: Tensor) -> None:
+    """Checks that inputs are booleans.
+
+    Errors: T105.
+    """
+    for x in tensors:
+        if x.dtype != "bool":
+            raise GraphTypeError("T105", f"{name}: input is {x.type}, expected bool")
+
+
+def need_number(name: str, *tensors: Tensor) -> None:
+    """Checks that inputs are integers or floats.
+
+    Errors: T105.
+    """
+    for x in tensors:
+        if x.dtype == "bool":
+            raise GraphTypeError("T105", f"{name}: input is {x.type}, expected a number")
+
+
+def need_rank(name: str, what: str, x: Tensor, rank: int) -> None:
+    """Checks the number of axes of an input.
+
+    Errors: T102.
+    """
+    if x.rank != rank:
+        raise GraphTypeError(
+            "T102", f"{name}: {what} is {x.type} of rank {x.rank}, expected rank {rank}"
+        )
+
+
+def axis_of(name: str, axis: int | ArgRef, rank: int) -> int:
+    """Returns an axis counted from the front; negative ones count from the back.
+
+    Errors: T104 when there is no such axis, U103 when only a run tells it.
+    """
+    if isinstance(axis, ArgRef):
+        raise UnsupportedError("U103", f"{name}: the axis must be known before the run")
+    if not -rank <= axis < rank:
+        raise GraphTypeError("T104", f"{name}: axis {axis} is out of range for rank {rank}")
+    return axis % rank
+
+
+def axes_of(name: str, axes: Sequence[int], rank: int) -> tuple[int, ...]:
+    """Returns axes counted from the front, in ascending order.
+
+    Errors: T104 when there is no such axis or one is named twice.
+    """
+    found = sorted(axis_of(name, a, rank) for a in axes)
+    if len(set(found)) != len(found):
+        raise GraphTypeError("T104", f"{name}: axes {tuple(axes)} name one axis twice")
+    return tuple(found)
+
+
+def differ(a: Dim, b: Dim) -> bool:
+    """Whether two sizes are known to differ; a symbol may equal anything."""
+    return isinstance(a, int) and isinstance(b, int) and a != b
+
+
+def _joint(a: Dim, b: Dim) -> Dim | None:
+    if a == b or b == 1:
+        return a
+    if a == 1:
+        return b
+    if isinstance(a, int) and isinstance(b, int):
+        return None
+    return b if isinstance(b, int) else a
+
+
+def broadcast_shapes(name: str, *shapes: Sequence[Dim]) -> tuple[Dim, ...]:
+    """Returns the shape that all broadcast to, by numpy's rule.
+
+    A symbol against another size is taken to fit: the result is the int, else the first.
+
+    Errors: T100 when they do not broadcast.
+    """
+    rank = max(len(s) for s in shapes)
+    result: list[Dim] = [1] * rank
+    for shape in shapes:
+        for position, dim in enumerate(shape, rank - len(shape)):
+            joint = _joint(result[position], dim)
+            if joint is None:
+                listed = " and ".join(text(s) for s in shapes)
+                raise GraphTypeError("T100", f"{name}: shapes {listed} do not broadcast")
+            result[position] = joint
+    return tuple(result)
+
+
+def broadcast_place(
+    shape: Sequence[Dim], result: Sequence[Dim], indices: Sequence[Scalar]
+) -> tuple[Scalar, ...]:
+    """Returns where the element at `indices` of `result` comes from, of `shape` that broadcasts to
+    it.
+    """
+    skipped = len(result) - len(shape)
+    return tuple(
+        Imm(0, "i64") if size == 1 and result[position] != 1 else indices[position]
+        for position, size in enumerate(shape, skipped)
+    )
+
+
+def at(x: Tensor, shape: Sequence[Dim], indices: Sequence[Scalar]) -> Scalar:
+    """Returns the element of `x` at `indices` of `shape`, to which `x` broadcasts."""
+    return x[broadcast_place(x.shape, shape, indices)]
+
+
+def joint_layout(rank: int, *tensors: Tensor) -> str:
+    """Returns the layout that the result of a broadcast has: that of an input of its rank."""
+    return next((x.layout for x in tensors if x.layout and x.rank == rank), "")
+
+
+def accumulator(dtype: str) -> str:
+    """Returns the dtype that sums of `dtype` are kept in: `f32` for the narrow floats."""
+    narrow = is_float(dtype) and dtype not in ("f32", "f64")
+    return "f32" if narrow else dtype
+
+
+def widen(x: Scalar) -> Scalar:
+    """Returns a value in the dtype that sums are kept in."""
+    return cast(accumulator(x.dtype), x)
+
+
+# --- attributes that a run tells ------------------------------------------------------------------
+
+
+def tensor_type(name: str, type_: Type) -> TensorType:
+    """Returns a type known to be a tensor's.
+
+    Errors: T014.
+    """
+    if not isinstance(type_, TensorType):
+        raise GraphTypeError("T014", f"{name}: an input is {type_}, expected a tensor")
+    return type_
+
+
+def held_length(name: str, types: Sequence[Type], value: object) -> int:
+    """Returns how many numbers an attribute holds, be it given or in an argument.
+
+    Errors: U102 when only a run tells even that.
+    """
+    if not isinstance(value, ArgRef):
+        assert isinstance(value, tuple)
+        return len(value)
+    type_ = tensor_type(name, types[value.index])
+    if type_.rank != 1 or not isinstance(type_.shape[0], int):
+        raise UnsupportedError(
+            "U102", f"{name}: the rank of the result depends on a value of type {type_}"
+        )
+    return type_.shape[0]
+
+
+def unknown_tensor(name: str, like: Type, rank: int) -> TensorType:
+    """Returns a tensor type with the dtype of another, and sizes that only a run tells."""
+    return TensorType(tuple(unknown_dim() for _ in range(rank)), tensor_type(name, like).dtype)

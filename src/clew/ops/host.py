@@ -1,0 +1,314 @@
+"""Host operators: numpy functions between native segments, where the result's shape depends on
+values or elements are sought and sorted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from clew.ir.expr import Attrs, unknown_dim
+from clew.ir.types import TensorType, TupleType, Type
+from clew.ops.common import axis_of, boolean, differ, f32, i32, i64, tensor_type
+from clew.ops.registry import Sample, register_op
+from clew.support.errors import GraphTypeError
+
+Array = np.ndarray[Any, Any]
+
+
+@register_op(
+    "top_k",
+    host=True,
+    samples=(
+        Sample(f32(3, 7), k=3),
+        Sample(i32(5, 3), k=2, axis=0, largest=False, low=0, high=3),
+        Sample(f32(4), k=0),
+        Sample(f32(3, 7), k=8, error="T107"),
+        Sample(f32(3, 7), k=1, axis=2, error="T104"),
+    ),
+)
+def top_k(x: Array, *, k: int, axis: int = -1, largest: bool = True) -> tuple[Array, Array]:
+    """The `k` largest (or smallest) elements along `axis`, sorted, and their indices (`i64`); of
+    equals the first comes first. Source: ONNX TopK-24.
+    """
+    if largest:
+        backwards = np.flip(x, axis)
+        order = x.shape[axis] - 1 - np.flip(np.argsort(backwards, axis, kind="stable"), axis)
+    else:
+        order = np.argsort(x, axis, kind="stable")
+    indices = np.take(order, np.arange(k), axis)
+    return np.take_along_axis(x, indices, axis), indices.astype(np.int64)
+
+
+@top_k.types
+def _top_k_types(x: Type, *, k: Any, axis: int, largest: bool) -> Type:
+    source = tensor_type("top_k", x)
+    n = axis_of("top_k", axis, source.rank)
+    size = source.shape[n]
+    if isinstance(k, int) and (k < 0 or (isinstance(size, int) and k > size)):
+        raise GraphTypeError("T107", f"top_k: k={k} of the {size} elements of axis {axis}")
+    shape = (*source.shape[:n], k, *source.shape[n + 1 :])
+    return TupleType((TensorType(shape, source.dtype), TensorType(shape, "i64")))
+
+
+@top_k.dynamic
+def _top_k_dynamic(types: Sequence[Type], attrs: Attrs) -> Type:
+    return _top_k_types(types[0], **{**attrs, "k": unknown_dim()})
+
+
+@register_op(
+    "nonzero", host=True, samples=(Sample(boolean(3, 4)), Sample(f32(5)), Sample(i32(), low=1))
+)
+def nonzero(x: Array) -> Array:
+    """Places of the elements that are not 0, `i64[rank, count]`. Source: ONNX NonZero-13."""
+    return np.array(np.nonzero(np.atleast_1d(x)), np.int64)[: max(x.ndim, 1)]
+
+
+@nonzero.types
+def _nonzero_types(x: Type) -> Type:
+    return TensorType((max(tensor_type("nonzero", x).rank, 1), unknown_dim()), "i64")
+
+
+@register_op(
+    "compress",
+    host=True,
+    samples=(
+        Sample(f32(3, 4), boolean(4), axis=1),
+        Sample(f32(3, 4), boolean(7)),
+        Sample(f32(3, 4), boolean(2, 2), error="T102"),
+        Sample(f32(3, 4), boolean(2), axis=2, error="T104"),
+    ),
+)
+def compress(x: Array, condition: Array, *, axis: int | None = None) -> Array:
+    """The slices along `axis` (or elements of the flat `x`) whose condition holds.
+
+    Source: ONNX Compress-11.
+    """
+    return np.compress(condition, x, axis)
+
+
+@compress.types
+def _compress_types(x: Type, condition: Type, *, axis: int | None) -> Type:
+    source, chosen = tensor_type("compress", x), tensor_type("compress", condition)
+    if chosen.rank != 1 or chosen.dtype != "bool":
+        raise GraphTypeError("T102", f"compress: condition is {chosen}, expected bool[n]")
+    if axis is None:
+        return TensorType((unknown_dim(),), source.dtype)
+    n = axis_of("compress", axis, source.rank)
+    return TensorType((*source.shape[:n], unknown_dim(), *source.shape[n + 1 :]), source.dtype)
+
+
+@register_op(
+    "unique",
+    host=True,
+    samples=(
+        Sample(i32(9), low=0, high=3),
+        Sample(i64(3, 4), low=0, high=1, axis=0),
+        Sample(f32(2, 5), sort=False),
+        Sample(f32(3), axis=1, error="T104"),
+    ),
+)
+def unique(
+    x: Array, *, axis: int | None = None, sort: bool = True
+) -> tuple[Array, Array, Array, Array]:
+    """The different slices along `axis` (elements of the flat `x`), where each first stands, which
+    of them each slice is, and how often each occurs; unsorted: in order of first occurrence.
+
+    Source: ONNX Unique-11.
+    """
+    values, first, inverse, counts = np.unique(
+        x, return_index=True, return_inverse=True, return_counts=True, axis=axis
+    )
+    inverse = inverse.reshape(-1)
+    if not sort:
+        order = np.argsort(first, kind="stable")
+        rank = np.empty_like(order)
+        rank[order] = np.arange(len(order))
+        values = np.take(values, order, 0 if axis is None else axis)
+        first, inverse, counts = first[order], rank[inverse], counts[order]
+    return values, first.astype("i8"), inverse.astype("i8"), counts.astype("i8")
+
+
+@unique.types
+def _unique_types(x: Type, *, axis: int | None, sort: bool) -> Type:
+    source, count = tensor_type("unique", x), unknown_dim()
+    shape: tuple[Any, ...] = (count,)
+    slices = source.size
+    if axis is not None:
+        n = axis_of("unique", axis, source.rank)
+        shape, slices = (*source.shape[:n], count, *source.shape[n + 1 :]), source.shape[n]
+    counts = TensorType((count,), "i64")
+    return TupleType(
+        (TensorType(shape, source.dtype), counts, TensorType((slices,), "i64"), counts)
+    )
+
+
+_COMBINE: dict[str, Any] = {
+    "add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum,
+}  # fmt: skip
+
+
+def _combine(name: str, reduction: str, x: TensorType, updates: TensorType) -> None:
+    if reduction != "none" and reduction not in _COMBINE:
+        raise GraphTypeError(
+            "T107",
+            f"{name}: reduction={reduction!r}",
+            hint=f"it is none, {', '.join(_COMBINE)}",
+        )
+    if x.dtype != updates.dtype:
+        raise GraphTypeError("T101", f"{name}: input is {x}, updates are {updates}")
+
+
+def _put(x: Array, place: tuple[Array, ...], updates: Array, reduction: str) -> Array:
+    result = np.array(x)
+    if reduction == "none":
+        result[place] = updates
+    else:
+        _COMBINE[reduction].at(result, place, updates)
+    return result
+
+
+def _from_front(indices: Array, size: int) -> Array:
+    """Returns indices counted from the front and held inside an axis."""
+    wide = indices.astype(np.int64)
+    return np.clip(np.where(wide < 0, wide + size, wide), 0, size - 1)
+
+
+@register_op(
+    "scatter_elements",
+    host=True,
+    samples=(
+        Sample(f32(4, 3), np.array([[0, 2, 1], [3, 0, -1]]), f32(2, 3), axis=0),
+        Sample(f32(4, 3), np.array([[0, 2], [1, 0]]), f32(2, 2), axis=1),
+        Sample(f32(4, 3), np.array([[0, 0, 0], [0, 2, 2]]), f32(2, 3), axis=0, reduction="add"),
+        Sample(i32(4, 3), np.array([[0, 0, 0], [0, 2, 2]]), i32(2, 3), axis=0, reduction="max"),
+        Sample(f32(4, 3), i64(2, 3), f32(2, 2), axis=0, error="T108"),
+        Sample(f32(4, 3), i64(2, 3), i32(2, 3), axis=0, error="T101"),
+        Sample(f32(4, 3), i64(2, 3), f32(2, 3), axis=2, error="T104"),
+        Sample(f32(4, 3), i64(2, 3), f32(2, 3), axis=0, reduction="mean", error="T107"),
+    ),
+)
+def scatter_elements(
+    x: Array, indices: Array, updates: Array, *, axis: int = 0, reduction: str = "none"
+) -> Array:
+    """`x` with each update put (or combined by `reduction`) in its own place with `axis` replaced
+    by its index. Source: ONNX ScatterElements-18.
+    """
+    place: list[Array] = list(np.indices(indices.shape))
+    place[axis] = _from_front(indices, x.shape[axis])
+    return _put(x, tuple(place), updates, reduction)
+
+
+@scatter_elements.types
+def _scatter_elements_types(
+    x: Type, indices: Type, updates: Type, *, axis: int, reduction: str
+) -> Type:
+    name = "scatter_elements"
+    data, index, new = (tensor_type(name, t) for t in (x, indices, updates))
+    _combine(name, reduction, data, new)
+    axis_of(name, axis, data.rank)
+    if not data.rank == index.rank == new.rank or any(map(differ, index.shape, new.shape)):
+        raise GraphTypeError("T108", f"{name}: {new} put at {index} into {data}")
+    return TensorType(data.shape, data.dtype)
+
+
+@register_op(
+    "scatter_nd",
+    host=True,
+    samples=(
+        Sample(f32(4, 3), np.array([[0], [-1]]), f32(2, 3)),
+        Sample(f32(4, 3), np.array([[0, 1], [3, 2], [0, 1]]), f32(3), reduction="add"),
+        Sample(f32(4, 3), i64(2, 1), f32(2, 4), error="T108"),
+        Sample(f32(4, 3), i64(2, 3), f32(2), error="T108"),
+        Sample(f32(4, 3), i64(2, 1), i32(2, 3), error="T101"),
+    ),
+)
+def scatter_nd(x: Array, indices: Array, updates: Array, *, reduction: str = "none") -> Array:
+    """`x` with slices put (or combined by `reduction`) at the index tuples in the last axis of
+    `indices`. Source: ONNX ScatterND-18.
+    """
+    depth = indices.shape[-1]
+    place = tuple(_from_front(indices[..., n], x.shape[n]) for n in range(depth))
+    return _put(x, place, updates, reduction)
+
+
+@scatter_nd.types
+def _scatter_nd_types(x: Type, indices: Type, updates: Type, *, reduction: str) -> Type:
+    name = "scatter_nd"
+    data, index, new = (tensor_type(name, t) for t in (x, indices, updates))
+    _combine(name, reduction, data, new)
+    depth = index.shape[-1] if index.rank else data.rank + 1
+    if not isinstance(depth, int) or depth > data.rank:
+        raise GraphTypeError("T108", f"{name}: {index} holds no index tuples into {data}")
+    wanted = (*index.shape[:-1], *data.shape[depth:])
+    if len(wanted) != new.rank or any(map(differ, wanted, new.shape)):
+        raise GraphTypeError("T108", f"{name}: {new} put at {index} into {data}")
+    return TensorType(data.shape, data.dtype)
+
+
+@register_op(
+    "non_max_suppression",
+    host=True,
+    samples=(
+        Sample(f32(1, 6, 4), f32(1, 2, 6), max_boxes=3, iou_threshold=0.5, low=0, high=1),
+        Sample(f32(2, 5, 4), f32(2, 1, 5), max_boxes=9, center=True, score_threshold=0.2, low=0.1),
+        Sample(f32(1, 6, 3), f32(1, 2, 6), max_boxes=3, error="T108"),
+    ),
+)
+def non_max_suppression(
+    boxes: Array,
+    scores: Array,
+    *,
+    max_boxes: int,
+    iou_threshold: float = 0.0,
+    score_threshold: float | None = None,
+    center: bool = False,
+) -> Array:
+    """(batch, class, box) of the boxes kept, `i64[count, 3]`: best first, none that overlaps a kept
+    one by more than the threshold. Boxes are two opposite corners (y, x), or with `center` (x, y,
+    w, h).
+
+    Source: ONNX NonMaxSuppression-11.
+    """
+    kept = []
+    for batch, corners in enumerate(_corners(boxes.astype("f8"), center)):
+        area = np.prod(corners[:, 2:] - corners[:, :2], axis=1)
+        for kind, values in enumerate(scores[batch]):
+            order = np.argsort(-values, kind="stable")
+            if score_threshold is not None:
+                order = order[values[order] > score_threshold]
+            count = 0
+            while len(order) and count < max_boxes:
+                best, order = order[0], order[1:]
+                kept.append((batch, kind, best))
+                count += 1
+                low = np.maximum(corners[best, :2], corners[order, :2])
+                high = np.minimum(corners[best, 2:], corners[order, 2:])
+                shared = np.prod(np.maximum(high - low, 0), axis=1)
+                whole = area[best] + area[order] - shared
+                order = order[~(shared > iou_threshold * whole)]
+    return np.array(kept, np.int64).reshape(-1, 3)
+
+
+def _corners(boxes: Array, center: bool) -> Array:
+    """Returns boxes as (low, low, high, high)."""
+    first, second = boxes[..., :2], boxes[..., 2:]
+    if center:
+        return np.concatenate([first - second / 2, first + second / 2], -1)
+    return np.concatenate([np.minimum(first, second), np.maximum(first, second)], -1)
+
+
+@non_max_suppression.types
+def _non_max_suppression_types(boxes: Type, scores: Type, **attrs: Any) -> Type:
+    b, s = (tensor_type("non_max_suppression", t) for t in (boxes, scores))
+    fits = b.rank == 3 and s.rank == 3 and not differ(b.shape[2], 4)
+    if not fits or differ(b.shape[0], s.shape[0]) or differ(b.shape[1], s.shape[2]):
+        raise GraphTypeError("T108", f"non_max_suppression: boxes are {b}, scores are {s}")
+    return TensorType((unknown_dim(), 3), "i64")
+
+
+@non_max_suppression.dynamic
+def _non_max_suppression_dynamic(types: Sequence[Type], attrs: Attrs) -> Type:
+    return _non_max_suppression_types(types[0], types[1])

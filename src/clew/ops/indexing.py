@@ -1,0 +1,180 @@
+"""Elements by index. Indices may be negative, and are held inside the axis: nothing else is ever
+read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from clew import te
+from clew.ir.dims import Dim
+from clew.ir.expr import Attrs, unknown_dim
+from clew.ir.types import TensorType, Type
+from clew.ops.common import axis_of, differ, f32, i64, need_integer, tensor_type
+from clew.ops.registry import Sample, register_op
+from clew.support.errors import GraphTypeError
+from clew.te import Scalar, Tensor
+
+Array = np.ndarray[Any, Any]
+
+
+def _held(name: str, index: Scalar, size: Dim) -> Scalar:
+    """Returns an index counted from the front and held inside an axis.
+
+    Errors: T110 for an axis without elements.
+    """
+    if size == 0:
+        raise GraphTypeError("T110", f"{name}: the axis indexed has no elements")
+    place, n = te.cast("i64", index), te.size(size)
+    return te.minimum(te.maximum(te.select(place < 0, place + n, place), 0), n - 1)
+
+
+def _held_array(indices: Array, size: int) -> Array:
+    wide = indices.astype(np.int64)
+    return np.clip(np.where(wide < 0, wide + size, wide), 0, size - 1)
+
+
+@register_op(
+    "gather",
+    samples=(
+        Sample(f32(5, 3), np.array([0, 4, -1, 2]), axis=0),
+        Sample(f32(2, 5, 3), np.array([[0, 4], [-5, 2]]), axis=1),
+        Sample(f32(5), np.array(3, "i4"), axis=0),
+        Sample(f32(5, 3), np.array([7, -9]), axis=0),
+        Sample(f32(5, 3), f32(2), axis=0, error="T105"),
+        Sample(f32(5, 3), i64(2), axis=2, error="T104"),
+        Sample(f32(0, 3), i64(2), axis=0, error="T110"),
+    ),
+)
+def gather(x: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
+    """Slices of `x` along `axis` by index: `axis` is replaced by the axes of `indices`.
+
+    Errors: T104, T105, T110. Source: ONNX Gather-13.
+    """
+    need_integer("gather", indices)
+    n = axis_of("gather", axis, x.rank)
+    last = n + indices.rank
+
+    def body(*i: Scalar) -> Scalar:
+        return x[(*i[:n], _held("gather", indices[i[n:last]], x.shape[n]), *i[last:])]
+
+    return te.compute((*x.shape[:n], *indices.shape, *x.shape[n + 1 :]), body, "gather")
+
+
+@gather.reference
+def _gather_reference(x: Array, indices: Array, *, axis: int) -> Array:
+    return np.take(x, _held_array(indices, x.shape[axis]), axis)
+
+
+@register_op(
+    "gather_elements",
+    samples=(
+        Sample(f32(3, 5), np.array([[0, 2, -1], [1, 1, 0]]), axis=0),
+        Sample(f32(2, 5), np.array([[4, -5, 9], [1, 1, 0]], "i4"), axis=1),
+        Sample(f32(3, 5), i64(3), axis=0, error="T102"),
+        Sample(f32(3, 5), i64(4, 5), axis=1, error="T108"),
+        Sample(f32(3, 5), f32(3, 5), axis=0, error="T105"),
+    ),
+)
+def gather_elements(x: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
+    """For each element of `indices`, the element of `x` in its place with `axis` replaced by it.
+
+    Errors: T102, T104, T105, T108, T110. Source: ONNX GatherElements-13.
+    """
+    need_integer("gather_elements", indices)
+    n = axis_of("gather_elements", axis, x.rank)
+    if indices.rank != x.rank:
+        raise GraphTypeError("T102", f"gather_elements: {indices.type} indexes {x.type}")
+    for k, (size, most) in enumerate(zip(indices.shape, x.shape, strict=True)):
+        if k != n and isinstance(size, int) and isinstance(most, int) and size > most:
+            raise GraphTypeError(
+                "T108", f"gather_elements: {indices.type} is larger than {x.type} in axis {k}"
+            )
+
+    def body(*i: Scalar) -> Scalar:
+        return x[(*i[:n], _held("gather_elements", indices[i], x.shape[n]), *i[n + 1 :])]
+
+    return te.compute(indices.shape, body, "gather_elements")
+
+
+@gather_elements.reference
+def _gather_elements_reference(x: Array, indices: Array, *, axis: int) -> Array:
+    n = axis % x.ndim
+    part = x[tuple(slice(None) if k == n else slice(s) for k, s in enumerate(indices.shape))]
+    return np.take_along_axis(part, _held_array(indices, x.shape[n]), n)
+
+
+@register_op(
+    "gather_nd",
+    samples=(
+        Sample(f32(3, 4, 5), np.array([[0, 1], [2, -1]])),
+        Sample(f32(3, 4), np.array([[0, 1], [2, 3], [9, 0]], "i4")),
+        Sample(f32(2, 3, 4), np.array([[[1]], [[2]]]), batch_dims=1),
+        Sample(f32(3, 4), i64(2, 3), error="T108"),
+        Sample(f32(3, 4), i64(2, 1), batch_dims=1, error="T108"),
+        Sample(f32(3, 4), i64(), error="T102"),
+    ),
+)
+def gather_nd(x: Tensor, indices: Tensor, *, batch_dims: int = 0) -> Tensor:
+    """Slices of `x` by the index tuples in the last axis of `indices`, after `batch_dims` shared
+    axes.
+
+    Errors: T102, T105, T108, T110. Source: ONNX GatherND-13.
+    """
+    need_integer("gather_nd", indices)
+    if indices.rank == 0 or not isinstance(indices.shape[-1], int):
+        raise GraphTypeError("T102", f"gather_nd: indices {indices.type} hold no index tuples")
+    depth, outer = indices.shape[-1], indices.rank - 1
+    shared = zip(x.shape[:batch_dims], indices.shape[:batch_dims], strict=False)
+    if batch_dims > outer or batch_dims + depth > x.rank or any(differ(a, b) for a, b in shared):
+        raise GraphTypeError(
+            "T108", f"gather_nd: {indices.type} does not index {x.type}, batch_dims={batch_dims}"
+        )
+
+    def body(*i: Scalar) -> Scalar:
+        picked = [
+            _held("gather_nd", indices[(*i[:outer], k)], x.shape[batch_dims + k])
+            for k in range(depth)
+        ]
+        return x[(*i[:batch_dims], *picked, *i[outer:])]
+
+    return te.compute((*indices.shape[:-1], *x.shape[batch_dims + depth :]), body, "gather_nd")
+
+
+@register_op(
+    "one_hot",
+    samples=(
+        Sample(np.array([0, 2, -1, 5]), np.array([0.0, 1.0], "f4"), depth=4),
+        Sample(np.array([[0, 2], [1, -3]]), np.array([2, 7], "i4"), depth=3, axis=0),
+        Sample(i64(3), f32(3), depth=4, error="T108"),
+        Sample(f32(3), f32(2), depth=4, error="T105"),
+        Sample(i64(3), f32(2), depth=4, axis=2, error="T104"),
+    ),
+)
+def one_hot(indices: Tensor, values: Tensor, *, depth: int, axis: int = -1) -> Tensor:
+    """`values[1]` where the place on the new axis equals the index (negative: from the end), else
+    `values[0]`. The new axis has size `depth`.
+
+    Errors: T104, T105, T108. Source: ONNX OneHot-11 (with integer indices).
+    """
+    need_integer("one_hot", indices)
+    if values.rank != 1 or differ(values.shape[0], 2):
+        raise GraphTypeError("T108", f"one_hot: values are {values.type}, expected off and on")
+    n = axis_of("one_hot", axis, indices.rank + 1)
+
+    def body(*i: Scalar) -> Scalar:
+        index, size = te.cast("i64", indices[(*i[:n], *i[n + 1 :])]), te.size(depth)
+        hot = i[n].equal(te.select(index < 0, index + size, index))
+        return te.select(hot, values[1], values[0])
+
+    return te.compute((*indices.shape[:n], depth, *indices.shape[n:]), body, "one_hot")
+
+
+@one_hot.dynamic
+def _one_hot_dynamic(types: Sequence[Type], attrs: Attrs) -> Type:
+    indices, values = tensor_type("one_hot", types[0]), tensor_type("one_hot", types[1])
+    n = axis_of("one_hot", attrs.axis, indices.rank + 1)
+    return TensorType((*indices.shape[:n], unknown_dim(), *indices.shape[n:]), values.dtype)

@@ -1,0 +1,157 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from clew import te
+from clew.ir.types import from_numpy, to_numpy
+from clew.ops.common import broadcast_place, broadcast_shapes, differ, f16, f32, f64, i8, u8
+from clew.ops.convolution import product_dtypes
+from clew.ops.layouts import logical_sizes, parse_layout, transform
+from clew.ops.registry import Sample, register_op
+from clew.support.errors import GraphTypeError
+from clew.te import Scalar, Tensor
+
+Array = np.ndarray[Any, Any]
+
+
+def _narrow(result: Tensor, dtype: str, name: str) -> Tensor:
+    if result.dtype == dtype:
+        return result
+    return te.compute(result.shape, lambda *i: te.cast(dtype, result[i]), name)
+
+
+@register_op(
+    "nn.dense",
+    samples=(
+        Sample(f32(5, 7), f32(3, 7)),
+        Sample(f32(2, 3, 8), f32(4, 8)),
+        Sample(f32(7), f32(3, 7)),
+        Sample(f32(5, 7), f32(7, 3), weight_layout="KN"),
+        Sample(f32(5, 7), f32(2, 7, 4), weight_layout="NK4n", units=6),
+        Sample(f32(2, 5, 7), f32(2, 7, 4), weight_layout="NK4n"),
+        Sample(f16(5, 33), f16(3, 33)),
+        Sample(u8(5, 7), i8(3, 7), low=0, high=9),
+        Sample(f32(5, 7), f32(3, 8), error="T103"),
+        Sample(f32(5, 7), f16(3, 7), error="T101"),
+        Sample(f32(5, 7), f32(3, 7), units=4, error="T107"),
+        Sample(f32(), f32(3, 7), error="T102"),
+        Sample(f32(5, 7), f32(3, 7, 1), error="T109"),
+    ),
+)
+def dense(data: Tensor, weight: Tensor, *, weight_layout: str = "NK", units: int = 0) -> Tensor:
+    """`data[..., K]` times a matrix, `f32[..., N]`. The weight is `NK`, `KN`, or packed as `NK32n`.
+
+    `units` is N where the packed weight rounds it up.
+
+    Errors: T101, T102, T103, T107, T109. Source: ONNX Gemm-13, MatMul-13.
+    """
+    wide, dtype = product_dtypes(data.dtype, weight.dtype, "nn.dense")
+    if data.rank == 0:
+        raise GraphTypeError("T102", f"nn.dense: data is {data.type}, expected at least one axis")
+    layout = parse_layout(weight_layout)
+    sizes = dense_sizes(weight, weight_layout)
+    if differ(data.shape[-1], sizes["K"]):
+        raise GraphTypeError(
+            "T103",
+            f"nn.dense: input has {data.shape[-1]} features, weight expects {sizes['K']}",
+            hint=f"data is {data.type}, weight is {weight.type} in layout {weight_layout}",
+        )
+    block = layout.factor("N")
+    count = units or sizes["N"]
+    known = isinstance(count, int) and isinstance(sizes["N"], int)
+    if known and not sizes["N"] - block < count <= sizes["N"]:
+        raise GraphTypeError(
+            "T107", f"nn.dense: units={count}, and the weight {weight.type} has {sizes['N']}"
+        )
+    k = te.reduce_axis(data.shape[-1], "k")
+
+    def body(*i: Scalar) -> Scalar:
+        n = i[-1]
+        place = {"K": k, "N": n // block, "n": n % block}
+        element = weight[tuple(place[axis] for axis in layout.axes)]
+        return te.sum(te.cast(wide, data[(*i[:-1], k)]) * te.cast(wide, element), k)
+
+    shape = (*data.shape[:-1], count)
+    names = (*(f"i{axis}" for axis in range(data.rank - 2)), *("m",)[: data.rank - 1], "n")
+    result = te.compute(shape, body, "dense" if wide == dtype else "dense_sum", axes=names)
+    return _narrow(result, dtype, "dense")
+
+
+def dense_sizes(weight: Tensor, weight_layout: str) -> dict[str, Any]:
+    """Returns the sizes of the axes N and K of a dense weight.
+
+    Errors: T109.
+    """
+    layout = parse_layout(weight_layout)
+    if set(layout.plain) != {"N", "K"} or layout.factor("K") != 1:
+        raise GraphTypeError(
+            "T109", f"nn.dense: weight_layout {weight_layout!r} is not NK, KN or NK<b>n"
+        )
+    return logical_sizes(layout, weight.shape)
+
+
+@dense.reference
+def _dense_reference(data: Array, weight: Array, *, weight_layout: str, units: int) -> Array:
+    wide, dtype = product_dtypes(from_numpy(data.dtype), from_numpy(weight.dtype), "nn.dense")
+    exact = np.float64 if wide[0] == "f" else np.int32
+    matrix = transform(weight, weight_layout, "KN").astype(exact)
+    matrix = matrix[:, :units] if units else matrix
+    return np.asarray(np.matmul(data.astype(exact), matrix)).astype(to_numpy(dtype))
+
+
+@register_op(
+    "nn.matmul",
+    samples=(
+        Sample(f32(5, 7), f32(7, 3)),
+        Sample(f32(2, 3, 5, 7), f32(2, 3, 7, 4)),
+        Sample(f32(2, 1, 5, 7), f32(3, 7, 4)),
+        Sample(f32(7), f32(7)),
+        Sample(f32(7), f32(2, 7, 3)),
+        Sample(f32(2, 3, 7), f32(7)),
+        Sample(f64(1, 1), f64(1, 1)),
+        Sample(f16(5, 33), f16(33, 3)),
+        Sample(u8(5, 7), i8(7, 3), low=0, high=9),
+        Sample(f32(5, 7), f32(8, 3), error="T103"),
+        Sample(f32(2, 5, 7), f32(3, 7, 4), error="T100"),
+        Sample(f32(), f32(3, 7), error="T102"),
+        Sample(f32(5, 7), f64(7, 3), error="T101"),
+    ),
+)
+def matmul(a: Tensor, b: Tensor) -> Tensor:
+    """Matrix product of the last two axes, the others broadcast; vectors as numpy's `matmul` takes
+    them.
+
+    Errors: T100, T101, T102, T103. Source: ONNX MatMul-13.
+    """
+    wide, dtype = product_dtypes(a.dtype, b.dtype, "nn.matmul")
+    if not a.rank or not b.rank:
+        raise GraphTypeError("T102", f"nn.matmul: {a.type} by {b.type}: no product of scalars")
+    left, right = a.shape[-1], b.shape[-2] if b.rank > 1 else b.shape[0]
+    if differ(left, right):
+        raise GraphTypeError("T103", f"nn.matmul: {a.type} by {b.type}: {left} is not {right}")
+    rows, columns = int(a.rank > 1), int(b.rank > 1)
+    a_batch, b_batch = a.shape[:-2], b.shape[:-2]
+    batch = broadcast_shapes("nn.matmul", a_batch, b_batch)
+    k = te.reduce_axis(left if isinstance(left, int) else right, "k")
+
+    def body(*i: Scalar) -> Scalar:
+        place, tail = i[: len(batch)], i[len(batch) :]
+        x = a[(*broadcast_place(a_batch, batch, place), *tail[:rows], k)]
+        y = b[(*broadcast_place(b_batch, batch, place), k, *tail[rows:])]
+        return te.sum(te.cast(wide, x) * te.cast(wide, y), k)
+
+    shape = (*batch, *a.shape[-2:-1][:rows], *b.shape[-1:][:columns])
+    names = (*(f"b{axis}" for axis in range(len(batch))), *("m",) * rows, *("n",) * columns)
+    result = te.compute(shape, body, "matmul" if wide == dtype else "matmul_sum", axes=names)
+    return _narrow(result, dtype, "matmul")
+
+
+@matmul.reference
+def _matmul_reference(a: Array, b: Array) -> Array:
+    wide, dtype = product_dtypes(from_numpy(a.dtype), from_numpy(b.dtype), "nn.matmul")
+    exact = np.float64 if wide[0] == "f" else np.int32
+    return np.asarray(np.matmul(a.astype(exact), b.astype(exact))).astype(to_numpy(dtype))

@@ -1,0 +1,248 @@
+"""Pooling over windows and over all of the spatial axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from clew import te
+from clew.ir.dims import Dim, dim_max, dim_min, product
+from clew.ir.expr import Attrs
+from clew.ir.types import TensorType
+from clew.ops.common import f32, i8, need_float, need_number, widen
+from clew.ops.convolution import check_pairs, padded, window_size
+from clew.ops.layouts import logical_sizes, parse_layout
+from clew.ops.reduce import reduce_over
+from clew.ops.registry import Sample, register_op
+from clew.support.errors import GraphTypeError
+from clew.te import Scalar, Tensor
+from clew.te.expr import Index
+from clew.te.interpret import identity_of
+
+_WINDOWS = (
+    Sample(f32(1, 3, 8, 8), kernel=(2, 2), strides=(2, 2)),
+    Sample(f32(2, 3, 9, 7), kernel=(3, 2), strides=(2, 1), padding=(1, 0, 1, 1)),
+    Sample(f32(1, 2, 7, 7), kernel=(3, 3), strides=(2, 2), ceil_mode=True),
+    Sample(f32(1, 2, 8, 8), kernel=(3, 3), strides=(2, 2), padding=(1, 1, 1, 1), ceil_mode=True),
+    Sample(f32(1, 2, 8, 8), kernel=(2, 2), dilation=(2, 3)),
+    Sample(f32(1, 2, 5, 5, 4), kernel=(3, 3), padding=(1, 1, 1, 1), layout="NCHW4c"),
+    Sample(f32(1, 2, 2, 2), kernel=(3, 3), error="T110"),
+    Sample(f32(1, 2, 5), kernel=(3, 3), error="T109"),
+    Sample(f32(1, 2, 5, 5), kernel=(3,), error="T107"),
+    Sample(f32(1, 2, 5, 5), kernel=(3, 3), strides=(0, 1), error="T107"),
+)
+
+
+def _spatial(name: str, x: Tensor, layout: str) -> tuple[str, list[int], dict[str, Dim]]:
+    """Returns the spatial axes' letters, their positions, and all logical sizes.
+
+    Errors: T109.
+    """
+    parsed = parse_layout(layout)
+    sizes = logical_sizes(parsed, x.shape)
+    letters = [a for a in parsed.plain if a not in "NC"]
+    if not letters or any(parsed.factor(a) != 1 for a in letters):
+        raise GraphTypeError("T109", f"{name}: layout {layout} has no plain spatial axes")
+    return "".join(letters), [parsed.axes.index(a) for a in letters], sizes
+
+
+def pooled_size(
+    name: str, size: Dim, kernel: int, stride: int, low: Dim, high: Dim, dilation: int, ceil: bool
+) -> Dim:
+    """Returns how many windows fit an axis. With `ceil` the last may stick out, but must start
+    inside.
+
+    Errors: T107, T110.
+    """
+    floor = window_size(name, size, kernel, stride, low, high, dilation)
+    if not ceil:
+        return floor
+    room = size + low + high - (kernel - 1) * dilation - 1
+    return dim_min((room + stride - 1) // stride + 1, (size + low - 1) // stride + 1)
+
+
+def _windows(
+    name: str, x: Tensor, attrs: dict[str, Any], fill: float
+) -> tuple[Tensor, list[Dim], list[int], list[Index]]:
+    """Returns the padded input, the result's shape, the spatial axes' positions and the taps."""
+    _, axes, _ = _spatial(name, x, attrs["layout"])
+    n_axes = len(axes)
+    check_pairs(name, attrs["strides"], attrs["padding"], attrs["dilation"], n_axes)
+    if len(attrs["kernel"]) != n_axes or any(k < 1 for k in attrs["kernel"]):
+        raise GraphTypeError("T107", f"{name}: kernel {attrs['kernel']} for {n_axes} spatial axes")
+    shape = list(x.shape)
+    before: list[Dim] = [0] * x.rank
+    after: list[Dim] = [0] * x.rank
+    for n, axis in enumerate(axes):
+        kernel, stride, dilation = (attrs[k][n] for k in ("kernel", "strides", "dilation"))
+        low, high = attrs["padding"][n], attrs["padding"][n + n_axes]
+        size = x.shape[axis]
+        shape[axis] = pooled_size(
+            name, size, kernel, stride, low, high, dilation, attrs["ceil_mode"]
+        )
+        before[axis], after[axis] = low, high
+        if attrs["ceil_mode"]:
+            reach = (shape[axis] - 1) * stride + (kernel - 1) * dilation + 1
+            after[axis] = dim_max(reach - size - low, high)
+    letters = [f"k{'dhw'[3 - n_axes + n]}" for n in range(n_axes)] if n_axes <= 3 else None
+    taps = [
+        te.reduce_axis(k, letters[n] if letters else f"k{n}") for n, k in enumerate(attrs["kernel"])
+    ]
+    return padded(x, before, after, fill, f"{name.rpartition('.')[2]}_pad"), shape, axes, taps
+
+
+def _window_place(
+    i: Sequence[Scalar], axes: Sequence[int], taps: Sequence[Scalar], attrs: dict[str, Any]
+) -> tuple[Scalar, ...]:
+    place = list(i)
+    for n, axis in enumerate(axes):
+        place[axis] = i[axis] * attrs["strides"][n] + taps[n] * attrs["dilation"][n]
+    return tuple(place)
+
+
+def _pool_layout(
+    attrs: Attrs, types: Sequence[TensorType], layout: str
+) -> tuple[tuple[str, ...], Attrs, str] | None:
+    block = parse_layout(layout).factor("C")
+    channels = types[0].shape[1] if types[0].rank > 1 else None
+    if attrs.layout != parse_layout(layout).plain or not isinstance(channels, int):
+        return None
+    return ((layout,), attrs.with_(layout=layout), layout) if channels % block == 0 else None
+
+
+@register_op(
+    "nn.max_pool2d",
+    samples=(*_WINDOWS, Sample(i8(1, 2, 5, 5), kernel=(3, 3), padding=(1, 1, 1, 1))),
+)
+def max_pool2d(
+    x: Tensor,
+    *,
+    kernel: tuple[int, ...],
+    strides: tuple[int, ...] = (1, 1),
+    padding: tuple[int, ...] = (0, 0, 0, 0),
+    dilation: tuple[int, ...] = (1, 1),
+    ceil_mode: bool = False,
+    layout: str = "NCHW",
+) -> Tensor:
+    """Maximum of each window; the padding never wins. `padding` is (top, left, bottom, right).
+
+    Errors: T107, T109, T110. Source: ONNX MaxPool-22.
+    """
+    need_number("nn.max_pool2d", x)
+    attrs = {"kernel": kernel, "strides": strides, "padding": padding, "dilation": dilation,
+             "ceil_mode": ceil_mode, "layout": layout}  # fmt: skip
+    lowest = identity_of("max", x.dtype)
+    source, shape, axes, taps = _windows("nn.max_pool2d", x, attrs, lowest)
+    return te.compute(
+        shape,
+        lambda *i: te.max(source[_window_place(i, axes, taps, attrs)], taps),
+        "max_pool2d",
+        layout=x.layout,
+    )
+
+
+max_pool2d.layout(_pool_layout)
+
+
+@register_op(
+    "nn.avg_pool2d",
+    samples=(
+        *_WINDOWS,
+        Sample(f32(1, 2, 5, 5), kernel=(3, 3), padding=(1, 1, 1, 1), count_include_pad=True),
+        Sample(f32(1, 2, 8, 8), kernel=(3, 3), strides=(2, 2), padding=(1, 1, 1, 1),
+               ceil_mode=True, count_include_pad=True),
+    ),
+)  # fmt: skip
+def avg_pool2d(
+    x: Tensor,
+    *,
+    kernel: tuple[int, ...],
+    strides: tuple[int, ...] = (1, 1),
+    padding: tuple[int, ...] = (0, 0, 0, 0),
+    dilation: tuple[int, ...] = (1, 1),
+    ceil_mode: bool = False,
+    count_include_pad: bool = False,
+    layout: str = "NCHW",
+) -> Tensor:
+    """Mean of each window, of the elements inside `x` (and the padding, with `count_include_pad`;
+    never of what `ceil_mode` adds beyond it).
+
+    Errors: T105, T107, T109, T110. Source: ONNX AveragePool-22.
+    """
+    need_float("nn.avg_pool2d", x)
+    attrs = {"kernel": kernel, "strides": strides, "padding": padding, "dilation": dilation,
+             "ceil_mode": ceil_mode, "layout": layout}  # fmt: skip
+    source, shape, axes, taps = _windows("nn.avg_pool2d", x, attrs, 0.0)
+    total = te.compute(
+        shape,
+        lambda *i: te.sum(widen(source[_window_place(i, axes, taps, attrs)]), taps),
+        "avg_pool2d_sum",
+    )
+    whole = not ceil_mode and (count_include_pad or not any(p != 0 for p in padding))
+
+    def count(i: Sequence[Scalar]) -> Scalar:
+        if whole:
+            return te.size(product(kernel))
+        points = te.as_scalar(1)
+        for n, axis in enumerate(axes):
+            low = padding[n] if count_include_pad else 0
+            high = padding[n + len(axes)] if count_include_pad else 0
+            start = i[axis] * strides[n] - te.size(padding[n])
+            points = points * _inside(start, kernel[n], dilation[n], -low, x.shape[axis] + high)
+        return points
+
+    return te.compute(
+        shape,
+        lambda *i: te.cast(x.dtype, total[i] / te.cast(total.dtype, count(i))),
+        "avg_pool2d",
+        layout=x.layout,
+    )
+
+
+def _inside(start: Scalar, kernel: int, dilation: int, low: Dim, high: Dim) -> Scalar:
+    """Returns how many of the taps `start + n * dilation` lie in `[low, high)`."""
+    first = te.maximum((te.size(low) - start + (dilation - 1)) // dilation, 0)
+    last = te.minimum((te.size(high) - start + (dilation - 1)) // dilation, kernel)
+    return te.maximum(last - first, 1)
+
+
+avg_pool2d.layout(_pool_layout)
+
+_GLOBAL = (
+    Sample(f32(2, 3, 5, 7)),
+    Sample(f32(2, 3, 5, 7, 4), layout="NCHW4c"),
+    Sample(f32(2, 3), error="T109"),
+)
+
+
+@register_op("nn.global_avg_pool2d", samples=_GLOBAL)
+def global_avg_pool2d(x: Tensor, *, layout: str = "NCHW") -> Tensor:
+    """Mean over the spatial axes, kept with size 1. Source: ONNX GlobalAveragePool-22."""
+    need_float("nn.global_avg_pool2d", x)
+    _, axes, _ = _spatial("nn.global_avg_pool2d", x, layout)
+    total = reduce_over(
+        x, axes, True, lambda v, over, _: te.sum(widen(v), over), "global_avg_pool2d_sum"
+    )
+    count = te.cast(total.dtype, te.size(product(tuple(x.shape[n] for n in axes))))
+    return te.compute(
+        total.shape,
+        lambda *i: te.cast(x.dtype, total[i] / count),
+        "global_avg_pool2d",
+        layout=x.layout,
+    )
+
+
+global_avg_pool2d.layout(_pool_layout)
+
+
+@register_op("nn.global_max_pool2d", samples=_GLOBAL)
+def global_max_pool2d(x: Tensor, *, layout: str = "NCHW") -> Tensor:
+    """Maximum over the spatial axes, kept with size 1. Source: ONNX GlobalMaxPool-22."""
+    need_number("nn.global_max_pool2d", x)
+    _, axes, _ = _spatial("nn.global_max_pool2d", x, layout)
+    best = reduce_over(x, axes, True, lambda v, over, _: te.max(v, over), "global_max_pool2d")
+    best.layout = x.layout
+    return best
+
+
+global_max_pool2d.layout(_pool_layout)

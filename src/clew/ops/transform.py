@@ -1,0 +1,281 @@
+"""Shape, order and repetition of elements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from clew import te
+from clew.ir.dims import Dim, SymDim, product
+from clew.ir.expr import Attrs
+from clew.ir.types import TensorType, Type
+from clew.ops.common import (
+    axes_of,
+    boolean,
+    broadcast_place,
+    broadcast_shapes,
+    differ,
+    f32,
+    held_length,
+    i64,
+    tensor_type,
+    text,
+    unknown_tensor,
+)
+from clew.ops.registry import Sample, register_op
+from clew.support.errors import GraphTypeError
+from clew.te import Scalar, Tensor
+
+Array = np.ndarray[Any, Any]
+
+
+def _groups(
+    source: Sequence[Dim], target: Sequence[Dim]
+) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Returns runs of source and target axes with equal products, as short as possible."""
+    found: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+    s, t = 0, 0
+    while s < len(source) or t < len(target):
+        first_s, first_t = s, t
+        left: Dim = 1
+        right: Dim = 1
+        while True:
+            if (s < len(source) and (t >= len(target) or not _larger(left, right))) or t >= len(
+                target
+            ):
+                if s >= len(source):
+                    break
+                left, s = left * source[s], s + 1
+            else:
+                right, t = right * target[t], t + 1
+            if left == right:
+                break
+        found.append((tuple(range(first_s, s)), tuple(range(first_t, t))))
+    return found
+
+
+def _larger(left: Dim, right: Dim) -> bool:
+    """Whether `left` has more factors than `right` so far, as far as can be told."""
+    if isinstance(left, int) and isinstance(right, int):
+        return left > right
+    return isinstance(left, SymDim) and isinstance(right, int)
+
+
+def reshaped_place(
+    source: Sequence[Dim], target: Sequence[Dim], indices: Sequence[Scalar]
+) -> tuple[Scalar, ...]:
+    """Returns where the element at `indices` of the target shape stands in the source shape."""
+    place: list[Scalar] = [te.as_scalar(0)] * len(source)
+    for sources, targets in _groups(source, target):
+        kept = [n for n in sources if source[n] != 1]
+        flat = te.as_scalar(0)
+        for n in targets:
+            flat = flat * te.size(target[n]) + indices[n] if target[n] != 1 else flat
+        for position, n in reversed(list(enumerate(kept))):
+            place[n] = flat % te.size(source[n]) if position else flat
+            flat = flat // te.size(source[n])
+        if not kept and len(sources) == len(targets) == 1:
+            place[sources[0]] = indices[targets[0]]
+    return tuple(place)
+
+
+@register_op(
+    "reshape",
+    samples=(
+        Sample(f32(2, 3, 4), shape=(6, 4)),
+        Sample(f32(2, 12), shape=(2, 3, 4)),
+        Sample(f32(6, 4), shape=(3, 8)),
+        Sample(f32(1, 5, 1), shape=(5,)),
+        Sample(f32(5), shape=(1, 5, 1)),
+        Sample(f32(), shape=(1, 1)),
+        Sample(f32(1), shape=()),
+        Sample(f32(0, 3), shape=(3, 0)),
+        Sample(i64(2, 3, 4, 5), shape=(2, 4, 3, 5)),
+        Sample(f32(2, 3), shape=(5,), error="T108"),
+    ),
+)
+def reshape(x: Tensor, *, shape: tuple[int, ...]) -> Tensor:
+    """The elements in their order, in another shape. Source: ONNX Reshape-24."""
+    if differ(x.size, product(shape)):
+        raise GraphTypeError(
+            "T108", f"reshape: {x.type} has {x.size} elements, {text(shape)} has {product(shape)}"
+        )
+    return te.compute(shape, lambda *i: x[reshaped_place(x.shape, shape, i)], "reshape")
+
+
+@reshape.reference
+def _reshape_reference(x: Array, *, shape: tuple[int, ...]) -> Array:
+    return x.reshape(shape)
+
+
+@reshape.dynamic
+def _reshape_dynamic(types: Sequence[Type], attrs: Attrs) -> Type:
+    return unknown_tensor("reshape", types[0], held_length("reshape", types, attrs.shape))
+
+
+@reshape.resolver
+def _reshape_resolver(types: Sequence[TensorType], attrs: dict[str, Any]) -> dict[str, Any]:
+    """A size of 0 is that of `x` in its place; -1 stands for what is left."""
+    source, shape = types[0].shape, list(attrs["shape"])
+    for n, size in enumerate(shape):
+        if size == 0 and n < len(source):
+            shape[n] = source[n]
+    if shape.count(-1) == 1 and 0 not in shape:
+        shape[shape.index(-1)] = types[0].size // -product(tuple(shape))
+    if any(isinstance(size, int) and size < 0 for size in shape):
+        raise GraphTypeError("T108", f"reshape: {types[0]} does not reshape to {attrs['shape']}")
+    return {"shape": tuple(shape)}
+
+
+@register_op(
+    "transpose",
+    samples=(
+        Sample(f32(2, 3, 4), axes=(2, 0, 1)),
+        Sample(f32(5, 7), axes=(1, 0)),
+        Sample(f32(), axes=()),
+        Sample(f32(2, 3), axes=(0, 0), error="T104"),
+        Sample(f32(2, 3), axes=(0,), error="T104"),
+    ),
+)
+def transpose(x: Tensor, *, axes: tuple[int, ...]) -> Tensor:
+    """Axis `n` of the result is axis `axes[n]` of `x`. Source: ONNX Transpose-24."""
+    if sorted(a % x.rank if x.rank else a for a in axes) != list(range(x.rank)):
+        raise GraphTypeError(
+            "T104", f"transpose: axes {axes} are no permutation of the {x.rank} of {x.type}"
+        )
+    order = [a % x.rank for a in axes]
+    place = [order.index(n) for n in range(x.rank)]
+    return te.compute(
+        [x.shape[n] for n in order], lambda *i: x[tuple(i[p] for p in place)], "transpose"
+    )
+
+
+@transpose.reference
+def _transpose_reference(x: Array, *, axes: tuple[int, ...]) -> Array:
+    return x.transpose(axes)
+
+
+@register_op(
+    "broadcast_to",
+    samples=(
+        Sample(f32(3, 1), shape=(2, 3, 4)),
+        Sample(f32(), shape=(2, 2)),
+        Sample(f32(3), shape=(3,)),
+        Sample(f32(3), shape=(4,), error="T100"),
+        Sample(f32(2, 3), shape=(3,), error="T100"),
+    ),
+)
+def broadcast_to(x: Tensor, *, shape: tuple[int, ...]) -> Tensor:
+    """`x` repeated along axes of size 1 and new leading ones. Source: ONNX Expand-13."""
+    result = broadcast_shapes("broadcast_to", x.shape, shape)
+    if len(result) != len(shape) or any(map(differ, result, shape)):
+        raise GraphTypeError("T100", f"broadcast_to: {x.type} does not broadcast to {text(shape)}")
+    return te.compute(shape, lambda *i: x[broadcast_place(x.shape, shape, i)], "broadcast_to")
+
+
+@broadcast_to.reference
+def _broadcast_to_reference(x: Array, *, shape: tuple[int, ...]) -> Array:
+    return np.broadcast_to(x, shape)
+
+
+@broadcast_to.dynamic
+def _broadcast_to_dynamic(types: Sequence[Type], attrs: Attrs) -> Type:
+    source = tensor_type("broadcast_to", types[0])
+    rank = max(source.rank, held_length("broadcast_to", types, attrs.shape))
+    return unknown_tensor("broadcast_to", source, rank)
+
+
+@broadcast_to.resolver
+def _broadcast_to_resolver(types: Sequence[TensorType], attrs: dict[str, Any]) -> dict[str, Any]:
+    """The shape given broadcasts too: 1 leaves an axis as it is. Source: ONNX Expand-13."""
+    return {"shape": broadcast_shapes("broadcast_to", types[0].shape, attrs["shape"])}
+
+
+@register_op(
+    "tile",
+    samples=(
+        Sample(f32(2, 3), repeats=(2, 3)),
+        Sample(f32(2), repeats=(1,)),
+        Sample(f32(2, 3), repeats=(2,), error="T107"),
+    ),
+)
+def tile(x: Tensor, *, repeats: tuple[int, ...]) -> Tensor:
+    """`x` repeated so many times along each axis. Source: ONNX Tile-13."""
+    if len(repeats) != x.rank:
+        raise GraphTypeError("T107", f"tile: {len(repeats)} repeats for {x.type}")
+    shape = [n * r for n, r in zip(x.shape, repeats, strict=True)]
+
+    def body(*i: Scalar) -> Scalar:
+        pairs = zip(i, x.shape, repeats, strict=True)
+        return x[tuple(p if r == 1 else p % te.size(n) for p, n, r in pairs)]
+
+    return te.compute(shape, body, "tile")
+
+
+@tile.reference
+def _tile_reference(x: Array, *, repeats: tuple[int, ...]) -> Array:
+    return np.tile(x, repeats)
+
+
+@tile.dynamic
+def _tile_dynamic(types: Sequence[Type], attrs: Attrs) -> Type:
+    return unknown_tensor("tile", types[0], tensor_type("tile", types[0]).rank)
+
+
+@register_op(
+    "flip", samples=(Sample(f32(2, 3), axes=(1,)), Sample(f32(2, 3), axes=(2,), error="T104"))
+)
+def flip(x: Tensor, *, axes: tuple[int, ...]) -> Tensor:
+    """`x` in reverse order along `axes`."""
+    found = axes_of("flip", axes, x.rank)
+    return te.compute(
+        x.shape,
+        lambda *i: x[
+            tuple(te.size(x.shape[n] - 1) - p if n in found else p for n, p in enumerate(i))
+        ],
+        "flip",
+    )
+
+
+@flip.reference
+def _flip_reference(x: Array, *, axes: tuple[int, ...]) -> Array:
+    return np.flip(x, axes)
+
+
+@register_op(
+    "trilu",
+    samples=(
+        Sample(f32(4, 5)),
+        Sample(f32(2, 4, 5), upper=False, k=1),
+        Sample(boolean(4, 4), k=-1),
+        Sample(f32(4), error="T102"),
+    ),
+)
+def trilu(x: Tensor, *, k: int = 0, upper: bool = True) -> Tensor:
+    """The part of matrices on and above (or below) diagonal `k`, else 0. Source: ONNX Trilu-14."""
+    if x.rank < 2:
+        raise GraphTypeError("T102", f"trilu: input is {x.type}, expected at least two axes")
+
+    def body(*i: Scalar) -> Scalar:
+        row, column = i[-2] + te.size(k), i[-1]
+        return te.select(column >= row if upper else column <= row, x[i], 0)
+
+    return te.compute(x.shape, body, "trilu")
+
+
+@trilu.dynamic
+def _trilu_dynamic(types: Sequence[Type], attrs: Attrs) -> Type:
+    return types[0]
+
+
+@register_op("identity", samples=(Sample(f32(2, 3)), Sample(i64()), Sample(boolean(4))))
+def identity(x: Tensor) -> Tensor:
+    """`x`. Source: ONNX Identity-24."""
+    return te.compute(x.shape, lambda *i: x[i], "identity", layout=x.layout)
+
+
+@identity.reference
+def _identity_reference(x: Array) -> Array:
+    return x

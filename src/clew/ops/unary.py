@@ -1,0 +1,288 @@
+"""Functions of one input, element by element."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from clew import te
+from clew.ir.types import DTYPES, is_float
+from clew.ops.common import boolean, f16, f32, f64, i32, i64, need_float, need_number, u8
+from clew.ops.registry import Sample, register_op
+from clew.support.errors import GraphTypeError
+from clew.te import Tensor
+from clew.te.expr import unary
+
+_WRONG = Sample(i32(3), error="T105")
+_ANY = (Sample(f32(3, 5)), Sample(f32()), Sample(f16(9)), Sample(f64(0, 2)), _WRONG)
+_UNIT = (Sample(f32(3, 5), low=-0.99, high=0.99), Sample(f64(7), low=-0.99, high=0.99), _WRONG)
+_POSITIVE = (Sample(f32(3, 5), low=0.1, high=9), Sample(f64(7), low=0.1, high=9), _WRONG)
+_OVER_ONE = (Sample(f32(3, 5), low=1, high=9), Sample(f64(7), low=1, high=9), _WRONG)
+_ROUNDED = (*_ANY, Sample(np.array([-2.5, -1.5, -0.5, 0.5, 1.5, 2.5, 3.0], "f4")))
+_SIGNED = (Sample(f32(3, 5)), Sample(f32()), Sample(i64(3, 5), low=-9, high=9))
+
+
+def _intrinsic(name: str, x: Tensor) -> Tensor:
+    """Returns a function of float elements.
+
+    Errors: T105.
+    """
+    need_float(name, x)
+    return te.compute(x.shape, lambda *i: te.call(name, x[i]), name, layout=x.layout)
+
+
+@register_op("exp", samples=_ANY)
+def exp(x: Tensor) -> Tensor:
+    """E to the power of `x`. Source: ONNX Exp-13."""
+    return _intrinsic("exp", x)
+
+
+@register_op("log", samples=_POSITIVE)
+def log(x: Tensor) -> Tensor:
+    """Natural logarithm. Source: ONNX Log-13."""
+    return _intrinsic("log", x)
+
+
+@register_op("sqrt", samples=_POSITIVE)
+def sqrt(x: Tensor) -> Tensor:
+    """Square root. Source: ONNX Sqrt-13."""
+    return _intrinsic("sqrt", x)
+
+
+@register_op("rsqrt", samples=_POSITIVE)
+def rsqrt(x: Tensor) -> Tensor:
+    """`1 / sqrt(x)`."""
+    return _intrinsic("rsqrt", x)
+
+
+@register_op("sigmoid", samples=_ANY)
+def sigmoid(x: Tensor) -> Tensor:
+    """`1 / (1 + exp(-x))`. Source: ONNX Sigmoid-13."""
+    return _intrinsic("sigmoid", x)
+
+
+@register_op("tanh", samples=_ANY)
+def tanh(x: Tensor) -> Tensor:
+    """Hyperbolic tangent. Source: ONNX Tanh-13."""
+    return _intrinsic("tanh", x)
+
+
+@register_op("erf", samples=_ANY)
+def erf(x: Tensor) -> Tensor:
+    """Error function. Source: ONNX Erf-13."""
+    return _intrinsic("erf", x)
+
+
+@register_op("sin", samples=_ANY)
+def sin(x: Tensor) -> Tensor:
+    """Sine of radians. Source: ONNX Sin-22."""
+    return _intrinsic("sin", x)
+
+
+@register_op("cos", samples=_ANY)
+def cos(x: Tensor) -> Tensor:
+    """Cosine of radians. Source: ONNX Cos-22."""
+    return _intrinsic("cos", x)
+
+
+@register_op("tan", samples=_UNIT)
+def tan(x: Tensor) -> Tensor:
+    """Tangent of radians. Source: ONNX Tan-22."""
+    return _intrinsic("tan", x)
+
+
+@register_op("asin", samples=_UNIT)
+def asin(x: Tensor) -> Tensor:
+    """Inverse sine in radians. Source: ONNX Asin-22."""
+    return _intrinsic("asin", x)
+
+
+@register_op("acos", samples=_UNIT)
+def acos(x: Tensor) -> Tensor:
+    """Inverse cosine in radians. Source: ONNX Acos-22."""
+    return _intrinsic("acos", x)
+
+
+@register_op("atan", samples=_ANY)
+def atan(x: Tensor) -> Tensor:
+    """Inverse tangent in radians. Source: ONNX Atan-22."""
+    return _intrinsic("atan", x)
+
+
+@register_op("sinh", samples=_ANY)
+def sinh(x: Tensor) -> Tensor:
+    """Hyperbolic sine. Source: ONNX Sinh-22."""
+    return _intrinsic("sinh", x)
+
+
+@register_op("cosh", samples=_ANY)
+def cosh(x: Tensor) -> Tensor:
+    """Hyperbolic cosine. Source: ONNX Cosh-22."""
+    return _intrinsic("cosh", x)
+
+
+@register_op("asinh", samples=_ANY)
+def asinh(x: Tensor) -> Tensor:
+    """Inverse hyperbolic sine. Source: ONNX Asinh-22."""
+    return _intrinsic("asinh", x)
+
+
+@register_op("acosh", samples=_OVER_ONE)
+def acosh(x: Tensor) -> Tensor:
+    """Inverse hyperbolic cosine. Source: ONNX Acosh-22."""
+    return _intrinsic("acosh", x)
+
+
+@register_op("atanh", samples=_UNIT)
+def atanh(x: Tensor) -> Tensor:
+    """Inverse hyperbolic tangent. Source: ONNX Atanh-22."""
+    return _intrinsic("atanh", x)
+
+
+@register_op("floor", samples=_ROUNDED)
+def floor(x: Tensor) -> Tensor:
+    """The largest integer not above. Source: ONNX Floor-13."""
+    return _intrinsic("floor", x)
+
+
+@register_op("ceil", samples=_ROUNDED)
+def ceil(x: Tensor) -> Tensor:
+    """The smallest integer not below. Source: ONNX Ceil-13."""
+    return _intrinsic("ceil", x)
+
+
+@register_op("round", samples=_ROUNDED)
+def round_(x: Tensor) -> Tensor:
+    """The nearest integer; halves go to the even one. Source: ONNX Round-22."""
+    return _intrinsic("round", x)
+
+
+@register_op("trunc", samples=_ROUNDED)
+def trunc(x: Tensor) -> Tensor:
+    """The integer part."""
+    return _intrinsic("trunc", x)
+
+
+@register_op("isnan", samples=_ANY)
+def isnan(x: Tensor) -> Tensor:
+    """Whether it is not a number, `bool[...]`. Source: ONNX IsNaN-20."""
+    return _intrinsic("isnan", x)
+
+
+@register_op(
+    "isinf",
+    samples=(
+        Sample(np.array([1, math.inf, -math.inf, math.nan], "f4")),
+        Sample(np.array([1, math.inf, -math.inf, math.nan], "f4"), negative=False),
+        Sample(np.array([1, math.inf, -math.inf, math.nan], "f4"), positive=False),
+        _WRONG,
+    ),
+)
+def isinf(x: Tensor, *, positive: bool = True, negative: bool = True) -> Tensor:
+    """Whether it is an infinity (of a sign asked for), `bool[...]`. Source: ONNX IsInf-20."""
+    need_float("isinf", x)
+    if positive and negative:
+        return _intrinsic("isinf", x)
+    wanted = [math.inf] * positive + [-math.inf] * negative
+    return te.compute(
+        x.shape,
+        lambda *i: x[i].equal(wanted[0]) if wanted else te.as_scalar(False, "bool"),
+        "isinf",
+        layout=x.layout,
+    )
+
+
+@register_op("negative", samples=(*_SIGNED, Sample(boolean(3), error="T105")))
+def negative(x: Tensor) -> Tensor:
+    """`-x`. Source: ONNX Neg-13."""
+    need_number("negative", x)
+    return te.compute(x.shape, lambda *i: -x[i], "negative", layout=x.layout)
+
+
+@register_op(
+    "abs", samples=(*_SIGNED, Sample(u8(4), low=0, high=9), Sample(boolean(3), error="T105"))
+)
+def abs_(x: Tensor) -> Tensor:
+    """Absolute value. Source: ONNX Abs-13."""
+    need_number("abs", x)
+    unsigned = x.dtype[0] == "u"
+    return te.compute(
+        x.shape, lambda *i: x[i] if unsigned else unary("abs", x[i]), "abs", layout=x.layout
+    )
+
+
+@register_op(
+    "sign", samples=(*_SIGNED, Sample(u8(4), low=0, high=3), Sample(boolean(3), error="T105"))
+)
+def sign(x: Tensor) -> Tensor:
+    """1 where positive, -1 where negative, 0 where zero. Source: ONNX Sign-13."""
+    need_number("sign", x)
+    if x.dtype[0] == "u":
+        return te.compute(x.shape, lambda *i: te.minimum(x[i], 1), "sign", layout=x.layout)
+    return te.compute(
+        x.shape,
+        lambda *i: te.select(x[i] > 0, 1, te.select(x[i] < 0, -1, x[i])),
+        "sign",
+        layout=x.layout,
+    )
+
+
+@register_op("reciprocal", samples=_POSITIVE)
+def reciprocal(x: Tensor) -> Tensor:
+    """`1 / x`. Source: ONNX Reciprocal-13."""
+    need_float("reciprocal", x)
+    return te.compute(x.shape, lambda *i: 1.0 / x[i], "reciprocal", layout=x.layout)
+
+
+@register_op(
+    "cast",
+    samples=(
+        Sample(f32(3, 5), dtype="i32", low=-9, high=9),
+        Sample(i64(3, 5), dtype="f32", low=-9, high=9),
+        Sample(f32(7), dtype="f16"),
+        Sample(f16(7), dtype="f32"),
+        Sample(f32(7), dtype="bf16"),
+        Sample(f32(3), dtype="f32"),
+        Sample(np.array([0.0, 0.5, -2, math.nan], "f4"), dtype="bool"),
+        Sample(boolean(5), dtype="f32"),
+        Sample(i32(5), dtype="u8", low=0, high=200),
+        Sample(f32(3), dtype="float", error="T106"),
+    ),
+)
+def cast(x: Tensor, *, dtype: str) -> Tensor:
+    """The values as `dtype` (a clew name such as `f16`): floats to integers truncate, floats round
+    to nearest even, anything but 0 is true. Source: ONNX Cast-24 (`saturate` aside).
+    """
+    if dtype not in DTYPES:
+        raise GraphTypeError(
+            "T106", f"cast: no dtype {dtype!r}", hint=f"dtypes are {', '.join(DTYPES)}"
+        )
+    return te.compute(x.shape, lambda *i: te.cast(dtype, x[i]), "cast", layout=x.layout)
+
+
+@register_op(
+    "clip",
+    samples=(
+        Sample(f32(3, 5), min=-0.5, max=0.5),
+        Sample(f32(3, 5), min=0.0),
+        Sample(f32(3, 5), max=1.0),
+        Sample(f32(3)),
+        Sample(i32(3, 5), min=-1.0, max=3.0, low=-9, high=9),
+        Sample(boolean(3), min=0.0, error="T105"),
+    ),
+)
+def clip(x: Tensor, *, min: float | None = None, max: float | None = None) -> Tensor:
+    """`x` held between `min` and `max`, each where given. Source: ONNX Clip-13."""
+    need_number("clip", x)
+
+    def limit(value: float) -> te.Scalar:
+        return te.as_scalar(value if is_float(x.dtype) else int(value), x.dtype)
+
+    def body(*i: te.Scalar) -> te.Scalar:
+        value = x[i]
+        if min is not None:
+            value = te.maximum(value, limit(min))
+        return te.minimum(value, limit(max)) if max is not None else value
+
+    return te.compute(x.shape, body, "clip", layout=x.layout)

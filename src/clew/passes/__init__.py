@@ -1,0 +1,1 @@
+"""Graph passes, one a file, and the manager that runs them."""

@@ -1,0 +1,337 @@
+"""AlterLayout: lays tensors out for vectors and register tiles."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from clew.ir.dims import Dim
+from clew.ir.expr import Attrs, Call, Constant, Expr, Function
+from clew.ir.module import Module
+from clew.ir.rewrite import Rewriter, rebuild
+from clew.ir.types import TensorType, is_float
+from clew.ops.registry import Op, argument_references, get_op
+from clew.passes.base import Pass, PassContext
+from clew.support.errors import GraphTypeError
+from clew.te.analysis import Kind
+
+_PLAIN: Final = "NCHW"
+_POINTWISE: Final = (Kind.ELEMENTWISE, Kind.BROADCAST)
+# Data movement that leaves the channels of an image where they are, by what its attributes name.
+_ALONG_AXIS: Final = frozenset(("concatenate",))
+_PADS: Final = frozenset(("pad",))
+
+
+@dataclass(frozen=True)
+class AlterLayout(Pass):
+    """Keeps images in blocks of channels (`NCHW16c`), weights in the order kernels read them.
+
+    A convolution gets its weight as `OIHW<b>i<n>o`, `n` output channels being a register tile's
+    vectors, and its padding as an operator before it; one of few input channels takes the plain
+    image; a depthwise one gets `OIHW<b>o`. Pooling, elementwise operators and concatenations
+    follow the layout of what they are given. Dense weights become `NK<n>n`, the last block filled
+    with zeros. `layout_transform` stands where layouts meet, once for each value; model outputs
+    are plain.
+
+    Before:
+        %1: f32[1, 64, 56, 56] = nn.conv2d(%0, w, padding=[1, 1, 1, 1]); %2 = add(%1, b)
+    After:
+        %3: f32[1, 4, 56, 56, 16]:NCHW16c = layout_transform(%0, "NCHW", "NCHW16c")
+        %4 = pad(%3, pads=[0, 0, 1, 1, 0, 0, 0, 1, 1, 0])
+        %5 = nn.conv2d(%4, layout_transform(w), weight_layout="OIHW16i64o"); %6 = add(%5, b')
+
+    The block of C channels is the largest of 16, 8 and 4 that divides it and is no longer than a
+    vector; where none does, the tensor stays plain.
+
+    Preconditions: weights are constants, layouts are plain; FoldConstant runs after it. Non-goals:
+    choosing between layouts by measuring.
+    """
+
+    opt_level: ClassVar[int] = 3
+
+    blocks: tuple[int, ...] = (16, 8, 4)
+    max_tile_vectors: int = 2
+    dense_vectors: int = 2
+
+    def run(self, module: Module, ctx: PassContext) -> Module:
+        if ctx.target is None:
+            return module
+        return _Alterer(self, ctx).rewrite_module(module)
+
+
+class _Alterer(Rewriter):
+    """The memo maps a plain node to its value in whatever layout it now has: the type's
+    `layout`.
+    """
+
+    rebuilds = False
+
+    def __init__(self, options: AlterLayout, ctx: PassContext) -> None:
+        super().__init__()
+        self._options = options
+        self._ctx = ctx
+        self._bodies: set[int] = set()
+        self._converted: dict[tuple[int, str], Expr] = {}
+        self._padded: dict[tuple[int, tuple[int, ...]], Expr] = {}
+
+    def enter(self, function: Function) -> None:
+        self._bodies.add(function.body.id)
+
+    # --- which operators change ---
+
+    def rewrite_call(self, old: Call, new: Call) -> Expr:
+        altered = None if any(map(_is_blocked, (old, *old.args))) else self._altered(old)
+        result = altered or self._over_plain(old)
+        return self._to(result, _layout_of(old), old, old) if old.id in self._bodies else result
+
+    def _altered(self, old: Call) -> Expr | None:
+        """Returns the call over values in other layouts; `None` where it needs plain ones."""
+        if not isinstance(old.op, Op) or not isinstance(old.type, TensorType):
+            return None
+        if argument_references(old.attrs):
+            return None
+        if old.op.name == "nn.conv2d":
+            return self._conv2d(old)
+        if old.op.name == "nn.dense":
+            return self._dense(old)
+        layout = self._layout_of_args(old)
+        if not layout:
+            return None
+        try:
+            if old.op.layout_rule is not None:
+                built = self._by_rule(old, layout)
+            elif old.op.name in _ALONG_AXIS:
+                built = self._concatenate(old)
+            elif old.op.name in _PADS:
+                built = self._pad(old, layout)
+            elif self._ctx.kind(old) in _POINTWISE:
+                built = self._pointwise(old, layout)
+            else:
+                return None
+        except GraphTypeError as error:
+            self._ctx.remark(old, f"{old.op.name} does not take {layout}: {error.message}")
+            return None
+        if built is not None and not _is_blocked(built):
+            self._ctx.remark(old, f"{old.op.name} does not keep the layout {layout}")
+            return None
+        return built
+
+    def _over_plain(self, old: Expr) -> Expr:
+        """Returns the node over children in the layouts they had."""
+        children = [self._to(self.memo[c.id], _layout_of(c), c, old) for c in old.children]
+        return rebuild(old, children)
+
+    def rewrite_other(self, old: Expr, new: Expr) -> Expr:
+        return self._over_plain(old)
+
+    def rewrite_control(self, old: Expr, new: Expr) -> Expr:
+        return self._over_plain(old)
+
+    def rewrite_tuple_get_item(self, old, new):  # type: ignore[no-untyped-def]
+        return super().rewrite_tuple_get_item(old, self._over_plain(old))  # type: ignore[arg-type]
+
+    # --- layers ---
+
+    def _conv2d(self, old: Call) -> Expr | None:
+        data, weight = old.args[:2]
+        plain = old.attrs.data_layout == _PLAIN and not old.attrs.out_layout
+        if not plain or not _packable(weight) or not is_float(data.tensor.dtype):
+            return None
+        channels, inner, groups = weight.tensor.shape[0], weight.tensor.shape[1], old.attrs.groups
+        assert isinstance(channels, int)
+        assert isinstance(inner, int)
+        found = self._conv2d_layouts(old, channels, inner, groups)
+        if found is None:
+            self._ctx.remark(
+                old, f"stays plain: no block divides {inner * groups} and {channels} channels"
+            )
+            return None
+        (data_layout, weight_layout), attrs = found
+        value = self._to(self.memo[data.id], data_layout, data, old)
+        value = self._split_padding(value, old.attrs.padding, data_layout)
+        packed = get_op("layout_transform")(
+            self.memo[weight.id], src_layout=old.attrs.weight_layout, dst_layout=weight_layout
+        )
+        return Call(old.op, [value, packed], attrs.with_(padding=(0, 0, 0, 0)))
+
+    def _conv2d_layouts(
+        self, old: Call, channels: int, inner: int, groups: int
+    ) -> tuple[tuple[str, str], Attrs] | None:
+        """Returns the layouts of data and weight, and the attributes of the altered convolution."""
+        assert isinstance(old.op, Op)
+        lanes = self._lanes(old)
+        of_result = self._block(channels, lanes)
+        if groups == 1:
+            block = self._block(inner, lanes) or of_result
+        elif inner == 1:
+            block = of_result
+        else:
+            block = self._block(math.gcd(inner, channels // groups), lanes)
+        if not block or old.op.layout_rule is None:
+            return None
+        tile = of_result * self._tile_vectors(channels, of_result) if groups == 1 else block
+        types = [a.tensor for a in old.args]
+        found = old.op.layout_rule(old.attrs, types, f"NCHW{block}c", weight_block=tile or block)
+        if found is None:
+            return None
+        arguments, attrs, _ = found
+        out_layout = f"NCHW{of_result if groups == 1 else block}c" if of_result else _PLAIN
+        return arguments, attrs.with_(out_layout=out_layout)
+
+    def _lanes(self, old: Call) -> int:
+        assert self._ctx.target is not None
+        return self._ctx.target.vector_lanes(old.args[0].tensor.dtype)
+
+    def _block(self, channels: int, lanes: int) -> int:
+        """Returns the block of so many channels; 0 where they stay plain."""
+        fitting = (b for b in self._options.blocks if b <= lanes and channels % b == 0)
+        return next(fitting, 0)
+
+    def _tile_vectors(self, channels: int, block: int) -> int:
+        """Returns how many vectors of output channels a register tile has."""
+        counts = range(self._options.max_tile_vectors, 0, -1)
+        return next((v for v in counts if block and channels % (v * block) == 0), 1)
+
+    def _split_padding(self, value: Expr, padding: tuple[int, ...], layout: str) -> Expr:
+        """Returns the image within zeros; the same value padded alike is padded once."""
+        if not any(padding):
+            return value
+        found = self._padded.get((value.id, padding))
+        if found is None:
+            top, left, bottom, right = padding
+            rest = (0,) * (value.tensor.rank - 4)
+            pads = (0, 0, top, left, *rest, 0, 0, bottom, right, *rest)
+            found = get_op("pad")(value, pads=pads)
+            self._padded[value.id, padding] = found
+        return found
+
+    def _dense(self, old: Call) -> Expr | None:
+        data, weight = old.args[:2]
+        if not _packable(weight) or old.attrs.weight_layout not in ("NK", "KN"):
+            return None
+        units = old.tensor.shape[-1]
+        lanes = self._lanes(old)
+        vectors = self._options.dense_vectors
+        if not isinstance(units, int) or not is_float(data.tensor.dtype) or lanes == 1:
+            return None
+        if 2 * units <= lanes:
+            self._ctx.remark(old, f"weight stays plain: {units} units would fill half a vector")
+            return None
+        block = lanes * (vectors if units > lanes else 1)
+        packed = get_op("layout_transform")(
+            self.memo[weight.id], src_layout=old.attrs.weight_layout, dst_layout=f"NK{block}n"
+        )
+        value = self._to(self.memo[data.id], _PLAIN, data, old)
+        attrs = old.attrs.with_(weight_layout=f"NK{block}n", units=units)
+        return Call(old.op, [value, packed], attrs)
+
+    # --- what follows the layout it is given ---
+
+    def _layout_of_args(self, old: Call) -> str:
+        """Returns the layout of the first image in blocks among the arguments; "" if there is
+        none.
+        """
+        layouts = [self.memo[a.id].type for a in old.args]
+        return next((t.layout for t in layouts if isinstance(t, TensorType) and t.layout), "")
+
+    def _by_rule(self, old: Call, layout: str) -> Expr | None:
+        assert isinstance(old.op, Op)
+        assert old.op.layout_rule is not None
+        found = old.op.layout_rule(old.attrs, [a.tensor for a in old.args], layout)
+        if found is None:
+            return None
+        layouts, attrs, _ = found
+        args = [
+            self._to(self.memo[a.id], wanted, a, old)
+            for a, wanted in zip(old.args, layouts, strict=True)
+        ]
+        return Call(old.op, args, attrs)
+
+    def _concatenate(self, old: Call) -> Expr | None:
+        """Blocks of the smallest size among the operands, if all of them have whole blocks."""
+        values = [self.memo[a.id] for a in old.args]
+        blocked = [v for v in values if _is_blocked(v)]
+        block = min(_block_of(v.tensor) for v in blocked)
+        if old.tensor.rank != 4 or 2 * len(blocked) < len(values):
+            return None
+        if any(not isinstance(c := a.tensor.shape[1], int) or c % block for a in old.args):
+            return None
+        layout = f"NCHW{block}c"
+        args = [self._to(v, layout, a, old) for a, v in zip(old.args, values, strict=True)]
+        return Call(old.op, args, old.attrs.with_(axis=old.attrs.axis % 4))
+
+    def _pad(self, old: Call, layout: str) -> Expr | None:
+        pads = old.attrs.pads
+        if old.tensor.rank != 4 or pads[1] != 0 or pads[5] != 0:
+            return None
+        args = [self._to(self.memo[a.id], layout, a, old) for a in old.args]
+        return Call(old.op, args, old.attrs.with_(pads=(*pads[:4], 0, *pads[4:], 0)))
+
+    def _pointwise(self, old: Call, layout: str) -> Expr | None:
+        """Elementwise operators work in any layout, broadcast operands reshaped to it."""
+        if old.tensor.rank != 4:
+            return None
+        channels = old.tensor.shape[1]
+        return Call(old.op, [self._operand(a, layout, channels, old) for a in old.args], old.attrs)
+
+    def _operand(self, arg: Expr, layout: str, channels: Dim, user: Call) -> Expr:
+        value, shape = self.memo[arg.id], arg.tensor.shape
+        if _is_blocked(value):
+            return self._to(value, layout, arg, user)
+        if all(d == 1 for d in shape):
+            return value
+        shape = (1,) * (4 - len(shape)) + shape
+        if shape != arg.tensor.shape:
+            with self.covers(arg, user):
+                value = get_op("reshape")(value, shape=shape)
+        if shape[1] == channels:
+            return self._to(value, layout, arg, user)
+        with self.covers(arg, user):
+            return get_op("reshape")(value, shape=(*shape, 1))
+
+    # --- conversions ---
+
+    def _to(self, value: Expr, layout: str, old: Expr, user: Expr) -> Expr:
+        """Returns a value, `old` of the stage before, in a layout that `user` wants."""
+        if not isinstance(value.type, TensorType):
+            return value
+        have = value.type.layout or _PLAIN
+        if have == layout or (layout == _PLAIN and not value.type.layout):
+            return value
+        found = self._converted.get((value.id, layout))
+        if found is None:
+            with self.covers(old, user):
+                found = _convert(value, have, layout)
+            if not isinstance(value, Constant):
+                wants = user.op_name if isinstance(user, Call) else type(user).__name__
+                self._ctx.remark(user, f"{have} -> {layout}: {wants} wants it so")
+            self._converted[value.id, layout] = found
+            self._converted[found.id, have] = value
+        return found
+
+
+def _convert(value: Expr, have: str, layout: str) -> Expr:
+    """Returns the value in another layout; to a plain image of one pixel by another shape only."""
+    shape = value.tensor.shape
+    if layout == _PLAIN and shape[2:4] == (1, 1):
+        return get_op("reshape")(value, shape=(shape[0], shape[1] * shape[4], 1, 1))
+    return get_op("layout_transform")(value, src_layout=have, dst_layout=layout)
+
+
+def _is_blocked(value: Expr) -> bool:
+    return isinstance(value.type, TensorType) and bool(value.type.layout)
+
+
+def _layout_of(value: Expr) -> str:
+    return (value.type.layout if isinstance(value.type, TensorType) else "") or _PLAIN
+
+
+def _block_of(type_: TensorType) -> int:
+    size = type_.shape[-1]
+    assert isinstance(size, int)
+    return size
+
+
+def _packable(weight: Expr) -> bool:
+    return isinstance(weight, Constant)

@@ -1,0 +1,80 @@
+"""What a pass is, and what it is given."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Protocol
+
+from clew.ir.expr import Attrs, Call, Expr
+from clew.ir.module import Module
+from clew.ir.types import TensorType, Type
+from clew.ops.registry import Op, argument_references
+from clew.te.analysis import Kind
+
+
+class Machine(Protocol):
+    """What a graph pass may ask of the target."""
+
+    def vector_lanes(self, dtype: str) -> int:
+        """How many elements of a dtype one vector register holds."""
+        ...
+
+
+@dataclass
+class PassContext:
+    """What a pass may know and say: the target, the optimisation level, and remarks."""
+
+    target: Machine | None = None
+    opt_level: int = 3
+    on_remark: Callable[[Expr, str], None] = field(default=lambda node, text: None)
+    _kinds: dict[tuple[str, tuple[Type, ...], Attrs], Kind] = field(
+        default_factory=dict, repr=False
+    )
+
+    def remark(self, node: Expr, text: str) -> None:
+        """Says why something was or was not done to a node of the module the pass was given."""
+        self.on_remark(node, text)
+
+    def kind(self, call: Call) -> Kind:
+        """Returns how an operator call may be fused; equal calls are analysed once."""
+        if not isinstance(call.op, Op) or argument_references(call.attrs):
+            return Kind.OPAQUE
+        types = tuple(a.type for a in call.args)
+        if not all(isinstance(t, TensorType) for t in types):
+            return Kind.OPAQUE
+        key = (call.op.name, types, call.attrs)
+        found = self._kinds.get(key)
+        if found is None:
+            found = call.op.kind(types, call.attrs)  # type: ignore[arg-type]
+            self._kinds[key] = found
+        return found
+
+
+@dataclass(frozen=True)
+class Pass(ABC):
+    """A graph pass: a module to a module, the same object if nothing changed.
+
+    Its fields are its options, its name is its class's, and `opt_level` is the level it belongs to.
+    """
+
+    opt_level: ClassVar[int] = 1
+
+    @property
+    def name(self) -> str:
+        """The name pipelines, remarks and errors use."""
+        return type(self).__name__
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options by name."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    @abstractmethod
+    def run(self, module: Module, ctx: PassContext) -> Module:
+        """Returns the module after the pass."""
+
+    def __str__(self) -> str:
+        options = ", ".join(f"{name}={value!r}" for name, value in self.options.items())
+        return f"{self.name}({options})"

@@ -1,0 +1,183 @@
+"""Rules of CanonicalizeOps that put blocks together again which exporters take apart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Final
+
+from clew.ir.expr import Constant, Expr
+from clew.ops.registry import get_op
+from clew.patterns import Match, Rule, is_constant, is_op, is_splat, rule, wildcard
+from clew.patterns.pattern import Pattern
+
+_x = wildcard()
+_gamma, _beta = wildcard(), is_constant()
+_epsilon = is_splat()
+
+
+def _near(value: float) -> Callable[[float], bool]:
+    """Returns a test for a constant that was written with the digits of `f32`."""
+    return lambda given: math.isclose(float(given), value, rel_tol=1e-5)
+
+
+def _halved_product(x: Pattern, factor: Pattern) -> Pattern:
+    """Returns the pattern of `0.5 * x * factor`, multiplied in any order."""
+    half, times = is_splat(0.5), is_op("multiply")
+    return (
+        times(times(x, factor), half)
+        | times(times(x, half), factor)
+        | times(x, times(factor, half))
+    )
+
+
+# --- activations ---
+
+_over_root2 = is_op("divide")(_x, is_splat(_near(math.sqrt(2)))) | is_op("multiply")(
+    _x, is_splat(_near(math.sqrt(0.5)))
+)
+
+
+@rule(_halved_product(_x, is_op("add")(is_op("erf")(_over_root2), is_splat(1))))
+def gelu(found: Match) -> Expr | None:
+    """`0.5 x (1 + erf(x / sqrt 2))`."""
+    return get_op("nn.gelu")(found[_x])
+
+
+_square = is_op("multiply")(_x, _x)
+_cube = is_op("power")(_x, is_splat(3)) | is_op("multiply")(_square, _x)
+_cubic = is_op("add")(_x, is_op("multiply")(_cube, is_splat(_near(0.044715))))
+_tanh = is_op("tanh")(is_op("multiply")(_cubic, is_splat(_near(math.sqrt(2 / math.pi)))))
+
+
+@rule(_halved_product(_x, is_op("add")(_tanh, is_splat(1))))
+def gelu_by_tanh(found: Match) -> Expr | None:
+    """`0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))`."""
+    return get_op("nn.gelu")(found[_x], approximate="tanh")
+
+
+@rule(is_op("multiply")(_x, is_op("sigmoid")(_x)))
+def silu(found: Match) -> Expr | None:
+    """`x sigmoid(x)`."""
+    return get_op("nn.silu")(found[_x])
+
+
+_three_up = is_op("clip")(is_op("add")(_x, is_splat(3))).has_attr(min=0.0, max=6.0)
+_hard_sigmoid = is_op("nn.hard_sigmoid")(_x).has_attr(alpha=_near(1 / 6), beta=0.5)
+_sixth = is_splat(_near(1 / 6))
+
+
+@rule(
+    is_op("multiply")(_x, _hard_sigmoid)
+    | is_op("divide")(is_op("multiply")(_x, _three_up), is_splat(6))
+    | is_op("multiply")(is_op("multiply")(_x, _three_up), _sixth)
+    | is_op("multiply")(_x, is_op("divide")(_three_up, is_splat(6)))
+    | is_op("multiply")(_x, is_op("multiply")(_three_up, _sixth))
+)
+def hard_swish(found: Match) -> Expr | None:
+    """`x clip(x + 3, 0, 6) / 6`."""
+    return get_op("nn.hard_swish")(found[_x])
+
+
+@rule(is_op("multiply")(_x, is_op("tanh")(is_op("nn.softplus")(_x))))
+def mish(found: Match) -> Expr | None:
+    """`x tanh(softplus(x))`."""
+    return get_op("nn.mish")(found[_x])
+
+
+# --- softmax ---
+
+_top = is_op("max")(_x).has_attr(keepdims=True)
+_power = is_op("exp")(is_op("subtract")(_x, _top))
+_total = is_op("sum")(_power).has_attr(keepdims=True)
+
+
+@rule(is_op("divide")(_power, _total))
+def softmax(found: Match) -> Expr | None:
+    """`exp(x - max x) / sum(exp(x - max x))`."""
+    top, total = found.call(_top).attrs.axes, found.call(_total).attrs.axes
+    if top != total or len(top) != 1:
+        return None
+    return get_op("nn.softmax")(found[_x], axis=top[0])
+
+
+# --- normalisation ---
+
+
+def _mean(value: Pattern) -> Pattern:
+    return is_op("mean")(value).has_attr(keepdims=True)
+
+
+def _trailing(axes: tuple[int, ...], rank: int) -> int | None:
+    """Returns the first of the axes if they are all from it on, counted from the back."""
+    places = sorted(a % rank for a in axes)
+    return places[0] - rank if places and places == list(range(places[0], rank)) else None
+
+
+def _over_deviation(value: Pattern, variance: Pattern) -> Pattern:
+    """Returns the pattern of `value / sqrt(variance + epsilon)`."""
+    widened = is_op("add")(variance, _epsilon)
+    inverse = is_op("rsqrt")(widened) | is_op("reciprocal")(is_op("sqrt")(widened))
+    return is_op("divide")(value, is_op("sqrt")(widened)) | is_op("multiply")(value, inverse)
+
+
+_average = _mean(_x)
+_centred = is_op("subtract")(_x, _average)
+_squares = is_op("multiply")(_centred, _centred) | is_op("power")(_centred, is_splat(2))
+_variance = _mean(_squares)
+
+
+@rule(is_op("multiply")(_over_deviation(_centred, _variance), _gamma))
+def layer_norm(found: Match) -> Expr | None:
+    """`(x - mean) / sqrt(var + epsilon) * gamma`, over the last axes."""
+    x, gamma = found[_x], found[_gamma]
+    axes = found.call(_average).attrs.axes
+    axis = _trailing(axes, x.tensor.rank)
+    if axis is None or found.call(_variance).attrs.axes != axes or not _fits(found, gamma):
+        return None
+    epsilon = float(found.constant(_epsilon).splat_value)
+    return get_op("nn.layer_norm")(x, gamma, axis=axis, epsilon=epsilon)
+
+
+_norm_without_beta = is_op("nn.layer_norm")(_x, _gamma)
+
+
+@rule(is_op("add")(_norm_without_beta.used_once(), _beta))
+def layer_norm_beta(found: Match) -> Expr | None:
+    """The bias after a layer norm belongs to it."""
+    beta, norm = found[_beta], found.call(_norm_without_beta)
+    if not _fits(found, beta):
+        return None
+    return get_op("nn.layer_norm")(found[_x], found[_gamma], beta, **norm.attrs)
+
+
+_mean_square = _mean(is_op("multiply")(_x, _x) | is_op("power")(_x, is_splat(2)))
+
+
+@rule(is_op("multiply")(_over_deviation(_x, _mean_square), _gamma))
+def rms_norm(found: Match) -> Expr | None:
+    """`x / sqrt(mean(x^2) + epsilon) * gamma`, over the last axes."""
+    x, gamma = found[_x], found[_gamma]
+    axis = _trailing(found.call(_mean_square).attrs.axes, x.tensor.rank)
+    if axis is None or not _fits(found, gamma):
+        return None
+    epsilon = float(found.constant(_epsilon).splat_value)
+    return get_op("nn.rms_norm")(x, gamma, axis=axis, epsilon=epsilon)
+
+
+def _fits(found: Match, parameter: Expr) -> bool:
+    """Whether a parameter of a normalisation is constant and broadcasts to its input."""
+    return isinstance(parameter, Constant) and found.root.type == found[_x].type
+
+
+BLOCK_RULES: Final[tuple[Rule, ...]] = (
+    gelu,
+    gelu_by_tanh,
+    silu,
+    hard_swish,
+    mish,
+    softmax,
+    layer_norm,
+    layer_norm_beta,
+    rms_norm,
+)

@@ -1,0 +1,197 @@
+"""FoldConstant: computes at compile time what depends on constants alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from clew.ir.dims import SymDim
+from clew.ir.expr import Call, Constant, Expr, Function, Tuple
+from clew.ir.module import Module
+from clew.ir.rewrite import Rewriter
+from clew.ir.types import TensorType, to_numpy
+from clew.ir.visit import post_order
+from clew.ops.registry import Op
+from clew.passes.base import Pass, PassContext
+from clew.support.arrays import aligned_copy
+from clew.te.analysis import Kind
+
+# Operators whose result holds nothing but elements of the first input (and, where it is larger,
+# zeros).
+_MOVES: Final = frozenset(
+    ("reshape", "broadcast_to", "transpose", "slice", "tile", "flip", "reverse", "layout_transform")
+)
+_MAY_ADD_ZEROS: Final = frozenset(("layout_transform",))
+
+
+@dataclass(frozen=True)
+class FoldConstant(Pass):
+    """Replaces operators whose arguments are all constants by their value.
+
+    Values come from `op.run_reference`. A splat stays one stored element through elementwise
+    operators and data movement. Results that are only steps on the way to another are freed at
+    once, so that the peak is the weights and what becomes of them.
+
+    Before: `%3 = transpose(weight, axes=[1, 0])`, `%4 = nn.dense(%1, %3)`
+    After:  `%4 = nn.dense(%1, weight')`
+
+    `max_growth_elems` is how large a result may be that is more than twice the size of what it is
+    computed from (`broadcast_to`, `full`, `arange`, `tile`): such are cheaper computed than stored.
+
+    Preconditions: none. Non-goals: branches whose condition is constant (SimplifyExpr).
+    """
+
+    max_growth_elems: int = 16 << 20
+
+    def run(self, module: Module, ctx: PassContext) -> Module:
+        return _Folder(self, ctx).rewrite_module(module)
+
+
+class _Folder(Rewriter):
+    def __init__(self, options: FoldConstant, ctx: PassContext) -> None:
+        super().__init__()
+        self._options = options
+        self._ctx = ctx
+        self._uses: dict[int, int] = {}
+
+    def enter(self, function: Function) -> None:
+        for node in (function, *post_order(function.body)):
+            for child in node.children:
+                self._uses[child.id] = self._uses.get(child.id, 0) + 1
+
+    def rewrite_constant(self, old: Constant) -> Expr:
+        if old.is_splat or old.is_lazy or old.data.size == 0 or not _all_equal(old.data):
+            return old
+        return Constant(
+            np.broadcast_to(old.data.reshape(-1)[0], old.data.shape),
+            name=old.name,
+            layout=old.tensor.layout,
+        )
+
+    def rewrite_call(self, old: Call, new: Call) -> Expr:
+        if not isinstance(new.op, Op) or not all(isinstance(a, Constant) for a in new.args):
+            return new
+        new = new.op.resolve(new)
+        assert isinstance(new.op, Op)
+        args: Sequence[Constant] = new.args  # type: ignore[assignment]
+        if not self._foldable(old, new, args):
+            return new
+        with self.covers(old, *old.args):
+            folded = self._fold(old, new, args)
+        if folded is None:
+            return new
+        self._release(old)
+        return folded
+
+    def _foldable(self, old: Call, new: Call, args: Sequence[Constant]) -> bool:
+        assert isinstance(new.op, Op)
+        if new.op.reference_rule is None and new.op.compute is None:
+            return False
+        if new.op.host and not args:  # nothing goes in: what comes out is chance
+            return False
+        if any(_is_symbolic(value) for value in new.attrs.values()):
+            return False
+        if not isinstance(new.type, TensorType) or not new.type.is_static or _is_move(new):
+            return True
+        stored = sum(1 if a.is_splat else math.prod(a.tensor.concrete) for a in args)
+        size = new.type.size
+        assert isinstance(size, int)
+        if size > max(self._options.max_growth_elems, 2 * stored) and not _stays_splat(
+            self._ctx, new, args
+        ):
+            self._ctx.remark(old, f"not folded: {size} elements would be stored for {stored}")
+            return False
+        return True
+
+    def _fold(self, old: Call, new: Call, args: Sequence[Constant]) -> Expr | None:
+        assert isinstance(new.op, Op)
+        splat = _fold_splat(self._ctx, new, args)
+        if splat is not None:
+            return splat
+        try:
+            with np.errstate(all="ignore"):
+                value = new.op.run_reference([a.data for a in args], new.attrs)
+        except IndexError as error:
+            self._ctx.remark(old, f"not folded: {error}")
+            return None
+        if isinstance(value, tuple):
+            types = getattr(new.type, "fields", (None,) * len(value))
+            return Tuple([_constant(v, t) for v, t in zip(value, types, strict=True)])
+        return _constant(value, new.type)
+
+    def _release(self, old: Call) -> None:
+        """Frees folded arguments that nothing else needs."""
+        for arg in old.args:
+            self._uses[arg.id] -= 1
+            if not self._uses[arg.id] and isinstance(arg, Call):
+                self.memo.pop(arg.id, None)
+
+
+def _all_equal(data: np.ndarray[Any, Any]) -> bool:
+    """Whether all elements have the same bytes (so that -0.0 is not 0.0, and NaN is NaN)."""
+    first = data.flat[0].tobytes()
+    if any(e.tobytes() != first for e in data.flat[1:9]):
+        return False
+    elements = np.ascontiguousarray(data).reshape(-1).view(f"u{data.itemsize}")
+    return bool((elements == elements[0]).all())
+
+
+def _is_symbolic(value: Any) -> bool:
+    """Whether an attribute's value depends on a symbolic size."""
+    if isinstance(value, tuple):
+        return any(_is_symbolic(v) for v in value)
+    return isinstance(value, SymDim)
+
+
+def _constant(value: Any, type_: Any) -> Constant:
+    """Returns the constant of a computed value: contiguous, of the type's dtype and layout."""
+    if not isinstance(type_, TensorType):
+        return Constant(value)
+    array = np.asarray(value, dtype=to_numpy(type_.dtype))
+    if array.size > 1 and array.ndim and not any(array.strides):
+        return Constant(array, layout=type_.layout)
+    # Aligned, so that the runtime uses it as it is.
+    return Constant(aligned_copy(array), layout=type_.layout)
+
+
+def _is_move(call: Call) -> bool:
+    """Whether the call, of a splat, gives a splat of the same value."""
+    if call.op_name not in _MOVES or not call.args or not isinstance(call.args[0], Constant):
+        return False
+    if not call.args[0].is_splat or call.args[0].data.size == 0:
+        return False
+    value = call.args[0].splat_value
+    grows = call.op_name in _MAY_ADD_ZEROS and call.tensor.size != call.args[0].data.size
+    return not grows or value == 0
+
+
+def _stays_splat(ctx: PassContext, call: Call, args: Sequence[Constant]) -> bool:
+    if call.op_name == "full":
+        return True
+    return (
+        bool(args)
+        and all(a.is_splat and a.tensor.size for a in args)
+        and ctx.kind(call) in (Kind.ELEMENTWISE, Kind.BROADCAST)
+    )
+
+
+def _fold_splat(ctx: PassContext, call: Call, args: Sequence[Constant]) -> Constant | None:
+    """Returns the value of a call whose result is known to be a splat, from one element."""
+    if not isinstance(call.type, TensorType) or not call.type.is_static or call.type.size == 0:
+        return None
+    if _is_move(call):
+        return Constant.splat(args[0].splat_value, call.type)
+    if not _stays_splat(ctx, call, args) or call.type.size == 1:
+        return None
+    if call.op_name == "full":
+        return Constant.splat(call.attrs.value, call.type)
+    assert isinstance(call.op, Op)
+    ones = [a.data.reshape(-1)[:1].reshape((1,) * a.data.ndim) for a in args]
+    with np.errstate(all="ignore"):
+        value = np.asarray(call.op.run_reference(ones, call.attrs))
+    assert value.size == 1, f"{call.op_name} of splats gave {value.shape}"
+    return Constant.splat(value.reshape(-1)[0].item(), call.type)

@@ -1,0 +1,190 @@
+"""FoldScaleAxis: moves multiplications by a constant per channel into weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from clew.ir.expr import Call, Constant, Expr
+from clew.ir.module import Module
+from clew.ir.types import TensorType, is_float
+from clew.ops.registry import get_op
+from clew.passes.base import Pass, PassContext
+from clew.patterns import Match, RuleRewriter, is_constant, is_op, rule, wildcard
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class FoldScaleAxis(Pass):
+    """Moves multiplications by constants, per channel or of one element, into the weights of the
+    convolution or dense layer before or after them, also through a bias add; and merges bias adds.
+
+    This is what a folded batch norm becomes: a convolution with other weights and one bias.
+
+    Before: `%2 = nn.conv2d(%1, w)`, `%3 = multiply(%2, scale)`, `%4 = add(%3, shift)`
+    After:  `%5 = nn.conv2d(%1, w')`, `%6 = add(%5, shift)` with `w' = w * scale`
+
+    Preconditions: weights, scales and biases are constants (FoldConstant), layouts are plain. The
+    layer's value is used by nothing else, and scales are finite. Non-goals: scales that move
+    through activations or several layers; exact rounding (products are rounded in another order).
+    """
+
+    opt_level: ClassVar[int] = 2
+
+    def run(self, module: Module, ctx: PassContext) -> Module:
+        return RuleRewriter(_RULES).rewrite_module(module)
+
+
+@dataclass(frozen=True)
+class _Axes:
+    """Where a layer's channels are: in its result, its data and its weight."""
+
+    result: int
+    data: int
+    weight_out: int
+    weight_in: int
+    groups: int
+
+
+_CONVS: Final = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
+
+
+def _axes(layer: Call) -> _Axes | None:
+    """Returns the channel axes of a layer in plain layout."""
+    attrs = layer.attrs
+    if layer.op_name == "nn.dense":
+        places = {"NK": (0, 1), "KN": (1, 0)}.get(attrs.weight_layout)
+        if places is None:
+            return None
+        data = layer.args[0].tensor.rank - 1
+        return _Axes(layer.tensor.rank - 1, data, *places, groups=1)
+    if "weight_layout" in attrs and not attrs.weight_layout.isalpha():
+        return None
+    if attrs.get("data_layout", "NC")[:2] != "NC" or attrs.get("out_layout", ""):
+        return None
+    return _Axes(1, 1, 0, 1, attrs.groups)
+
+
+def _channel_values(constant: Constant, result: TensorType, axis: int) -> Array | None:
+    """Returns a constant that broadcasts to `result` along `axis` alone, as a vector or one
+    element.
+    """
+    data = constant.data
+    if data.ndim > result.rank or not is_float(result.dtype):
+        return None
+    if constant.is_splat and data.size:
+        return data.reshape(-1)[:1]
+    sizes = (1,) * (result.rank - data.ndim) + data.shape
+    if any(size != 1 and n != axis for n, size in enumerate(sizes)):
+        return None
+    return data.reshape(-1)
+
+
+def _scaled_weight(weight: Constant, axis: int, scale: Array) -> Constant:
+    shape = [1] * weight.tensor.rank
+    shape[axis] = scale.size
+    factors = scale.reshape(shape)
+    return Constant.lazy(weight.tensor, lambda: weight.data * factors, name=weight.name)
+
+
+def _scaled_inputs(weight: Constant, axes: _Axes, scale: Array) -> Constant:
+    """Returns the weight with its input channels scaled; those of group g are `scale`'s g-th
+    part.
+    """
+    if scale.size == 1 or axes.groups == 1:
+        return _scaled_weight(weight, axes.weight_in, scale)
+    shape = weight.tensor.concrete
+    parts = scale.reshape(axes.groups, 1, shape[1], *(1,) * (len(shape) - 2))
+
+    def scaled() -> Array:
+        return (weight.data.reshape(axes.groups, -1, *shape[1:]) * parts).reshape(shape)
+
+    return Constant.lazy(weight.tensor, scaled, name=weight.name)
+
+
+def _finite(values: Array | None) -> bool:
+    return values is not None and bool(np.isfinite(values).all())
+
+
+_data, _weight, _scale, _bias, _more = (
+    wildcard(),
+    is_constant(),
+    is_constant(),
+    is_constant(),
+    is_constant(),
+)
+_layer = is_op(*_CONVS, "nn.dense")(_data, _weight)
+_once = _layer.used_once()
+_biased = is_op("add")(_once, _bias)
+
+
+def _with_scale(found: Match) -> tuple[Call, Array] | None:
+    """Returns the matched layer with its result scaled, and the scale."""
+    layer = found.call(_layer)
+    axes = _axes(layer)
+    if axes is None or found.root.type != layer.type:
+        return None
+    scale = _channel_values(found.constant(_scale), layer.tensor, axes.result)
+    if scale is None or not _finite(scale):
+        return None
+    weight = _scaled_weight(found.constant(_weight), axes.weight_out, scale)
+    return layer.with_args([layer.args[0], weight]), scale
+
+
+@rule(is_op("multiply")(_once, _scale))
+def scale_after(found: Match) -> Expr | None:
+    """`layer(x, w) * s` is `layer(x, w * s)`."""
+    scaled = _with_scale(found)
+    return scaled[0] if scaled else None
+
+
+@rule(is_op("multiply")(_biased.used_once(), _scale))
+def scale_after_bias(found: Match) -> Expr | None:
+    """`(layer(x, w) + b) * s` is `layer(x, w * s) + b * s`."""
+    bias, layer = found.constant(_bias), found.call(_layer)
+    axes = _axes(layer)
+    if axes is None or _channel_values(bias, layer.tensor, axes.result) is None:
+        return None
+    scaled = _with_scale(found)
+    if scaled is None:
+        return None
+    product = bias.data * found.constant(_scale).data
+    return get_op("add")(scaled[0], Constant(product, name=bias.name))
+
+
+@rule(is_op("add")(_biased.used_once(), _more))
+def merge_biases(found: Match) -> Expr | None:
+    """`(layer(x, w) + b) + c` is `layer(x, w) + (b + c)`."""
+    layer = found.call(_layer)
+    axes = _axes(layer)
+    if axes is None or found.root.type != layer.type:
+        return None
+    biases = [found.constant(_bias), found.constant(_more)]
+    if any(_channel_values(b, layer.tensor, axes.result) is None for b in biases):
+        return None
+    total = Constant(biases[0].data + biases[1].data, name=biases[0].name)
+    return get_op("add")(layer, total)
+
+
+_scaled_data = is_op("multiply")(_data, _scale)
+_layer_of_scaled = is_op(*_CONVS, "nn.dense")(_scaled_data.used_once(), _weight)
+
+
+@rule(_layer_of_scaled)
+def scale_before(found: Match) -> Expr | None:
+    """`layer(x * s, w)` is `layer(x, w * s)`; zero padding stays zero."""
+    layer = found.call(_layer_of_scaled)
+    axes, data = _axes(layer), found[_data]
+    product = found.call(_scaled_data)
+    if axes is None or data.type != product.type:
+        return None
+    scale = _channel_values(found.constant(_scale), product.tensor, axes.data)
+    if scale is None or not _finite(scale):
+        return None
+    return layer.with_args([data, _scaled_inputs(found.constant(_weight), axes, scale)])
+
+
+_RULES: Final = (scale_after, scale_after_bias, merge_biases, scale_before)

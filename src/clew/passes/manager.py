@@ -1,0 +1,145 @@
+"""The pass manager: runs passes in order, checks, times and records each stage."""
+
+from __future__ import annotations
+
+import tempfile
+import traceback
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from clew.ir.expr import Expr
+from clew.ir.module import Module
+from clew.ir.printer import print_module
+from clew.ir.visit import post_order
+from clew.passes.base import Machine, Pass, PassContext
+from clew.passes.verify import verify
+from clew.support.errors import ClewError, CompileError, InputError, locate
+from clew.trace.stages import Remark, StageLog, StageRecord
+
+
+@runtime_checkable
+class BeforePass(Protocol):
+    """An instrument that is told before each pass."""
+
+    def before_pass(self, name: str, module: Module) -> None:
+        """Called with the pass's name and the module it is about to get."""
+        ...
+
+
+@runtime_checkable
+class AfterPass(Protocol):
+    """An instrument that is told after each pass."""
+
+    def after_pass(self, name: str, module: Module) -> None:
+        """Called with the pass's name and the module it returned."""
+        ...
+
+
+Instrument = BeforePass | AfterPass
+
+
+def node_ids(module: Module) -> frozenset[int]:
+    """Returns the ids of all nodes of a module, inner functions' included."""
+    functions = [function for _, function in module]
+    return frozenset(n.id for n in post_order(functions, into_functions=True))
+
+
+class PassManager:
+    """Runs the passes that belong to `opt_level` or below, and those required; never those
+    disabled.
+
+    `stages` then holds the module given and the one after each pass, with time and remarks. With
+    `trace=False` what became what is not recorded; the modules are the same.
+
+    Errors: I020 for a name in `required` or `disabled` that no pass has. C080, with the folder of a
+    reproducer, when a pass fails by a mistake of its own.
+    """
+
+    def __init__(
+        self,
+        passes: Sequence[Pass],
+        opt_level: int = 3,
+        *,
+        required: Iterable[str] = (),
+        disabled: Iterable[str] = (),
+        instruments: Sequence[Instrument] = (),
+        target: Machine | None = None,
+        trace: bool = True,
+        reproducers: Path | None = None,
+    ) -> None:
+        self.required, self.disabled = frozenset(required), frozenset(disabled)
+        names = [p.name for p in passes]
+        unknown = sorted((self.required | self.disabled) - set(names))
+        if unknown:
+            raise InputError(
+                "I020",
+                f"no pass is called {', '.join(unknown)}",
+                hint=f"the passes are {', '.join(dict.fromkeys(names))}",
+            )
+        self.passes = [p for p in passes if self._wanted(p, opt_level)]
+        self.opt_level = opt_level
+        self.instruments = tuple(instruments)
+        self.target = target
+        self.reproducers = reproducers
+        self.log = StageLog(node_ids, enabled=trace)
+
+    def _wanted(self, candidate: Pass, opt_level: int) -> bool:
+        if candidate.name in self.disabled:
+            return False
+        return candidate.opt_level <= opt_level or candidate.name in self.required
+
+    @property
+    def stages(self) -> list[StageRecord]:
+        """The stages of the last run, the module it was given first."""
+        return self.log.records
+
+    def run(self, module: Module) -> Module:
+        """Returns the module after all passes."""
+        verify(module)
+        self.log.records.clear()
+        self.log.add("import", module)
+        for position, current in enumerate(self.passes):
+            module = self._run_one(current, position, module)
+        return module
+
+    def _run_one(self, current: Pass, position: int, module: Module) -> Module:
+        for instrument in self.instruments:
+            if isinstance(instrument, BeforePass):
+                instrument.before_pass(current.name, module)
+        remarks: list[Remark] = []
+
+        def on_remark(node: Expr, text: str) -> None:
+            remarks.append(Remark(node.id, current.name, text))
+
+        context = PassContext(self.target, self.opt_level, on_remark)
+        try:
+            with self.log.watching(), locate(pass_name=current.name):
+                new = current.run(module, context)
+            if new is not module:
+                verify(new)
+        except ClewError:
+            raise
+        except Exception as error:
+            folder = self._reproduce(module, position, error)
+            raise CompileError(
+                "C080",
+                f"the pass {current.name} failed: {type(error).__name__}: {error}",
+                hint=f"this is a mistake of the pass; {folder} holds what reproduces it",
+            ) from error
+        self.log.add(current.name, new, remarks)
+        for instrument in self.instruments:
+            if isinstance(instrument, AfterPass):
+                instrument.after_pass(current.name, new)
+        return new
+
+    def _reproduce(self, module: Module, position: int, error: Exception) -> Path:
+        """Writes the module, the passes still to run with their options, and the error."""
+        if self.reproducers is not None:
+            self.reproducers.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix="clew-reproducer-", dir=self.reproducers))
+        (folder / "module.clew").write_text(print_module(module), encoding="utf-8")
+        rest = "\n".join(str(p) for p in self.passes[position:])
+        (folder / "pipeline.txt").write_text(f"{rest}\nopt_level={self.opt_level}\n")
+        (folder / "error.txt").write_text("".join(traceback.format_exception(error)))
+        return folder

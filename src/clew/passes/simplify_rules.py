@@ -1,0 +1,238 @@
+"""The rules of SimplifyExpr."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from clew.ir.expr import Constant, Expr
+from clew.ir.types import TensorType, bits, is_float, is_integer, to_numpy
+from clew.ops.registry import get_op
+from clew.patterns import Match, Rule, is_op, is_splat, rule, wildcard
+
+_x, _a, _b = wildcard(), wildcard(), wildcard()
+
+
+def _if_same_type(found: Match, value: Expr) -> Expr | None:
+    """Returns the value if it can stand for the match's root: broadcasting changed nothing."""
+    return value if value.type == found.root.type else None
+
+
+# --- nothing done ---
+
+
+@rule(
+    is_op("add")(_x, is_splat(0))
+    | is_op("subtract")(_x, is_splat(0))
+    | is_op("multiply")(_x, is_splat(1))
+    | is_op("divide")(_x, is_splat(1))
+    | is_op("power")(_x, is_splat(1))
+)
+def neutral_operand(found: Match) -> Expr | None:
+    """`x + 0`, `x * 1`, `x / 1`, `x ^ 1` are `x`."""
+    return _if_same_type(found, found[_x])
+
+
+@rule(is_op("cast", "reshape", "broadcast_to", "concatenate")(_x))
+def same_type_again(found: Match) -> Expr | None:
+    """A cast, reshape or broadcast to the type that is there, or a concatenation of one, is
+    nothing.
+    """
+    return _if_same_type(found, found[_x])
+
+
+@rule(is_op("tile", "pad", "slice")(_x))
+def nothing_added_or_left_out(found: Match) -> Expr | None:
+    """A tile, pad or slice that keeps the shape keeps the elements, where they keep their order."""
+    attrs = found.attrs
+    zero_pads = all(p == 0 for p in attrs.get("pads", ()))
+    forwards = all(isinstance(s, int) and s > 0 for s in attrs.get("strides", ()))
+    return _if_same_type(found, found[_x]) if zero_pads and forwards else None
+
+
+@rule(is_op("transpose")(_x))
+def transpose_that_moves_nothing(found: Match) -> Expr | None:
+    """A transpose that keeps the order of axes longer than 1 is a reshape, or nothing at all."""
+    axes, shape = found.attrs.axes, found[_x].tensor.shape
+    if axes == tuple(range(len(axes))):
+        return found[_x]
+    moved = [a for a in axes if shape[a] != 1]
+    if moved != sorted(moved):
+        return None
+    assert isinstance(found.root.type, TensorType)
+    return get_op("reshape")(found[_x], shape=found.root.type.shape)
+
+
+# --- two as one ---
+
+_inner_reshape = is_op("reshape")(_x)
+_inner_transpose = is_op("transpose")(_x)
+_inner_clip = is_op("clip")(_x)
+_inner_cast = is_op("cast")(_x)
+
+
+@rule(is_op("reshape")(_inner_reshape))
+def reshape_of_reshape(found: Match) -> Expr | None:
+    """The last shape decides."""
+    return get_op("reshape")(found[_x], shape=found.attrs.shape)
+
+
+@rule(is_op("transpose")(_inner_transpose))
+def transpose_of_transpose(found: Match) -> Expr | None:
+    """One transpose by the composed order."""
+    inner = found.call(_inner_transpose).attrs.axes
+    return get_op("transpose")(found[_x], axes=tuple(inner[a] for a in found.attrs.axes))
+
+
+_merged = is_op("reshape")(_x)
+_swapped = is_op("transpose")(_merged)
+
+
+@rule(is_op("reshape")(_swapped))
+def swap_between_reshapes(found: Match) -> Expr | None:
+    """Leading axes merged, the last two swapped, leading axes parted again: one transpose."""
+    x, merged = found[_x].tensor, found[_merged].tensor
+    assert isinstance(found.root.type, TensorType)
+    lead, last = x.shape[:-2], x.shape[-2:]
+    swap = (*range(merged.rank - 2), merged.rank - 1, merged.rank - 2)
+    if x.rank < 3 or merged.rank < 2 or merged.shape[-2:] != last:
+        return None
+    if found.call(_swapped).attrs.axes != swap or found.root.type.shape != (*lead, *last[::-1]):
+        return None
+    axes = (*range(x.rank - 2), x.rank - 1, x.rank - 2)
+    return get_op("transpose")(found[_x], axes=axes)
+
+
+@rule(is_op("clip")(_inner_clip))
+def clip_of_clip(found: Match) -> Expr | None:
+    """Held in both ranges, where they overlap."""
+    inner, outer = found.call(_inner_clip).attrs, found.attrs
+    lows = [v for v in (inner.min, outer.min) if v is not None]
+    highs = [v for v in (inner.max, outer.max) if v is not None]
+    low, high = max(lows, default=None), min(highs, default=None)
+    if low is not None and high is not None and low > high:
+        return None
+    return get_op("clip")(found[_x], min=low, max=high)
+
+
+@rule(is_op("nn.relu")(is_op("nn.relu")(_x)))
+def relu_of_relu(found: Match) -> Expr | None:
+    """Once is enough."""
+    return get_op("nn.relu")(found[_x])
+
+
+@rule(is_op("negative")(is_op("negative")(_x)))
+def negative_of_negative(found: Match) -> Expr | None:
+    """The operand."""
+    return found[_x]
+
+
+@rule(is_op("cast")(_inner_cast))
+def cast_of_cast(found: Match) -> Expr | None:
+    """One cast, where the first lost nothing."""
+    source, between = found[_x].tensor.dtype, found.call(_inner_cast).tensor.dtype
+    if not holds(between, source):
+        return None
+    return get_op("cast")(found[_x], dtype=found.attrs.dtype)
+
+
+def holds(wide: str, narrow: str) -> bool:
+    """Whether every value of the dtype `narrow` is one of `wide`."""
+    if wide == narrow or narrow == "bool":
+        return True
+    if is_integer(wide) and is_integer(narrow):
+        wider = bits(wide) > bits(narrow)
+        return wider and (wide[0] == "i" or narrow[0] == "u")
+    return (narrow in ("f16", "bf16") and wide in ("f32", "f64")) or (narrow, wide) == (
+        "f32",
+        "f64",
+    )
+
+
+# --- cheaper ---
+
+
+def _exact_reciprocal(divisor: float) -> bool:
+    return bool(divisor and np.isfinite(divisor)) and abs(float(np.frexp(divisor)[0])) == 0.5
+
+
+_divisor = is_splat(_exact_reciprocal)
+
+
+@rule(is_op("divide")(_x, _divisor))
+def divide_by_power_of_two(found: Match) -> Expr | None:
+    """`x / c` is `x * (1 / c)` where `1 / c` is exact."""
+    divisor = found.constant(_divisor)
+    dtype = divisor.tensor.dtype
+    inverse = 1.0 / float(divisor.splat_value)
+    one = to_numpy(dtype).type
+    if not is_float(dtype) or abs(inverse) < np.finfo(np.float16).tiny or inverse != one(inverse):
+        return None
+    return get_op("multiply")(found[_x], Constant.splat(inverse, divisor.tensor))
+
+
+_exponent = is_splat(lambda value: value in (2, 0.5, -1, -0.5))
+
+
+@rule(is_op("power")(_x, _exponent))
+def simple_power(found: Match) -> Expr | None:
+    """`x ^ 2`, `x ^ 0.5`, `x ^ -1` and `x ^ -0.5`."""
+    x, exponent = found[_x], found.constant(_exponent).splat_value
+    if x.type != found.root.type:
+        return None
+    if exponent == 2:
+        return get_op("multiply")(x, x)
+    if not is_float(x.tensor.dtype):
+        return None
+    return get_op({0.5: "sqrt", -1: "reciprocal", -0.5: "rsqrt"}[exponent])(x)
+
+
+@rule(is_op("divide")(is_splat(1), _x))
+def one_over(found: Match) -> Expr | None:
+    """`1 / x` is the reciprocal."""
+    x = found[_x]
+    if x.type != found.root.type or not is_float(x.tensor.dtype):
+        return None
+    return get_op("reciprocal")(x)
+
+
+@rule(is_op("reciprocal")(is_op("sqrt")(_x)))
+def reciprocal_of_root(found: Match) -> Expr | None:
+    """`1 / sqrt(x)` is `rsqrt(x)`."""
+    return get_op("rsqrt")(found[_x])
+
+
+# --- decided ---
+
+_condition = is_splat()
+
+
+@rule(is_op("where")(_condition, _a, _b))
+def where_of_constant(found: Match) -> Expr | None:
+    """`where(true, a, b)` is `a`."""
+    chosen = found[_a] if found.constant(_condition).splat_value else found[_b]
+    if chosen.type == found.root.type:
+        return chosen
+    assert isinstance(found.root.type, TensorType)
+    return get_op("broadcast_to")(chosen, shape=found.root.type.shape)
+
+
+RULES: Final[tuple[Rule, ...]] = (
+    neutral_operand,
+    same_type_again,
+    nothing_added_or_left_out,
+    reshape_of_reshape,
+    transpose_of_transpose,
+    swap_between_reshapes,
+    transpose_that_moves_nothing,
+    clip_of_clip,
+    relu_of_relu,
+    negative_of_negative,
+    cast_of_cast,
+    divide_by_power_of_two,
+    simple_power,
+    one_over,
+    reciprocal_of_root,
+    where_of_constant,
+)

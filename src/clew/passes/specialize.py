@@ -1,0 +1,125 @@
+"""Specialize: gives symbolic sizes, and inputs that decide shapes, their values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from clew.ir.dims import SymDim, substitute
+from clew.ir.expr import Attrs, Call, Constant, Expr, Function, Var
+from clew.ir.module import Module
+from clew.ir.rewrite import Rewriter, building_for, rebuild
+from clew.ir.types import TensorType, substitute_type
+from clew.ir.values import KnownValues
+from clew.ops.registry import Op
+from clew.passes.base import Pass, PassContext
+
+_MAX_FOLDED_ELEMENTS = 4096
+
+
+@dataclass(frozen=True)
+class Specialize(Pass):
+    """Makes a module concrete for one run's sizes, and for the inputs' values that decide shapes.
+
+    Kernels are generated for concrete shapes; a model with symbolic sizes is specialised to those
+    it meets, and the result kept.
+
+    Before (`sizes={"batch": 2}`):
+        %1: f32[batch, 4] = nn.relu(%x); %2: i64[2] = shape_of(%1)
+    After:
+        %1: f32[2, 4] = nn.relu(%x); %2: i64[2] = const [2, 4]
+
+    Attributes bound at run time are settled where their argument is known now. Preconditions:
+    `sizes` fits the inputs. Non-goals: sizes that depend on data.
+    """
+
+    opt_level = 0
+
+    sizes: tuple[tuple[str, int], ...] = ()
+    values: tuple[tuple[str, Any], ...] = ()
+
+    def run(self, module: Module, ctx: PassContext) -> Module:
+        return _Specializer(dict(self.sizes), dict(self.values)).rewrite_module(module)
+
+
+class _Specializer(Rewriter):
+    enter_primitive = True
+
+    def __init__(self, sizes: Mapping[str, int], values: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.sizes = sizes
+        self.values = values
+        self.known = KnownValues()
+
+    def rewrite_module(self, module: Module) -> Module:
+        for param in module.main.params:
+            if param.name in self.values:
+                with building_for(param):
+                    self.memo[param.id] = Constant(self.values[param.name])
+        return super().rewrite_module(module)
+
+    def leave(self, function: Function, new: Function) -> Function:
+        return new
+
+    def rewrite_function(self, function: Function) -> Function:
+        held = {p.id: self.memo[p.id] for p in function.params if p.id in self.memo}
+        if not any(isinstance(v, Constant) for v in held.values()):
+            return super().rewrite_function(function)
+        # An input whose value is known stays a parameter that nothing reads.
+        inner = Function(
+            [p for p in function.params if p.id not in held], function.body, function.attrs
+        )
+        new = super().rewrite_function(inner)
+        kept = iter(new.params)
+        params = [p if p.id in held else next(kept) for p in function.params]
+        with building_for(function):
+            return Function(params, new.body, new.attrs)
+
+    def rewrite_var(self, old: Var) -> Expr:
+        type_ = substitute_type(old.type, self.sizes)
+        return old if type_ == old.type else Var(old.name, type_)
+
+    def rebuilt(self, node: Expr, children: Sequence[Expr]) -> Expr:
+        if isinstance(node, Call) and isinstance(node.op, Op):
+            attrs = _substituted(node.attrs, self.sizes)
+            if attrs is not node.attrs:
+                return Call(node.op, children, attrs)
+        return rebuild(node, children)
+
+    def rewrite_call(self, old: Call, new: Call) -> Expr:
+        if not isinstance(new.op, Op):
+            return new
+        resolved = new.op.resolve(new)
+        type_ = resolved.type
+        if not isinstance(type_, TensorType) or not type_.is_static:
+            return resolved
+        size = type_.size
+        assert isinstance(size, int)
+        if size <= _MAX_FOLDED_ELEMENTS and _decides_shapes(type_):
+            value = self.known.get(resolved)
+            if value is not None and value.dtype != object:
+                return Constant(value)
+        return resolved
+
+
+def _decides_shapes(type_: TensorType) -> bool:
+    return type_.dtype in ("i64", "i32", "bool") and type_.rank <= 1
+
+
+def _substituted(attrs: Attrs, sizes: Mapping[str, int]) -> Attrs:
+    """Returns the attributes with symbolic sizes replaced; the same object if there are none."""
+    changed = {k: _value(v, sizes) for k, v in attrs.items() if _symbolic(v)}
+    return attrs.with_(**changed) if changed else attrs
+
+
+def _symbolic(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return any(_symbolic(v) for v in value)
+    return isinstance(value, SymDim)
+
+
+def _value(value: Any, sizes: Mapping[str, int]) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_value(v, sizes) for v in value)
+    return substitute(value, sizes) if isinstance(value, SymDim) else value

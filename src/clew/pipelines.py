@@ -1,0 +1,38 @@
+"""The ordered pass lists, each line saying why."""
+
+from __future__ import annotations
+
+from clew.passes.alter_layout import AlterLayout
+from clew.passes.base import Pass
+from clew.passes.canonicalize_ops import CanonicalizeOps
+from clew.passes.combine_parallel_matmul import CombineParallelMatmul
+from clew.passes.dead_code import DeadCode
+from clew.passes.decompose_ops import DecomposeOps
+from clew.passes.eliminate_common_subexpr import EliminateCommonSubexpr
+from clew.passes.fold_constant import FoldConstant
+from clew.passes.fold_scale_axis import FoldScaleAxis
+from clew.passes.fuse_ops import FuseOps
+from clew.passes.simplify_expr import SimplifyExpr
+from clew.passes.simplify_inference import SimplifyInference
+
+
+def pipeline(opt_level: int = 3) -> list[Pass]:
+    """Returns the passes in order, for the pass manager to choose from by level.
+
+    0: what is needed to run. 1: fewer, fused kernels. 2: less arithmetic. 3: layouts for vectors.
+    """
+    return [
+        SimplifyInference(),  # training's operators have no kernels
+        FoldConstant(),  # arithmetic on weights goes first: the patterns below meet constants
+        SimplifyExpr(),  # fewer spellings for the patterns
+        EliminateCommonSubexpr(),  # a pattern's repeated operand is one node
+        CanonicalizeOps(),  # blocks whole again, matrix products as layers
+        FoldScaleAxis(),  # batch norms into weights, once they and the layers are plain to see
+        CombineParallelMatmul(),  # on final weights
+        DeadCode(),  # no layout is converted for what nobody reads
+        AlterLayout(),  # with all operators settled that have a layout of their own
+        DecomposeOps(),  # what has no kernel of its own, once patterns have looked for it whole
+        FoldConstant(),  # packed and concatenated weights
+        DeadCode(),  # what folding left
+        FuseOps(mode="none" if opt_level == 0 else "auto"),  # last: it hides operators in kernels
+    ]

@@ -1,0 +1,187 @@
+"""A saved model's text and blobs to programs that are ready to run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from clew.codegen.artifact import EntryPoint, KernelCode, ObjectCode
+from clew.runtime.container import Container
+from clew.runtime.cpu import MachineNeeds
+from clew.runtime.jit import Library
+from clew.runtime.model import InputSpec, SizesKey
+from clew.runtime.plan import ArenaBuffer, BufferKind, BufferRef, BufferSpec, SegmentPlan, Step
+from clew.runtime.program import (
+    Branch,
+    Instruction,
+    Program,
+    Repeat,
+    RunHost,
+    RunSegment,
+    View,
+)
+from clew.runtime.segment import NativeSegment
+from clew.runtime.threads import ThreadPool
+
+Json: TypeAlias = "Mapping[str, Any]"
+# Makes the function of a step that runs an operator on the host, from its saved form.
+HostResolver = Callable[[Json], Callable[..., Any]]
+
+
+@dataclass(frozen=True)
+class LoadedKernel:
+    """One use of a kernel in a saved model.
+
+    `layers` are those of the model that it works for, `ops` its operators, both in order; `segment`
+    and `step` say where in the program it runs.
+    """
+
+    name: str
+    layers: tuple[str, ...]
+    ops: tuple[str, ...]
+    key: str
+    segment: int
+    step: int
+
+
+@dataclass(frozen=True)
+class LoadedBuild:
+    """A model at some sizes, ready to run."""
+
+    key: SizesKey
+    program: Program
+    segments: tuple[NativeSegment, ...]
+    kernels: tuple[LoadedKernel, ...]
+
+
+def has_host_steps(text: Json) -> bool:
+    """Whether any build of a saved model calls operators between its kernels."""
+    return any(_calls_host(build["program"]) for build in text["builds"])
+
+
+def _calls_host(program: Json) -> bool:
+    for instruction in program["instructions"]:
+        inner = [instruction.get(name) for name in ("then", "else", "while", "body")]
+        if instruction["do"] == "host" or any(_calls_host(p) for p in inner if p is not None):
+            return True
+    return False
+
+
+def read_inputs(text: Json) -> list[InputSpec]:
+    """Returns the model's inputs."""
+    return [InputSpec(i["name"], i["dtype"], i["shape"]) for i in text["inputs"]]
+
+
+def read_needs(text: Json) -> MachineNeeds:
+    """Returns what the code needs of a machine."""
+    machine = text["machine"]
+    features = tuple(machine["features"])
+    return MachineNeeds(machine["triple"], machine["cpu"], features, machine["same_cpu"])
+
+
+class BuildReader:
+    """Makes the builds of a saved model. Constants stay where the file is mapped."""
+
+    def __init__(
+        self, container: Container, pool: ThreadPool, resolve_host: HostResolver | None
+    ) -> None:
+        self._text = container.text
+        self._blobs = container.blobs
+        self._pool = pool
+        self._resolve_host = resolve_host
+        self._codes = [_code(code) for code in self._text["kernels"]]
+        self._library = Library([self._object(o) for o in self._text["objects"]])
+
+    def builds(self) -> list[LoadedBuild]:
+        """Returns the builds.
+
+        Errors: C003 when their code cannot be linked; KeyError, TypeError, ValueError, IndexError
+        and AssertionError when the text contradicts itself.
+        """
+        return [self._build(build) for build in self._text["builds"]]
+
+    def _object(self, record: Json) -> ObjectCode:
+        data = self._blobs[record["blob"]].tobytes()
+        return ObjectCode(record["key"], data, tuple(record["symbols"]))
+
+    def _build(self, record: Json) -> LoadedBuild:
+        shapes = tuple(None if s is None else tuple(s) for s in record["shapes"])
+        values = tuple(self._blobs[blob].tobytes() for blob in record["values"])
+        segments = tuple(self._segment(plan) for plan in record["segments"])
+        kernels = tuple(_kernel(k) for k in record["kernels"])
+        for kernel in kernels:
+            plan = segments[kernel.segment].plan
+            assert plan.steps[kernel.step].code.key == kernel.key, f"{kernel.name} is misplaced"
+        program = self._program(record["program"], segments)
+        return LoadedBuild((shapes, values), program, segments, kernels)
+
+    def _segment(self, record: Json) -> NativeSegment:
+        plan = SegmentPlan(
+            steps=tuple(self._step(step) for step in record["steps"]),
+            inputs=tuple(_spec(spec) for spec in record["inputs"]),
+            outputs=tuple(_spec(spec) for spec in record["outputs"]),
+            constants=tuple(self._array(array) for array in record["constants"]),
+            arena_bytes=record["arena_bytes"],
+            arena=tuple(ArenaBuffer(size, offset) for size, offset in record["arena"]),
+        )
+        return NativeSegment(plan, self._library, self._pool)
+
+    def _step(self, record: Json) -> Step:
+        args = tuple(BufferRef(BufferKind(k), index, at) for k, index, at in record["args"])
+        return Step(self._codes[record["kernel"]], args, record["label"])
+
+    def _array(self, record: Json) -> np.ndarray:
+        data = self._blobs[record["blob"]].view(np.dtype(record["dtype"]))
+        return data.reshape(record["shape"])
+
+    def _program(self, record: Json, segments: Sequence[NativeSegment]) -> Program:
+        instructions = [self._instruction(i, segments) for i in record["instructions"]]
+        constants = {slot: self._array(array) for slot, array in record["constants"]}
+        return Program(
+            instructions, record["slots"], record["inputs"], record["outputs"], constants
+        )
+
+    def _instruction(self, record: Json, segments: Sequence[NativeSegment]) -> Instruction:
+        if record["do"] == "view":
+            return View(record["source"], record["target"], tuple(record["shape"]))
+        reads, writes = tuple(record["inputs"]), tuple(record["outputs"])
+        match record["do"]:
+            case "segment":
+                return RunSegment(segments[record["segment"]], reads, writes)
+            case "host":
+                assert self._resolve_host is not None
+                return RunHost(self._resolve_host(record["step"]), reads, writes, record["label"])
+            case "if":
+                then = self._program(record["then"], segments)
+                orelse = self._program(record["else"], segments)
+                return Branch(record["cond"], then, orelse, reads, writes)
+            case "while":
+                cond = self._program(record["while"], segments)
+                body = self._program(record["body"], segments)
+                empty = tuple(np.empty(e["shape"], np.dtype(e["dtype"])) for e in record["empty"])
+                return Repeat(cond, body, reads, writes, record["scans"], empty)
+        raise ValueError(f"unknown instruction {record['do']!r}")
+
+
+def _code(record: Json) -> KernelCode:
+    entries = tuple(EntryPoint(e["symbol"], e["grid"], e["cost"]) for e in record["entries"])
+    workspace = tuple(record["workspace_bytes"])
+    return KernelCode(record["key"], entries, record["scratch_bytes"], workspace)
+
+
+def _spec(record: Json) -> BufferSpec:
+    return BufferSpec(record["name"], tuple(record["shape"]), record["dtype"])
+
+
+def _kernel(record: Json) -> LoadedKernel:
+    return LoadedKernel(
+        record["name"],
+        tuple(record["layers"]),
+        tuple(record["ops"]),
+        record["key"],
+        record["segment"],
+        record["step"],
+    )

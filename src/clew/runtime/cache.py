@@ -1,0 +1,176 @@
+"""The disk cache of objects and small metadata.
+
+An entry is a file named by its key: a header with a checksum, then the data. Writers put a whole
+file in place by renaming, so that readers in any process see all of it or none. A damaged or
+foreign file is a miss. A disk that cannot be written or read means work without a cache.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import tempfile
+import threading
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from clew.support.settings import settings
+
+_MAGIC = b"clew-cache-1\n"
+_DIGEST_BYTES = 32
+_HEADER_BYTES = len(_MAGIC) + _DIGEST_BYTES
+_KEY = re.compile(r"[0-9a-f]{8,128}")
+_TEMPORARY_PREFIX = "writing-"
+# Now and then a writer sees to it that the cache does not grow without end.
+_LIMIT_BYTES = 4 << 30
+_PRUNE_EVERY = 256
+
+
+@dataclass(frozen=True)
+class CacheStats:
+    """What lies on the disk, and how this process has fared with it."""
+
+    entries: int
+    size_bytes: int
+    hits: int
+    misses: int
+    damaged: int
+
+
+class Cache:
+    """Bytes by hex key below a folder. `root=None` is a cache that keeps nothing."""
+
+    def __init__(self, root: Path | None):
+        self.root = root
+        self._hits = self._misses = self._damaged = self._puts = 0
+        self._warned = False
+        self._lock = threading.Lock()
+
+    def get(self, key: str) -> bytes | None:
+        """Returns the data put under `key`, or None."""
+        data = self._read(key) if self.root is not None else None
+        with self._lock:
+            if data is None:
+                self._misses += 1
+            else:
+                self._hits += 1
+        return data
+
+    def put(self, key: str, data: bytes) -> None:
+        """Keeps `data` under `key`; warns once, and goes on, where the disk refuses."""
+        if self.root is None:
+            return
+        path = self._path(key)
+        header = _MAGIC + hashlib.sha256(key.encode() + data).digest()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(prefix=_TEMPORARY_PREFIX, dir=path.parent)
+            try:
+                with os.fdopen(handle, "wb") as stream:
+                    stream.write(header)
+                    stream.write(data)
+                os.replace(name, path)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.unlink(name)
+                raise
+        except OSError as error:
+            self._warn(error)
+            return
+        self._puts += 1
+        if self._puts % _PRUNE_EVERY == 0:
+            self.trim()
+
+    def trim(self) -> int:
+        """Removes what was used least recently beyond the cache's limit; returns how much."""
+        return self.prune(_LIMIT_BYTES)
+
+    def file(self, key: str) -> Path | None:
+        """Returns where a file that its writer seals itself is kept; None without a disk.
+
+        It counts, and is pruned, like any entry; looking it up is a use of it.
+        """
+        if self.root is None:
+            return None
+        path = self._path(key)
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if path.exists():
+                os.utime(path)
+        return path
+
+    def stats(self) -> CacheStats:
+        """Counts entries and bytes on the disk; hits and misses are this process's."""
+        sizes = [size for _, size, _ in self._entries()]
+        return CacheStats(len(sizes), sum(sizes), self._hits, self._misses, self._damaged)
+
+    def clear(self) -> int:
+        """Removes every entry, and returns how many there were."""
+        return sum(_remove(path) for path, _, _ in self._entries())
+
+    def prune(self, max_bytes: int) -> int:
+        """Removes the entries used least recently until `max_bytes` are left; returns how many."""
+        entries = sorted(self._entries(), key=lambda entry: entry[2])
+        total = sum(size for _, size, _ in entries)
+        removed = 0
+        for path, size, _ in entries:
+            if total <= max_bytes:
+                break
+            total -= size
+            removed += _remove(path)
+        return removed
+
+    def _path(self, key: str) -> Path:
+        assert self.root is not None
+        assert _KEY.fullmatch(key), f"{key!r} is not a cache key"
+        return self.root / key[:2] / key[2:]
+
+    def _read(self, key: str) -> bytes | None:
+        path = self._path(key)
+        try:
+            content = path.read_bytes()
+        except OSError:
+            return None
+        data = content[_HEADER_BYTES:]
+        if content[:_HEADER_BYTES] != _MAGIC + hashlib.sha256(key.encode() + data).digest():
+            self._damaged += 1
+            _remove(path)
+            return None
+        with contextlib.suppress(OSError):
+            os.utime(path)  # `prune` goes by this
+        return data
+
+    def _entries(self) -> Iterator[tuple[Path, int, float]]:
+        """Yields path, size and time of last use; leaves other people's files alone."""
+        if self.root is None or not self.root.is_dir():
+            return
+        for path in self.root.glob("[0-9a-f][0-9a-f]/*"):
+            ours = _KEY.fullmatch(path.parent.name + path.name)
+            if not ours and not path.name.startswith(_TEMPORARY_PREFIX):
+                continue
+            with contextlib.suppress(OSError):  # another process may remove it meanwhile
+                status = path.stat()
+                yield path, status.st_size, status.st_mtime
+
+    def _warn(self, error: OSError) -> None:
+        if not self._warned:
+            self._warned = True
+            warnings.warn(f"clew goes on without its disk cache: {error}", stacklevel=3)
+
+
+def _remove(path: Path) -> bool:
+    try:
+        path.unlink()
+    except OSError:
+        return False
+    return True
+
+
+def default_cache() -> Cache:
+    """Returns the cache at the place that the settings name, or one that keeps nothing."""
+    current = settings()
+    return Cache(current.cache_dir if current.cache_enabled else None)

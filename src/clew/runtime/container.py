@@ -1,0 +1,183 @@
+"""A file of one JSON text and many blobs, sealed with a checksum: the outside of a saved model.
+
+Little endian. A header, the text, then the blobs, each at a multiple of 64 bytes from the start of
+the file, so that a mapping of the file shows them aligned. Only zeros lie between.
+
+| offset | bytes | field |
+|---|---|---|
+| 0 | 8 | magic, `89 43 4c 45 57 0d 0a 1a` |
+| 8 | 4 | version of the format |
+| 12 | 4 | bytes of the header, this table |
+| 16 | 8 | bytes of the file |
+| 24 | 8 | bytes of the text, which follows the header |
+| 32 | 4 | CRC-32 of bytes 0 to 31 and of everything from byte 36 on |
+| 36 | 28 | zeros |
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import mmap
+import os
+import secrets
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from clew.runtime.memory import round_up
+from clew.support.arrays import ALIGNMENT_BYTES
+from clew.support.errors import CompileError
+
+MAGIC: Final = b"\x89CLEW\r\n\x1a"
+FORMAT_VERSION: Final = 1
+HEADER_BYTES: Final = 64
+# The text's field that says where the blobs are: offset and bytes of each.
+BLOBS: Final = "blobs"
+
+_FIELDS: Final = struct.Struct("<8sIIQQ")
+_CHECKSUM: Final = struct.Struct("<I")
+_REST: Final = bytes(HEADER_BYTES - _FIELDS.size - _CHECKSUM.size)
+_RETRY: Final = "save the model again, or copy the file anew"
+
+
+@dataclass(frozen=True)
+class Container:
+    """An opened file: its text, read, and its blobs, which are views of read-only shared pages."""
+
+    text: dict[str, Any]
+    blobs: Sequence[np.ndarray]
+
+
+def write_container(
+    path: Path, text: dict[str, Any], blobs: Sequence[np.ndarray], version: int = FORMAT_VERSION
+) -> None:
+    """Writes the file as a whole: whoever opens `path` sees the old one or the new one.
+
+    `blobs` are u8 arrays. The same arguments give the same bytes.
+
+    Errors: C050 when the file cannot be written.
+    """
+    encoded, offsets = _with_offsets(text, blobs)
+    end = offsets[-1] + blobs[-1].nbytes if blobs else HEADER_BYTES + len(encoded)
+    fields = _FIELDS.pack(MAGIC, version, HEADER_BYTES, end, len(encoded))
+    checksum = zlib.crc32(fields)
+    for piece in _pieces(encoded, offsets, blobs):
+        checksum = zlib.crc32(piece, checksum)
+    try:
+        name = path.parent / f".clew-{secrets.token_hex(8)}"
+        try:
+            with name.open("xb") as stream:
+                stream.write(fields + _CHECKSUM.pack(checksum))
+                for piece in _pieces(encoded, offsets, blobs):
+                    stream.write(piece)
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.replace(name, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                name.unlink()
+            raise
+    except OSError as error:
+        raise CompileError(
+            "C050",
+            f"{path} cannot be written: {error.strerror or error}",
+            hint="name a file in a folder that exists and that you may write to",
+        ) from error
+
+
+def _with_offsets(text: dict[str, Any], blobs: Sequence[np.ndarray]) -> tuple[bytes, list[int]]:
+    """Returns the text with the blobs' places put in, and their offsets in the file."""
+    relative, position = [], 0
+    for blob in blobs:
+        relative.append(position)
+        position = round_up(position + blob.nbytes, ALIGNMENT_BYTES)
+    places = [[start, blob.nbytes] for start, blob in zip(relative, blobs, strict=True)]
+    whole = {**text, BLOBS: places}
+    encoded = json.dumps(whole, separators=(",", ":"), sort_keys=True, allow_nan=False).encode()
+    base = _blob_base(len(encoded))
+    return encoded, [base + start for start in relative]
+
+
+def _blob_base(text_bytes: int) -> int:
+    """Returns where the first blob is; offsets in the text count from here."""
+    return round_up(HEADER_BYTES + text_bytes, ALIGNMENT_BYTES)
+
+
+def _pieces(
+    encoded: bytes, offsets: Sequence[int], blobs: Sequence[np.ndarray]
+) -> Iterator[bytes | memoryview]:
+    """Yields all that follows the checksum, in order."""
+    yield _REST
+    yield encoded
+    position = HEADER_BYTES + len(encoded)
+    for offset, blob in zip(offsets, blobs, strict=True):
+        yield bytes(offset - position)
+        yield blob.data
+        position = offset + blob.nbytes
+
+
+def read_container(path: Path) -> Container:
+    """Returns a file's content, mapped and not copied, after all of it has been checked.
+
+    Errors: C050 (cannot be read), C051 (another kind of file), C052 (another version of the
+    format), C053 (cut off or with something behind it), C054 (damaged).
+    """
+    try:
+        with path.open("rb") as stream:
+            head = stream.read(HEADER_BYTES)
+            _check_magic(path, head)
+            pages = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise CompileError(
+            "C050", f"{path} cannot be read: {reason}", hint="name a file that `save` has written"
+        ) from error
+    _, version, header_bytes, file_bytes, text_bytes = _FIELDS.unpack_from(pages)
+    if version != FORMAT_VERSION or header_bytes != HEADER_BYTES:
+        raise CompileError(
+            "C052",
+            f"{path} has version {version} of the format, this clew reads {FORMAT_VERSION}",
+            hint="compile the model with this version of clew and save it again",
+        )
+    if file_bytes != len(pages) or HEADER_BYTES + text_bytes > len(pages):
+        raise CompileError(
+            "C053", f"{path} has {len(pages)} bytes, it was written with {file_bytes}", hint=_RETRY
+        )
+    content = np.frombuffer(pages, np.uint8)
+    checksum = zlib.crc32(content[: _FIELDS.size].data)
+    checksum = zlib.crc32(content[_FIELDS.size + _CHECKSUM.size :].data, checksum)
+    if checksum != _CHECKSUM.unpack_from(pages, _FIELDS.size)[0]:
+        raise CompileError("C054", f"{path} is damaged: its checksum does not fit", hint=_RETRY)
+    try:
+        text = json.loads(content[HEADER_BYTES : HEADER_BYTES + text_bytes].tobytes())
+        blobs = _views(content[_blob_base(text_bytes) :], text[BLOBS])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise CompileError("C054", f"{path} is damaged: {error!r}", hint=_RETRY) from error
+    return Container(text, blobs)
+
+
+def _check_magic(path: Path, head: bytes) -> None:
+    """Raises unless a file begins as one of ours does."""
+    if head[: len(MAGIC)] != MAGIC[: len(head)] or not head:
+        raise CompileError(
+            "C051",
+            f"{path} is not a saved model of clew",
+            hint="`save` of a compiled model writes one; an ONNX file goes to clew.load",
+        )
+    if len(head) < HEADER_BYTES:
+        raise CompileError("C053", f"{path} ends after {len(head)} bytes", hint=_RETRY)
+
+
+def _views(content: np.ndarray, places: Sequence[Sequence[int]]) -> list[np.ndarray]:
+    views = []
+    for start, size in places:
+        if not 0 <= start <= start + size <= len(content):
+            raise ValueError(f"a blob from {start} to {start + size} of {len(content)} bytes")
+        views.append(content[start : start + size])
+    return views

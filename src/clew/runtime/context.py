@@ -1,0 +1,201 @@
+"""The tables that the native driver reads, laid out once and used by one call at a time."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from clew.codegen import native
+from clew.codegen.artifact import EntryPoint
+from clew.runtime.guard import GuardedBuffer, GuardSide
+from clew.runtime.memory import address_of, aligned_bytes, round_up
+from clew.runtime.plan import BufferKind, SegmentPlan
+from clew.support.arrays import ALIGNMENT_BYTES
+
+# Starting a step on spinning workers costs about a quarter of a microsecond, and lines of cache
+# that change hands some more.
+_SERIAL_BELOW_NS = 4_000.0
+_CHUNK_AT_LEAST_NS = 2_000.0
+# More chunks balance better, fewer start less often.
+_CHUNKS_PER_THREAD = 8
+
+
+class SymbolTable(Protocol):
+    """Where compiled functions are."""
+
+    def address(self, symbol: str) -> int:
+        """Returns the address of a function."""
+        ...
+
+
+@dataclass(frozen=True)
+class Places:
+    """Addresses of the memory that a context works on; `owners` keeps it alive.
+
+    `scratch` is a slice for each thread, `scratch_stride_bytes` apart.
+    """
+
+    constants: Sequence[int]
+    arena: Sequence[int]
+    scratch: int
+    scratch_stride_bytes: int
+    owners: object
+
+
+def scratch_bytes(plan: SegmentPlan) -> int:
+    """Returns the scratch memory that a thread needs for any of the plan's steps."""
+    return max((step.code.scratch_bytes for step in plan.steps), default=0)
+
+
+def plain_places(plan: SegmentPlan, constants: Sequence[np.ndarray], threads: int) -> Places:
+    """Returns a fresh arena and scratch beside the given constants."""
+    arena = aligned_bytes(plan.arena_bytes)
+    base = address_of(arena)
+    stride = round_up(scratch_bytes(plan), ALIGNMENT_BYTES)
+    scratch = aligned_bytes(stride * threads)
+    return Places(
+        constants=[address_of(constant) for constant in constants],
+        arena=[base + buffer.offset_bytes for buffer in plan.arena_buffers],
+        scratch=address_of(scratch) if stride else 0,
+        scratch_stride_bytes=stride,
+        owners=(arena, scratch, constants),
+    )
+
+
+class GuardedMemory:
+    """Every buffer of one call on its own between forbidden pages, poisoned beforehand.
+
+    Inputs and outputs touch the forbidden page as nearly as their elements' alignment allows, all
+    others as nearly as 64 bytes do.
+    """
+
+    def __init__(self, plan: SegmentPlan, side: GuardSide, threads: int):
+        self.inputs = [
+            GuardedBuffer(spec.size_bytes, align_bytes=spec.itemsize, side=side)
+            for spec in plan.inputs
+        ]
+        self.outputs = [
+            GuardedBuffer(spec.size_bytes, align_bytes=spec.itemsize, side=side)
+            for spec in plan.outputs
+        ]
+        self.constants = [GuardedBuffer(c.nbytes, side=side) for c in plan.constants]
+        for buffer, constant in zip(self.constants, plan.constants, strict=True):
+            _fill(buffer, constant)
+        self.arena = [GuardedBuffer(b.size_bytes, side=side) for b in plan.arena_buffers]
+        self.scratch = GuardedBuffer(scratch_bytes(plan), side=side, count=threads)
+        self._constants = plan.constants
+
+    def places(self) -> Places:
+        """Returns the addresses."""
+        return Places(
+            constants=[buffer.address for buffer in self.constants],
+            arena=[buffer.address for buffer in self.arena],
+            scratch=self.scratch.address,
+            scratch_stride_bytes=self.scratch.stride_bytes,
+            owners=self,
+        )
+
+    def fill(self, inputs: Sequence[np.ndarray]) -> None:
+        """Copies a call's inputs in."""
+        for buffer, array in zip(self.inputs, inputs, strict=True):
+            _fill(buffer, array)
+
+    def check(self, inputs: Sequence[np.ndarray]) -> None:
+        """Asserts that padding, inputs and constants are as they were before the call."""
+        groups = {
+            "input": self.inputs,
+            "output": self.outputs,
+            "constant": self.constants,
+            "arena buffer": self.arena,
+            "scratch": [self.scratch],
+        }
+        for name, buffers in groups.items():
+            for number, buffer in enumerate(buffers):
+                buffer.check(f"{name} {number}")
+        for name, buffers, arrays in (
+            ("input", self.inputs, inputs),
+            ("constant", self.constants, self._constants),
+        ):
+            for number, (buffer, array) in enumerate(zip(buffers, arrays, strict=True)):
+                same = buffer.data.tobytes() == np.ascontiguousarray(array).tobytes()
+                assert same, f"{name} {number}: overwritten"
+
+
+def _fill(buffer: GuardedBuffer, array: np.ndarray) -> None:
+    buffer.data[:] = np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)
+
+
+def split_grid(entry: EntryPoint, threads: int) -> tuple[int, int]:
+    """Returns the size and the number of the chunks in which `threads` run an entry point."""
+    limit = min(
+        entry.grid,
+        native.MAX_CHUNKS,
+        threads * _CHUNKS_PER_THREAD,
+        int(entry.cost / _CHUNK_AT_LEAST_NS),
+    )
+    if threads == 1 or limit <= 1 or entry.cost < _SERIAL_BELOW_NS:
+        return max(entry.grid, 0), 1
+    chunk = -(-entry.grid // limit)
+    return chunk, -(-entry.grid // chunk)
+
+
+class Context:
+    """Step table, argument tables and patches for one call at a time.
+
+    Before a call `bases` must hold the addresses of its inputs, then of its outputs. Each entry
+    point of a step is a step of the driver; `first_entries` says where a step's begin.
+    """
+
+    def __init__(self, plan: SegmentPlan, symbols: SymbolTable, threads: int, places: Places):
+        self._owners = places.owners
+        self._n_inputs = len(plan.inputs)
+        self.bases = (ctypes.c_int64 * max(1, len(plan.inputs) + len(plan.outputs)))()
+        self.bases_address = ctypes.addressof(self.bases)
+        self._args = np.zeros(max(1, sum(len(step.args) for step in plan.steps)), np.int64)
+        self._patches = self._lay_out_args(plan, places)
+        entries: list[tuple[int, ...]] = []
+        self.first_entries = []
+        args_address = address_of(self._args)
+        for step in plan.steps:
+            self.first_entries.append(len(entries))
+            scratch = places.scratch if step.code.scratch_bytes else 0
+            stride = places.scratch_stride_bytes if step.code.scratch_bytes else 0
+            for entry in step.code.entries:
+                chunk, chunks = split_grid(entry, threads)
+                function = symbols.address(entry.symbol)
+                entries.append(
+                    (function, args_address, scratch, stride, entry.grid, chunk, chunks, 0)
+                )
+            args_address += 8 * len(step.args)
+        self.n_entries = len(entries)
+        self._steps = np.array(entries or [(0,) * 8], np.int64)
+        assert self._steps.itemsize * self._steps.shape[1] == native.STEP_BYTES
+        self.steps_address = address_of(self._steps)
+        self._segment = np.array(
+            [self.steps_address, len(entries), address_of(self._patches), self._n_patches],
+            np.int64,
+        )
+        self.segment_address = address_of(self._segment)
+
+    def _lay_out_args(self, plan: SegmentPlan, places: Places) -> np.ndarray:
+        """Writes the addresses known now; returns the patches that write the others."""
+        patches = []
+        address = address_of(self._args)
+        slot = 0
+        for step in plan.steps:
+            for ref in step.args:
+                if ref.kind is BufferKind.CONSTANT:
+                    self._args[slot] = places.constants[ref.index] + ref.offset_bytes
+                elif ref.kind is BufferKind.ARENA:
+                    self._args[slot] = places.arena[ref.index] + ref.offset_bytes
+                else:
+                    output = ref.kind is BufferKind.OUTPUT
+                    base = ref.index + self._n_inputs * output
+                    patches.append((address + 8 * slot, base, ref.offset_bytes))
+                slot += 1
+        self._n_patches = len(patches)
+        return np.array(patches or [(0, 0, 0)], np.int64)

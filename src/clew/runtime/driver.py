@@ -1,0 +1,69 @@
+"""The native driver, loaded: see `codegen.native` for what its functions do."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+from collections.abc import Callable
+
+import llvmlite
+import llvmlite.binding as llvm
+
+from clew.codegen.artifact import ObjectCode
+from clew.codegen.native import EXPORTS, driver_text, supports_threads
+from clew.codegen.worker import emit_object
+from clew.runtime.cache import Cache, default_cache
+from clew.runtime.jit import Library
+
+# The oldest CPU of an architecture that can run it: one object then serves every machine.
+_BASELINE_CPUS = {"x86_64": "x86-64", "aarch64": "generic", "arm64": "generic"}
+
+
+class Driver:
+    """The driver's functions, to be called with addresses."""
+
+    def __init__(self, library: Library, threads: bool):
+        self._library = library  # keeps the code in memory
+        self.supports_threads = threads
+        self.worker_address = library.address("clew_worker")
+        pointer, count = ctypes.c_void_p, ctypes.c_int64
+
+        def function(name: str, result: type | None, *arguments: type) -> Callable[..., int]:
+            return ctypes.CFUNCTYPE(result, *arguments)(library.address(name))
+
+        status = ctypes.c_int32
+        self.run_steps = function("clew_run_steps", status, pointer, count, pointer, pointer)
+        self.run_segment = function("clew_run_segment", status, pointer, pointer, pointer, pointer)
+        self.pool_lock = function("clew_pool_lock", status, pointer)
+        self.pool_stop = function("clew_pool_stop", None, pointer)
+        self.pause = function("clew_pause", None, count)
+
+
+def driver_object(cache: Cache) -> ObjectCode:
+    """Returns the driver's object for this platform, from the cache where it is there."""
+    triple: str = llvm.get_process_triple()
+    text = driver_text(triple)
+    parts = (llvmlite.__version__, triple, text)
+    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
+    data = cache.get(key)
+    if data is None:
+        cpu = _BASELINE_CPUS.get(triple.split("-")[0], "")
+        data = emit_object(text, triple, cpu, "")
+        cache.put(key, data)
+    return ObjectCode(key, data, EXPORTS)
+
+
+@functools.cache
+def driver() -> Driver:
+    """Returns this process's driver."""
+    process = ctypes.CDLL(None)
+    imports = {name: _address(process, name) for name in ("syscall", "clock_gettime")}
+    library = Library([driver_object(default_cache())], imports)
+    return Driver(library, supports_threads(llvm.get_process_triple()))
+
+
+def _address(library: ctypes.CDLL, name: str) -> int:
+    address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
+    assert address is not None
+    return address

@@ -1,0 +1,78 @@
+"""Links objects into this process."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import llvmlite.binding as llvm
+
+from clew.codegen.artifact import ObjectCode
+from clew.support.errors import CompileError
+
+_numbers = itertools.count()
+_initialised = False
+_init_lock = threading.Lock()
+
+
+def _initialise() -> None:
+    global _initialised
+    with _init_lock:
+        if not _initialised:
+            llvm.initialize_native_target()
+            llvm.initialize_native_asmprinter()
+            _initialised = True
+
+
+class Library:
+    """Linked objects. Addresses are valid for as long as the library lives.
+
+    Undefined symbols are looked up in `imports` (name to address), then in this process (the C
+    library's memory and math functions).
+
+    Errors: C003 when an object is damaged, a symbol is missing or defined twice.
+    """
+
+    def __init__(self, objects: Sequence[ObjectCode], imports: Mapping[str, int] | None = None):
+        _initialise()
+        name = f"clew-{next(_numbers)}"  # LLVM never takes a name twice
+        self._addresses: dict[str, int] = {}
+        if not objects:
+            return
+        builder = llvm.JITLibraryBuilder()
+        for code in objects:
+            builder.add_object_img(code.data)
+            for symbol in code.symbols:
+                builder.export_symbol(symbol)
+        for symbol, address in (imports or {}).items():
+            builder.import_symbol(symbol, address)
+        builder.add_current_process()
+        # An engine for each library: a shared one keeps some memory of every library it ever held.
+        engine = llvm.create_lljit_compiler(suppress_errors=True)
+        try:
+            self._tracker: Any = builder.link(engine, name)
+        except RuntimeError as error:
+            raise CompileError(
+                "C003",
+                f"compiled code could not be linked: {error}",
+                hint="clear the disk cache with `clew cache clear`; if that does not help, "
+                "this is a bug in clew",
+            ) from error
+        self._engine: Any = engine  # after the tracker, so that it is also released after it
+        self._addresses = {
+            symbol: self._tracker[symbol] for code in objects for symbol in code.symbols
+        }
+
+    def address(self, symbol: str) -> int:
+        """Returns where a function is in memory."""
+        return self._addresses[symbol]
+
+    def __contains__(self, symbol: str) -> bool:
+        return symbol in self._addresses
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """The functions that the library defines."""
+        return tuple(self._addresses)

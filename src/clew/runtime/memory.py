@@ -1,0 +1,195 @@
+"""Buffers with known alignment, and the static plan of the arena."""
+
+from __future__ import annotations
+
+import bisect
+import ctypes
+import itertools
+import mmap
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from clew.runtime.plan import ArenaBuffer, BufferKind, BufferSpec, SegmentPlan, Step
+from clew.support.arrays import ALIGNMENT_BYTES
+
+HUGE_PAGE_BYTES = 2 << 20
+# From here on a buffer gets its own mapping, which the kernel may back with huge pages.
+_MAPPED_FROM_BYTES = 2 * HUGE_PAGE_BYTES
+
+
+def round_up(value: int, multiple: int) -> int:
+    """Returns the least multiple of `multiple` that is not below `value`."""
+    return -(-value // multiple) * multiple
+
+
+_no_bytes_from = (ctypes.c_char * 0).from_buffer
+
+
+def address_of(array: np.ndarray) -> int:
+    """Returns the address of an array's first element."""
+    try:  # three times as quick as what numpy offers
+        return ctypes.addressof(_no_bytes_from(array))  # type: ignore[arg-type]
+    except (TypeError, ValueError, BufferError):  # read-only, strided, or a dtype without a code
+        return array.ctypes.data
+
+
+def private_pages(size_bytes: int) -> mmap.mmap:
+    """Returns zeroed pages of this process's own: a forked child gets a copy."""
+    return mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+
+def aligned_bytes(size_bytes: int, *, zero: bool = False) -> np.ndarray:
+    """Returns u8[size_bytes] that starts at a multiple of 64, zeroed only if asked.
+
+    The array owns its memory. Large ones start at a huge page and are zero anyway.
+    """
+    if size_bytes >= _MAPPED_FROM_BYTES:
+        pages = private_pages(size_bytes + HUGE_PAGE_BYTES)
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            pages.madvise(mmap.MADV_HUGEPAGE)
+        whole = np.frombuffer(pages, np.uint8)
+        start = -address_of(whole) % HUGE_PAGE_BYTES
+    else:
+        make = np.zeros if zero else np.empty
+        whole = make(size_bytes + ALIGNMENT_BYTES, np.uint8)
+        start = -address_of(whole) % ALIGNMENT_BYTES
+    return whole[start : start + size_bytes]
+
+
+@dataclass(frozen=True)
+class Lifetime:
+    """A buffer of the arena and the steps, both ends included, between which it holds a value."""
+
+    size_bytes: int
+    first_step: int
+    last_step: int
+
+
+def plan_arena(lifetimes: Sequence[Lifetime]) -> tuple[list[int], int]:
+    """Returns an offset for each buffer, and the bytes of the arena.
+
+    Largest buffers first, each into the smallest gap between the buffers that are alive together
+    with it, else behind them. Offsets are multiples of 64. Deterministic.
+
+    Source: Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020.
+    """
+    offsets = [0] * len(lifetimes)
+    # Columns are placed buffers by offset; rows are offset, end, first step, last step.
+    placed = np.empty((4, len(lifetimes)), np.int64)
+    total = 0
+    order = sorted(
+        (index for index, lifetime in enumerate(lifetimes) if lifetime.size_bytes),
+        key=lambda i: (-lifetimes[i].size_bytes, lifetimes[i].first_step, i),
+    )
+    for count, index in enumerate(order):
+        lifetime = lifetimes[index]
+        size = round_up(lifetime.size_bytes, ALIGNMENT_BYTES)
+        starts, ends, first, last = placed[:, :count]
+        alive = (first <= lifetime.last_step) & (last >= lifetime.first_step)
+        offset = offsets[index] = _best_fit(size, starts[alive], ends[alive])
+        total = max(total, offset + size)
+        column = int(np.searchsorted(starts, offset))
+        placed[:, column + 1 : count + 1] = placed[:, column:count]
+        placed[:, column] = offset, offset + size, lifetime.first_step, lifetime.last_step
+    return offsets, total
+
+
+def _best_fit(size: int, starts: np.ndarray, ends: np.ndarray) -> int:
+    """Returns where the smallest gap of `size` bytes between ranges begins, or their end.
+
+    `starts` ascends. Ranges may overlap each other.
+    """
+    if not len(starts):
+        return 0
+    free_from = np.concatenate(([0], np.maximum.accumulate(ends)))
+    gaps = starts - free_from[:-1]
+    gaps[gaps < size] = np.iinfo(np.int64).max
+    best = int(gaps.argmin())
+    return int(free_from[best if gaps[best] < np.iinfo(np.int64).max else -1])
+
+
+def arena_lifetimes(steps: Sequence[Step], sizes_bytes: Sequence[int]) -> list[Lifetime]:
+    """Returns the lifetime of each arena buffer: from its first to its last use.
+
+    A buffer that no step uses gets no bytes.
+    """
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for position, step in enumerate(steps):
+        for ref in step.args:
+            if ref.kind is BufferKind.ARENA:
+                first.setdefault(ref.index, position)
+                last[ref.index] = position
+    return [
+        Lifetime(size if index in first else 0, first.get(index, 0), last.get(index, 0))
+        for index, size in enumerate(sizes_bytes)
+    ]
+
+
+def plan_segment(
+    steps: Sequence[Step],
+    inputs: Sequence[BufferSpec],
+    outputs: Sequence[BufferSpec],
+    constants: Sequence[np.ndarray],
+    arena_sizes_bytes: Sequence[int],
+) -> SegmentPlan:
+    """Returns the plan of a segment whose arena references count buffers of the given sizes.
+
+    Each value, and each kernel's workspace, is an arena buffer of its own here; which of them share
+    memory is decided by their lifetimes.
+    """
+    offsets, total = plan_arena(arena_lifetimes(steps, arena_sizes_bytes))
+    arena = tuple(map(ArenaBuffer, arena_sizes_bytes, offsets))
+    plan = SegmentPlan(tuple(steps), tuple(inputs), tuple(outputs), tuple(constants), total, arena)
+    check_plan(plan)
+    return plan
+
+
+def check_plan(plan: SegmentPlan) -> None:
+    """Asserts that references exist, and that no two arena buffers share bytes while alive."""
+    limits = {
+        BufferKind.INPUT: [spec.size_bytes for spec in plan.inputs],
+        BufferKind.OUTPUT: [spec.size_bytes for spec in plan.outputs],
+        BufferKind.CONSTANT: [constant.nbytes for constant in plan.constants],
+        BufferKind.ARENA: [buffer.size_bytes for buffer in plan.arena_buffers],
+    }
+    for step in plan.steps:
+        assert step.code.entries, f"{step.label}: a kernel without entry points"
+        for ref in step.args:
+            sizes = limits[ref.kind]
+            assert 0 <= ref.index < len(sizes), f"{step.label}: no {ref.kind.value} {ref.index}"
+            assert 0 <= ref.offset_bytes <= sizes[ref.index], f"{step.label}: {ref} is outside"
+    if plan.arena:
+        _check_overlaps(plan)
+
+
+def _check_overlaps(plan: SegmentPlan) -> None:
+    """Asserts that arena buffers lie inside the arena, aligned, and apart while alive."""
+    lifetimes = arena_lifetimes(plan.steps, [buffer.size_bytes for buffer in plan.arena])
+    begin: list[list[int]] = [[] for _ in plan.steps]
+    for index, (buffer, lifetime) in enumerate(zip(plan.arena, lifetimes, strict=True)):
+        if lifetime.size_bytes == 0:
+            continue
+        stop = buffer.offset_bytes + buffer.size_bytes
+        assert buffer.offset_bytes % ALIGNMENT_BYTES == 0, f"arena buffer {index} is misaligned"
+        assert buffer.offset_bytes >= 0, f"arena buffer {index} is outside the arena"
+        assert stop <= plan.arena_bytes, f"arena buffer {index} is outside the arena"
+        begin[lifetime.first_step].append(index)
+    ending: list[list[tuple[int, int, int]]] = [[] for _ in range(len(plan.steps) + 1)]
+    alive: list[tuple[int, int, int]] = []  # start, stop, index; by start
+    for position, fresh in enumerate(begin):
+        for ended in ending[position]:
+            del alive[bisect.bisect_left(alive, ended)]
+        for index in fresh:
+            start = plan.arena[index].offset_bytes
+            entry = (start, start + plan.arena[index].size_bytes, index)
+            place = bisect.bisect_left(alive, entry)
+            before, after = alive[max(0, place - 1) : place], alive[place : place + 1]
+            for below, above in itertools.pairwise([*before, entry, *after]):
+                assert below[1] <= above[0], (
+                    f"arena buffers {below[2]} and {above[2]} overlap at step {position}"
+                )
+            alive.insert(place, entry)
+            ending[lifetimes[index].last_step + 1].append(entry)

@@ -1,0 +1,197 @@
+"""What all models that can be called have in common: their inputs, calls, and times of kernels."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeAlias, TypeVar
+
+import numpy as np
+
+from clew.runtime.program import Program
+from clew.runtime.segment import NativeSegment
+from clew.support.errors import InputError
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+# What tells builds for different sizes apart: the inputs' shapes, and the bytes of those inputs
+# whose values decide shapes.
+SizesKey: TypeAlias = "tuple[tuple[tuple[int, ...] | None, ...], tuple[bytes, ...]]"
+K = TypeVar("K")
+
+
+class InputSpec:
+    """An input and the arrays it takes.
+
+    `shape` has a string for each size that is not a number. `dtype` is None for what is no tensor,
+    which is not checked.
+    """
+
+    def __init__(self, name: str, dtype: Any, shape: Sequence[int | str]) -> None:
+        self.name = name
+        self.dtype = None if dtype is None else np.dtype(dtype)
+        self.shape = tuple(shape)
+        self.is_static = not any(isinstance(d, str) for d in self.shape)
+
+    def check(self, given: Any) -> Any:
+        """Returns the input as an array that the model can take.
+
+        Errors: I042 (shape), I043 (dtype).
+        """
+        array = given
+        if not isinstance(array, np.ndarray):
+            if self.dtype is None:
+                return given
+            array = np.from_dlpack(given) if hasattr(given, "__dlpack__") else np.asarray(given)
+        dtype = array.dtype
+        if dtype is not self.dtype and dtype != self.dtype and self.dtype is not None:
+            raise InputError(
+                "I043",
+                f"input {self.name!r} is {dtype}, the model expects {self.dtype}",
+                hint=f"convert it: x.astype({str(self.dtype)!r})",
+            )
+        if array.shape != self.shape and self.dtype is not None and not self._fits(array.shape):
+            wanted = ", ".join(map(str, self.shape))
+            raise InputError(
+                "I042",
+                f"input {self.name!r} has shape {list(array.shape)}, the model expects [{wanted}]",
+                hint="named sizes take any value, numbers must match",
+            )
+        return array
+
+    def _fits(self, shape: tuple[int, ...]) -> bool:
+        if self.is_static or len(shape) != len(self.shape):
+            return False
+        return all(isinstance(w, str) or s == w for s, w in zip(shape, self.shape, strict=True))
+
+
+@dataclass(frozen=True)
+class KernelTime(Generic[K]):
+    """Measured time of one kernel in a run: median nanoseconds, and its share of the sum."""
+
+    kernel: K
+    median_ns: float
+    share: float
+
+
+@dataclass(frozen=True)
+class Ready(Generic[K]):
+    """What runs a model at some sizes. `uses` has each kernel's segment and step in it."""
+
+    program: Program
+    segments: Sequence[NativeSegment]
+    uses: Sequence[tuple[K, int, int]]
+
+
+class Model(ABC, Generic[K]):
+    """A model that can be called, with kernels of type `K`."""
+
+    def __init__(self, inputs: Sequence[InputSpec], output_names: Sequence[str]) -> None:
+        self._inputs = tuple(inputs)
+        self._input_names = tuple(i.name for i in inputs)
+        self._output_names = tuple(output_names)
+
+    @abstractmethod
+    def _program_for(self, arrays: Sequence[Any]) -> Program:
+        """Returns the program for checked inputs."""
+
+    @abstractmethod
+    def _ready_for(self, arrays: Sequence[Any]) -> Ready[K]:
+        """Returns program, segments and kernels for checked inputs."""
+
+    @property
+    def inputs(self) -> tuple[InputSpec, ...]:
+        """The inputs in order: names, dtypes, shapes."""
+        return self._inputs
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Names of the inputs in order."""
+        return self._input_names
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """Names of the outputs in order."""
+        return self._output_names
+
+    def __call__(self, *arrays: Any) -> Any:
+        """Returns the output, a tuple where there are several, for arrays in the inputs' order.
+
+        Errors: I040 (number of inputs), I042 (shape), I043 (dtype).
+        """
+        checked = self._checked(arrays)
+        results = self._program_for(checked)(checked)
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
+        """Returns the outputs by name for inputs by name.
+
+        Errors: I041 (names), I042 (shape), I043 (dtype).
+        """
+        try:
+            given = [inputs[name] for name in self._input_names]
+        except KeyError:
+            raise self._wrong_names(inputs) from None
+        if len(inputs) != len(given):
+            raise self._wrong_names(inputs)
+        checked = self._checked(given)
+        results = self._program_for(checked)(checked)
+        return dict(zip(self._output_names, results, strict=True))
+
+    def time_kernels(self, *arrays: Any, repeats: int = 20) -> list[KernelTime[K]]:
+        """Returns the time of each kernel over runs with these inputs.
+
+        Segments are timed one by one with what the program gives them, so control flow and host
+        steps are left out.
+        """
+        checked = self._checked(arrays)
+        ready = self._ready_for(checked)
+        captured = _captured(ready, checked)
+        medians: list[tuple[K, float]] = []
+        for number, given in sorted(captured.items()):
+            segment = ready.segments[number]
+            segment.profile(given, 3)
+            times = np.median(segment.profile(given, repeats), axis=0)
+            uses = [(k, step) for k, of, step in ready.uses if of == number]
+            medians += [(kernel, float(times[step])) for kernel, step in uses]
+        total = sum(t for _, t in medians) or 1.0
+        return [KernelTime(kernel, t, t / total) for kernel, t in medians]
+
+    def _checked(self, given: Sequence[Any]) -> list[Any]:
+        if len(given) != len(self._inputs):
+            raise InputError(
+                "I040",
+                f"{len(given)} inputs given, the model has {len(self._inputs)}",
+                hint=f"they are {', '.join(self._input_names)}",
+            )
+        return list(map(InputSpec.check, self._inputs, given))
+
+    def _wrong_names(self, inputs: Mapping[str, Any]) -> InputError:
+        names = self._input_names
+        missing = [n for n in names if n not in inputs]
+        extra = [n for n in inputs if n not in names]
+        parts = [f"missing {', '.join(missing)}"] if missing else []
+        parts += [f"unknown {', '.join(map(str, extra))}"] if extra else []
+        return InputError(
+            "I041",
+            f"inputs do not fit: {'; '.join(parts)}",
+            hint=f"the model's inputs are {', '.join(names)}",
+        )
+
+
+def sizes_key(arrays: Sequence[Any], deciding: Sequence[int]) -> SizesKey:
+    """Returns what a build for these inputs is kept under. `deciding` are positions of inputs."""
+    shapes = tuple(getattr(a, "shape", None) for a in arrays)
+    return shapes, tuple(arrays[n].tobytes() for n in deciding)
+
+
+def _captured(ready: Ready[Any], arrays: Sequence[Any]) -> dict[int, list[Array]]:
+    """Returns what each native segment is given when the program runs (the last time it does)."""
+    seen: dict[int, list[Array]] = {}
+    numbers = {id(s): n for n, s in enumerate(ready.segments)}
+
+    def note(segment: Any, inputs: Sequence[Array]) -> None:
+        seen[numbers[id(segment)]] = list(inputs)
+
+    ready.program.observed(arrays, note)
+    return seen

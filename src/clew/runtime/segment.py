@@ -1,0 +1,241 @@
+"""One native call: a static sequence of kernels on numpy arrays."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from clew.codegen import native
+from clew.runtime.context import Context, GuardedMemory, SymbolTable, plain_places
+from clew.runtime.driver import driver
+from clew.runtime.guard import GuardSide
+from clew.runtime.memory import (
+    address_of,
+    aligned_bytes,
+    check_plan,
+)
+from clew.runtime.plan import BufferSpec, SegmentPlan
+from clew.runtime.threads import ThreadPool
+from clew.support.arrays import ALIGNMENT_BYTES, aligned_copy
+from clew.support.errors import InputError
+
+# A context holds an arena. More exist while more calls run at once; this many are kept.
+_IDLE_CONTEXTS = 4
+
+
+class NativeSegment:
+    """A plan that is ready to run. May be called from several Python threads at once.
+
+    The GIL is released while the kernels run. With `guard` every buffer of a call lies on its own
+    between forbidden pages: an access outside kills the process (for tests; slow).
+    """
+
+    def __init__(
+        self,
+        plan: SegmentPlan,
+        library: SymbolTable,
+        pool: ThreadPool,
+        *,
+        guard: GuardSide | bool = False,
+    ):
+        check_plan(plan)
+        self.pool = pool
+        self._library = library
+        self._guard = GuardSide.END if guard is True else guard
+        self._run = driver().run_segment
+        # The plan holds the aligned constants too, lest it keep the others in memory.
+        self._constants = [_readable(constant) for constant in plan.constants]
+        self.plan = replace(plan, constants=tuple(self._constants))
+        self._inputs = [(spec.shape, np.dtype(spec.dtype)) for spec in plan.inputs]
+        self._outputs = [
+            (spec.shape, np.dtype(spec.dtype), spec.size_bytes + ALIGNMENT_BYTES)
+            for spec in plan.outputs
+        ]
+        self._idle: deque[Context] = deque()  # its pop and append need no lock
+
+    def __call__(
+        self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray] | None = None
+    ) -> list[np.ndarray]:
+        """Returns the outputs: fresh arrays, or `outputs` written in place.
+
+        Errors: I030 (number of arrays), I031 (shape), I032 (dtype), I033 (`outputs` that cannot be
+        written in place).
+        """
+        if self._guard:
+            return self._call_guarded(self._guard, inputs, outputs)
+        context, arrays, results = self._begin(inputs, outputs)
+        self._run(context.segment_address, context.bases_address, self.pool.address, None)
+        self._give_back(context)
+        del arrays  # until here the kernels read them
+        return results
+
+    def profile(self, inputs: Sequence[np.ndarray], repeats: int = 1) -> np.ndarray:
+        """Returns i64[repeats, steps]: the nanoseconds that each step of the plan took.
+
+        Errors: as `__call__`.
+        """
+        context, arrays, results = self._begin(inputs, None)
+        times = np.zeros((repeats, max(1, context.n_entries)), np.int64)
+        address = address_of(times)
+        for _ in range(repeats):
+            self._run(context.segment_address, context.bases_address, self.pool.address, address)
+            address += times.strides[0]
+        self._give_back(context)
+        del arrays, results
+        if not self.plan.steps:
+            return times[:, :0]
+        by_step: np.ndarray = np.add.reduceat(times, context.first_entries, axis=1)
+        return by_step
+
+    def time_step(self, index: int, inputs: Sequence[np.ndarray], repeats: int = 10) -> np.ndarray:
+        """Returns i64[repeats]: nanoseconds of one step, run again and again after one whole run.
+
+        Its operands are whatever the whole run has left in its buffers.
+
+        Errors: as `__call__`.
+        """
+        context, arrays, results = self._begin(inputs, None)
+        self._run(context.segment_address, context.bases_address, self.pool.address, None)
+        count = len(self.plan.steps[index].code.entries)
+        first = context.steps_address + context.first_entries[index] * native.STEP_BYTES
+        times = np.zeros((repeats, count), np.int64)
+        for row in times:
+            driver().run_steps(first, count, self.pool.address, address_of(row))
+        self._give_back(context)
+        del arrays, results
+        total: np.ndarray = times.sum(axis=1)
+        return total
+
+    def _take(self) -> Context:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            places = plain_places(self.plan, self._constants, self.pool.threads)
+            return Context(self.plan, self._library, self.pool.threads, places)
+
+    def _give_back(self, context: Context) -> None:
+        if len(self._idle) < _IDLE_CONTEXTS:
+            self._idle.append(context)
+
+    def _begin(
+        self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray] | None
+    ) -> tuple[Context, list[np.ndarray], list[np.ndarray]]:
+        """Returns a context that points to the arrays its kernels read and write, and those.
+
+        An input that the kernels cannot read in place is copied.
+        """
+        arrays = self._admit(inputs)
+        if outputs is not None:
+            results = self._admit_outputs(outputs)
+            arrays = [
+                array.copy() if any(np.may_share_memory(array, r) for r in results) else array
+                for array in arrays
+            ]
+        context = self._take()
+        bases = context.bases
+        position = 0
+        for array in arrays:
+            bases[position] = address_of(array)
+            position += 1
+        if outputs is None:
+            results = []
+            for shape, dtype, room_bytes in self._outputs:
+                room = np.empty(room_bytes, np.uint8)
+                address = address_of(room)
+                shift = -address % ALIGNMENT_BYTES
+                bases[position] = address + shift
+                results.append(np.ndarray(shape, dtype, room, shift))
+                position += 1
+        else:
+            for array in results:
+                bases[position] = address_of(array)
+                position += 1
+        return context, arrays, results
+
+    def _admit(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Returns the inputs, C-contiguous and aligned to their elements, or raises."""
+        if len(inputs) != len(self._inputs):
+            raise _wrong_number("inputs", len(self._inputs), len(inputs))
+        arrays = list(inputs)
+        for index, (shape, dtype) in enumerate(self._inputs):
+            array = arrays[index]
+            if array.shape != shape or array.dtype != dtype:
+                raise _mismatch("input", self.plan.inputs[index], array)
+            flags = array.flags
+            if not (flags.c_contiguous and flags.aligned):
+                copy = aligned_bytes(array.nbytes).view(dtype).reshape(shape)
+                copy[...] = array
+                arrays[index] = copy
+        return arrays
+
+    def _admit_outputs(self, outputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        if len(outputs) != len(self._outputs):
+            raise _wrong_number("outputs", len(self._outputs), len(outputs))
+        for spec, array, (shape, dtype, _) in zip(
+            self.plan.outputs, outputs, self._outputs, strict=True
+        ):
+            if array.shape != shape or array.dtype != dtype:
+                raise _mismatch("output", spec, array)
+            if not array.flags.carray:
+                raise InputError(
+                    "I033",
+                    f"output {spec.name!r} is not a writable, aligned, C-contiguous array",
+                    hint="leave the outputs out to have them allocated",
+                )
+        return list(outputs)
+
+    def _call_guarded(
+        self,
+        side: GuardSide,
+        inputs: Sequence[np.ndarray],
+        outputs: Sequence[np.ndarray] | None,
+    ) -> list[np.ndarray]:
+        arrays = self._admit(inputs)
+        memory = GuardedMemory(self.plan, side, self.pool.threads)
+        memory.fill(arrays)
+        context = Context(self.plan, self._library, self.pool.threads, memory.places())
+        for position, buffer in enumerate([*memory.inputs, *memory.outputs]):
+            context.bases[position] = buffer.address
+        self._run(context.segment_address, context.bases_address, self.pool.address, None)
+        memory.check(arrays)
+        results = [np.empty(shape, dtype) for shape, dtype, _ in self._outputs]
+        if outputs is not None:
+            results = self._admit_outputs(outputs)
+        for result, buffer in zip(results, memory.outputs, strict=True):
+            result[...] = buffer.data.view(result.dtype).reshape(result.shape)
+        return results
+
+
+def _readable(constant: np.ndarray) -> np.ndarray:
+    """Returns a constant that kernels can read: itself unless it is strided or misaligned.
+
+    Weights on a path that matters are packed, and aligned, at compile time; a copy of what is read
+    as it came (a table of embeddings) would only cost memory.
+    """
+    in_place = constant.flags.c_contiguous and constant.flags.aligned
+    return constant if in_place else aligned_copy(constant)
+
+
+def _wrong_number(what: str, expected: int, given: int) -> InputError:
+    return InputError(
+        "I030",
+        f"{given} {what} given, the model has {expected}",
+        hint=f"pass one array for each of the model's {what}, in their order",
+    )
+
+
+def _mismatch(what: str, spec: BufferSpec, array: np.ndarray) -> InputError:
+    if array.shape != spec.shape:
+        return InputError(
+            "I031",
+            f"{what} {spec.name!r} has shape {list(array.shape)}, expected {list(spec.shape)}",
+            hint="reshape the array, or compile the model for this shape",
+        )
+    return InputError(
+        "I032",
+        f"{what} {spec.name!r} has dtype {array.dtype}, expected {spec.dtype}",
+        hint=f"convert the array with .astype({spec.dtype!r})",
+    )

@@ -1,0 +1,184 @@
+"""Pools of native threads that run the chunks of a kernel's grid.
+
+The workers are plain pthreads that never touch Python. They start with the first use of a pool, end
+when it is collected or the process exits, and start anew in a forked child.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import threading
+import time
+import warnings
+import weakref
+from collections.abc import Iterator
+
+import numpy as np
+
+from clew.codegen import native
+from clew.runtime.driver import driver
+from clew.runtime.memory import address_of, aligned_bytes
+from clew.support.errors import InputError
+from clew.support.settings import settings, usable_cpus
+
+# How long an idle thread spins before it sleeps: longer than most serial steps of a model, much
+# shorter than anybody would notice as load. Waking a sleeper costs 20 to 60 µs.
+_SPIN_NS = 200_000
+_SPIN_OVERSUBSCRIBED_NS = 5_000
+_STOP_PATIENCE_S = 5.0
+_MOST_THREADS = 1024
+
+
+class _Workers:
+    """The running threads of a pool and the memory they share."""
+
+    def __init__(self, count: int):
+        self.block = aligned_bytes(native.POOL_BYTES + count * native.RECORD_BYTES, zero=True)
+        self.block[:] = 0
+        self.address = address_of(self.block)
+        self.entry: int | None = self.address  # None once the workers are to end
+        self.process = os.getpid()
+        self.handles: list[int] = []
+        words = self.block.view(np.int64)
+        spins = _spin_count(_SPIN_NS if count < usable_cpus() else _SPIN_OVERSUBSCRIBED_NS)
+        words[native.POOL_WORKER_SPINS // 8] = spins
+        words[native.POOL_CALLER_SPINS // 8] = spins
+        create = ctypes.CDLL(None).pthread_create
+        with _signals_blocked():
+            for number in range(1, count + 1):
+                record = native.POOL_BYTES + (number - 1) * native.RECORD_BYTES
+                words[(record + native.RECORD_POOL) // 8] = self.address
+                words[(record + native.RECORD_THREAD) // 8] = number
+                handle = ctypes.c_ulong()
+                code = create(
+                    ctypes.byref(handle),
+                    None,
+                    ctypes.c_void_p(driver().worker_address),
+                    ctypes.c_void_p(self.address + record),
+                )
+                if code != 0:
+                    warnings.warn(
+                        f"clew runs with {number} of {count + 1} threads: {os.strerror(code)}",
+                        stacklevel=2,
+                    )
+                    break
+                self.handles.append(handle.value)
+
+    def stop(self) -> None:
+        """Ends the threads, after the call that may be running; the pool stays locked."""
+        self.entry = None
+        if self.process != os.getpid():
+            return
+        deadline = time.monotonic() + _STOP_PATIENCE_S
+        while not driver().pool_lock(self.address):
+            if time.monotonic() > deadline:
+                _abandoned.append(self.block)  # threads at work need it to the end
+                return
+            time.sleep(0.001)
+        driver().pool_stop(self.address)
+        join = ctypes.CDLL(None).pthread_join
+        for handle in self.handles:
+            join(ctypes.c_ulong(handle), None)
+        self.handles.clear()
+
+
+_abandoned: list[np.ndarray] = []
+
+
+@contextlib.contextmanager
+def _signals_blocked() -> Iterator[None]:
+    """New threads inherit the mask: signals are for Python's threads."""
+    before = signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _spin_count(duration_ns: int) -> int:
+    """Returns how many pauses take about `duration_ns`; one takes 1 to 50 ns, by CPU."""
+    sample = 2000
+    best_ns = min(_pause_time_ns(sample) for _ in range(3))
+    return max(1, duration_ns * sample // max(1, best_ns))
+
+
+def _pause_time_ns(count: int) -> int:
+    start = time.perf_counter_ns()
+    driver().pause(count)
+    return time.perf_counter_ns() - start
+
+
+class ThreadPool:
+    """`threads` threads, the caller among them; one call at a time has the workers.
+
+    A call that finds them taken runs on its own thread alone, with the same result.
+    """
+
+    def __init__(self, threads: int):
+        assert threads >= 1, "a pool has at least the caller's thread"
+        self.threads = threads if driver().supports_threads else 1
+        self._lock = threading.Lock()
+        self._workers: _Workers | None = None
+        self._finalizer: weakref.finalize[[], ThreadPool] | None = None
+        self._closed = False
+        _pools.add(self)
+
+    @property
+    def address(self) -> int | None:
+        """What the driver's functions take; None without workers. Starts them if need be."""
+        workers = self._workers
+        if workers is not None:
+            return workers.entry
+        if self.threads == 1 or self._closed:
+            return None
+        with self._lock:
+            if self._workers is None:
+                self._workers = _Workers(self.threads - 1)
+                # Also runs at exit: a thread may not outlive the code it runs.
+                self._finalizer = weakref.finalize(self, self._workers.stop)
+            return self._workers.entry
+
+    def close(self) -> None:
+        """Ends the workers. Later calls run on their own thread."""
+        self._closed = True
+        if self._finalizer is not None:
+            self._finalizer()
+
+    def after_fork(self) -> None:
+        """Forgets the parent's threads, which a forked child does not have."""
+        self._lock = threading.Lock()
+        if self._finalizer is not None:
+            self._finalizer.detach()
+        self._workers = None
+        self._finalizer = None
+
+
+_pools: weakref.WeakSet[ThreadPool] = weakref.WeakSet()
+_shared: dict[int, ThreadPool] = {}
+
+
+def shared_pool(threads: int) -> ThreadPool:
+    """Returns the process's pool of that size, so that several models share its workers."""
+    return _shared.setdefault(threads, _shared.get(threads) or ThreadPool(threads))
+
+
+def thread_count(threads: int | None) -> int:
+    """Returns how many threads a model gets that was asked for `threads`, or by default.
+
+    Errors: I012 for what is not a positive number of threads.
+    """
+    count = settings().threads if threads is None else threads
+    if not isinstance(count, int) or not 1 <= count <= _MOST_THREADS:
+        raise InputError("I012", f"threads is {count!r}", hint="a positive number of threads")
+    return count
+
+
+def _after_fork_in_child() -> None:
+    for pool in list(_pools):
+        pool.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,65 @@
+"""Convolutions in a blocked layout [n, co, oh, ow, ci]: lanes are channels of a block, a register
+tile is pixels by channel blocks. Depthwise convolutions are the case of one block.
+
+Channel blocks are outermost, so that their weights stay in cache while the image streams by.
+"""
+
+from __future__ import annotations
+
+from clew.loop.affine import contains
+from clew.loop.ir import buffer_loads
+from clew.loop.schedule import Schedule
+from clew.schedules.matmul import register_tile, spread
+from clew.schedules.shape import StageInfo
+from clew.schedules.tiles import balanced, rows_of_tile
+from clew.target import Target
+
+NAME = "conv"
+_RANK = 5
+
+
+def applies(infos: dict[str, StageInfo], anchor: str, target: Target) -> bool:
+    """Whether the anchor gives a blocked image: five axes, the last no longer than a vector."""
+    shape = infos[anchor].store.buffer.shape
+    lanes = target.vector_lanes(infos[anchor].store.buffer.dtype)
+    return len(shape) == _RANK and 1 < shape[-1] <= lanes and len(infos[anchor].reduction_axes) > 0
+
+
+def schedule(
+    schedule: Schedule, infos: dict[str, StageInfo], root: str, anchor: str, target: Target
+) -> bool:
+    """Schedules an anchor and its tail `root` (itself, if there is none); False if the rule does
+    not fit.
+    """
+    info = infos[anchor]
+    if infos[root].store.buffer.shape != info.store.buffer.shape:
+        return False
+    _, blocks, height, width, block = info.store.buffer.shape
+    vectors = 2 if blocks % 2 == 0 and not _reads_own_channels(info) else 1
+    most = rows_of_tile(target, vectors)
+    columns = balanced(width, most)
+    lines = balanced(height, max(1, most // columns))
+    out = schedule.cache_write(anchor) if root == anchor else root
+    n, co, oh, ow, ci = infos[root].axes_in(out)
+    co_outer, co_inner = schedule.split(co, vectors)
+    schedule.reorder(n, co_outer, oh, ow, co_inner, ci)
+    oh_outer, oh_inner = schedule.split(oh, lines, tail="balance")
+    schedule.reorder(oh_outer, ow, oh_inner, co_inner, ci)
+    ow_outer, ow_inner = schedule.split(ow, columns, tail="balance")
+    schedule.compute_at(anchor, ow_outer, "register")
+    register_tile(schedule, info, block, blocks=info.axes[1])
+    for name in (oh_inner, ow_inner, co_inner):
+        schedule.unroll(name)
+    schedule.vectorize(ci)
+    spread(schedule, [n, co_outer, oh_outer])
+    return True
+
+
+def _reads_own_channels(info: StageInfo) -> bool:
+    """Whether every operand depends on the output channel (depthwise): blocks share no loads
+    then.
+    """
+    channel = next(n.index for n in info.loops if n.name == info.axes[1])
+    return all(
+        any(contains(i, channel) for i in load.indices) for load in buffer_loads(info.store.value)
+    )

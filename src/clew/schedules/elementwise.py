@@ -1,0 +1,61 @@
+"""Elementwise, broadcast and injective kernels: one pass over the output, vectors along its last
+axis.
+"""
+
+from __future__ import annotations
+
+from clew.loop.affine import Simplifier
+from clew.loop.ir import reads
+from clew.loop.schedule import Schedule
+from clew.schedules.shape import StageInfo, offset_stride, stage_infos
+from clew.schedules.tiles import vector_factor
+from clew.target import Target
+
+NAME = "elementwise"
+
+
+def schedule(schedule: Schedule, infos: dict[str, StageInfo], root: str, target: Target) -> None:
+    """Fuses the axes that every access walks as one, vectorises the last, spreads the rest."""
+    info = infos[root]
+    if not info.axes:
+        return
+    axes = list(info.axes)
+    while len(axes) > 1 and _walks_as_one(stage_infos(schedule)[root], axes[-2], axes[-1]):
+        axes[-2:] = [schedule.fuse(axes[-2], axes[-1])]
+    while len(axes) > 2:
+        axes[:2] = [schedule.fuse(axes[0], axes[1])]
+    extent = schedule.extent(axes[-1])
+    lanes = vector_factor(target, info.store.buffer.dtype, extent)
+    if lanes > 1:
+        outer, inner = schedule.split(axes[-1], lanes)
+        schedule.vectorize(inner)
+        axes[-1] = outer
+    if schedule.extent(axes[0]) > 1:
+        schedule.parallel(axes[0])
+
+
+def _walks_as_one(info: StageInfo, outer: str, inner: str) -> bool:
+    """Whether every access moves along two nested loops as along one."""
+    simplifier = Simplifier()
+    by_name = {n.name: n for n in info.loops}
+    a, b = by_name[outer], by_name[inner]
+    accesses = [(load.source, load.indices) for _, load in reads(info.store)]
+    accesses.append((info.store.buffer, info.store.indices))
+    for buffer, indices in accesses:
+        over = offset_stride(buffer, indices, a.index, simplifier)
+        under = offset_stride(buffer, indices, b.index, simplifier)
+        if over is None or under is None or over != under * b.extent:
+            return False
+    return not _conditions_use(info, (a.index, b.index))
+
+
+def _conditions_use(info: StageInfo, indices: tuple[object, ...]) -> bool:
+    """Whether a value depends on one of the loop variables other than through addresses."""
+    stack = [info.store.value]
+    while stack:
+        node = stack.pop()
+        if any(node is i for i in indices):
+            return True
+        if type(node).__name__ != "Load":
+            stack.extend(node.children)
+    return False

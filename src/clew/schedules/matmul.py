@@ -1,0 +1,101 @@
+"""Matrix products: a register tile of rows by vectors, the whole reduction in registers.
+
+Panels of columns are outermost, so that a panel of the second operand stays in cache while the rows
+of the first stream by.
+"""
+
+from __future__ import annotations
+
+import math
+
+from clew.loop.affine import Simplifier
+from clew.loop.ir import buffer_loads
+from clew.loop.schedule import Schedule
+from clew.schedules.shape import StageInfo, lane_stride
+from clew.schedules.tiles import (
+    balanced,
+    reduction_unroll,
+    rows_of_tile,
+    vectors_of_tile,
+)
+from clew.support.errors import ScheduleError
+from clew.target import Target
+
+NAME = "matmul"
+
+
+def schedule(
+    schedule: Schedule, infos: dict[str, StageInfo], root: str, anchor: str, target: Target
+) -> bool:
+    """Schedules an anchor and its tail `root` (itself, if there is none); False if the rule does
+    not fit.
+    """
+    info = infos[anchor]
+    if not info.axes or infos[root].store.buffer.shape != info.store.buffer.shape:
+        return False
+    last = next(n for n in info.loops if n.name == info.axes[-1])
+    simplifier = Simplifier()
+    lanes = min(target.vector_lanes(info.store.buffer.dtype), last.extent)
+    loads = list(buffer_loads(info.store.value))
+    steps = [lane_stride(x, last.index, lanes, simplifier) for x in loads]
+    if None in steps or not any(steps):
+        return False
+    out = schedule.cache_write(anchor) if root == anchor else root
+    axes = infos[root].axes_in(out)
+    *batch, columns = axes
+    row = batch.pop() if batch else ""
+    vectors = vectors_of_tile(last.extent, lanes)
+    # Columns go outermost before they are split: a peeled last panel is then a nest beside the main
+    # one.
+    schedule.reorder(columns, *axes[:-1])
+    panel, column = schedule.split(columns, lanes * vectors)
+    vector, lane = schedule.split(column, lanes, tail="guard")
+    schedule.reorder(*batch, panel, *([row] if row else []), vector, lane)
+    attach = panel
+    if row:
+        size = balanced(schedule.extent(row), rows_of_tile(target, vectors))
+        attach, inner = schedule.split(row, size, tail="balance")
+        schedule.unroll(inner)
+    schedule.compute_at(anchor, attach, "register")
+    register_tile(schedule, info, lanes)
+    schedule.unroll(vector)
+    schedule.vectorize(lane)
+    spread(schedule, [*batch, panel])
+    return True
+
+
+def register_tile(
+    schedule: Schedule, info: StageInfo, lanes: int, blocks: str | None = None
+) -> None:
+    """Orders an anchor that was moved into registers: reduction outside, its tile unrolled inside.
+
+    `blocks` is the axis whose steps are further vectors of the same pixel: it goes innermost, so
+    that a broadcast is used up at once.
+    """
+    *others, column = info.axes
+    if blocks is not None:
+        others = [*(a for a in others if a != blocks), blocks]
+    # Peeling repeats what is inside: the order is set before any loop is split.
+    schedule.reorder(*info.reduction_axes, *others, column)
+    vector, lane = schedule.split(column, lanes, tail="guard")
+    deepest = info.reduction_axes[-1]
+    accumulators = math.prod(schedule.extent(name) for name in (*others, vector))
+    steps = reduction_unroll(accumulators)
+    if 1 < steps < schedule.extent(deepest):
+        _, inner = schedule.split(deepest, steps)
+        schedule.unroll(inner)
+    for name in (*others, vector):
+        schedule.unroll(name)
+    schedule.vectorize(lane)
+
+
+def spread(schedule: Schedule, outer: list[str]) -> None:
+    """Makes the outermost loops, as far as they nest directly, one parallel loop."""
+    name = outer[0]
+    for following in outer[1:]:
+        try:
+            name = schedule.fuse(name, following)
+        except ScheduleError:
+            break
+    if schedule.extent(name) > 1:
+        schedule.parallel(name)

@@ -1,0 +1,149 @@
+"""What rules ask of a nest: stages and their roles, which axes accesses are contiguous in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from clew.loop.affine import Simplifier
+from clew.loop.ir import Buffer, For, Stmt, Store, buffer_loads, reads, walk
+from clew.loop.schedule import Schedule
+from clew.te.expr import INDEX, Binary, Imm, Index, Inlined, Intrinsic, Load, Scalar, binary
+from clew.te.tensor import substitute
+
+
+@dataclass
+class StageInfo:
+    """A stage as it stands at the top of a nest: its loops, its store, who reads it."""
+
+    name: str
+    loops: list[For]
+    store: Store
+    readers: list[str] = field(default_factory=list)
+
+    @property
+    def is_reduction(self) -> bool:
+        """Whether the stage reduces."""
+        return bool(self.store.combiner)
+
+    @property
+    def is_output(self) -> bool:
+        """Whether the stage writes an output of the kernel."""
+        return self.store.buffer.scope == "output"
+
+    @property
+    def axes(self) -> list[str]:
+        """Names of the spatial loops in order."""
+        kept = {id(i) for i in self.store.indices}
+        return [n.name for n in self.loops if id(n.index) in kept]
+
+    def axes_in(self, stage: str) -> list[str]:
+        """Returns the names that the same loops have in another stage, such as its copy."""
+        return [f"{stage}.{name.rsplit('.', 1)[-1]}" for name in self.axes]
+
+    @property
+    def reduction_axes(self) -> list[str]:
+        """Names of the reduction loops in order."""
+        kept = {id(i) for i in self.store.indices}
+        return [n.name for n in self.loops if id(n.index) not in kept]
+
+    @property
+    def is_anchor(self) -> bool:
+        """Whether the stage is a sum of products of two different tensors."""
+        value = self.store.value
+        while isinstance(value, Inlined):
+            value = value.value
+        if self.store.combiner != "sum" or not (isinstance(value, Binary) and value.op == "mul"):
+            return False
+        left = {id(x.source) for x in buffer_loads(value.a)}
+        right = {id(x.source) for x in buffer_loads(value.b)}
+        return bool(left and right and not left & right)
+
+    @property
+    def is_costly(self) -> bool:
+        """Whether the value takes more than a few instructions, so that computing it twice
+        hurts.
+        """
+        stack: list[Scalar] = [self.store.value]
+        while stack:
+            node = stack.pop()
+            if isinstance(node, Intrinsic) or (isinstance(node, Binary) and node.op == "pow"):
+                return True
+            stack.extend(node.children)
+        return False
+
+
+def stage_infos(schedule: Schedule) -> dict[str, StageInfo]:
+    """Returns the stages that have loops of their own, in order; a reduction by its combining
+    nest.
+    """
+    infos: dict[str, StageInfo] = {}
+    owner: dict[int, str] = {}
+    for stmt in schedule.nest.body.stmts:
+        around: list[For] = []
+        inner: Stmt = stmt
+        while isinstance(inner, For):
+            around.append(inner)
+            inner = inner.body
+        if isinstance(inner, Store):
+            infos[inner.stage] = StageInfo(inner.stage, around, inner)
+            owner[id(inner.buffer)] = inner.stage
+    for stmt in schedule.nest.body.stmts:
+        for node in walk(stmt):
+            if not isinstance(node, Store):
+                continue
+            for _, load in reads(node):
+                producer = owner.get(id(load.source))
+                if producer and producer != node.stage:
+                    readers = infos[producer].readers
+                    if node.stage not in readers:
+                        readers.append(node.stage)
+    return infos
+
+
+def stride(load: Load, index: Index, simplifier: Simplifier) -> int | None:
+    """Returns how many elements a load moves when a loop variable moves by one; None if
+    irregular.
+    """
+    return offset_stride(load.source, load.indices, index, simplifier)
+
+
+def offset_stride(
+    buffer: Buffer, indices: tuple[Scalar, ...], index: Index, simplifier: Simplifier
+) -> int | None:
+    """Returns the step in elements of an access along a loop; None where it is not constant."""
+    total: Scalar = Imm(0, INDEX)
+    for position, step in zip(indices, buffer.strides, strict=True):
+        total = binary("add", total, binary("mul", position, Imm(step, INDEX)))
+    form = simplifier.flatten(simplifier.linear(total))
+    others = [a for a, _ in form.terms if a is not index]
+    if any(_uses(a, index) for a in others):
+        return None
+    return form.coefficient(index)
+
+
+def _uses(expr: Scalar, index: Index) -> bool:
+    stack = [expr]
+    while stack:
+        node = stack.pop()
+        if node is index:
+            return True
+        stack.extend(node.children)
+    return False
+
+
+def lane_stride(load: Load, index: Index, lanes: int, simplifier: Simplifier) -> int | None:
+    """Returns how many elements a load moves from lane to lane once a loop is split by `lanes`.
+
+    A packed operand, indexed by `j // 32` and `j % 32`, is side by side within 32 and not beyond.
+    """
+    assert isinstance(index.extent, int)
+    outer, lane = Index("o", -(-index.extent // lanes)), Index("l", lanes)
+    split = binary("add", binary("mul", outer, Imm(lanes, INDEX)), lane)
+    indices = tuple(substitute(i, {id(index): split}) for i in load.indices)
+    return offset_stride(load.source, indices, lane, simplifier)
+
+
+def largest_load(info: StageInfo) -> Load | None:
+    """Returns the load of the largest buffer that a stage reads."""
+    found = [load for _, load in reads(info.store)]
+    return max(found, key=lambda x: x.source.size_bytes, default=None)

@@ -1,0 +1,63 @@
+"""Reductions whose output's last axis is contiguous in the input (pooling, sums over leading axes):
+lanes are that axis, a few neighbours along the axis before it share a register tile.
+"""
+
+from __future__ import annotations
+
+from clew.loop.affine import Simplifier
+from clew.loop.schedule import Schedule
+from clew.schedules.matmul import register_tile, spread
+from clew.schedules.shape import StageInfo, largest_load, stride
+from clew.target import Target
+
+NAME = "spatial"
+_NEIGHBOURS = 4
+
+
+def applies(infos: dict[str, StageInfo], reduction: str, root: str, target: Target) -> bool:
+    """Whether lanes along the last output axis read side by side, or at least no reduction axis
+    does.
+    """
+    info = infos[reduction]
+    if infos[root].store.buffer.shape != info.store.buffer.shape or not info.axes:
+        return False
+    load = largest_load(info)
+    if load is None:
+        return False
+    simplifier = Simplifier()
+    steps = {n.name: stride(load, n.index, simplifier) for n in info.loops}
+    last = next(n for n in info.loops if n.name == info.axes[-1])
+    if last.extent < 2 or steps[last.name] is None:
+        return False
+    return steps[last.name] == 1 or not any(
+        steps[r] == 1 and schedule_extent(info, r) >= target.vector_lanes(info.store.buffer.dtype)
+        for r in info.reduction_axes
+    )
+
+
+def schedule_extent(info: StageInfo, name: str) -> int:
+    """Returns the extent of one of a stage's loops."""
+    return next(n.extent for n in info.loops if n.name == name)
+
+
+def schedule(
+    schedule: Schedule, infos: dict[str, StageInfo], root: str, reduction: str, target: Target
+) -> None:
+    """Schedules a reduction and its tail `root` (itself, if there is none)."""
+    info = infos[reduction]
+    out = schedule.cache_write(reduction) if root == reduction else root
+    axes = infos[root].axes_in(out)
+    *outer, column = axes
+    lanes = min(target.vector_lanes(info.store.buffer.dtype), schedule.extent(column))
+    row = outer.pop() if outer else ""
+    schedule.reorder(column, *outer, *([row] if row else []))
+    panel, lane = schedule.split(column, lanes)
+    schedule.reorder(*outer, panel, *([row] if row else []), lane)
+    attach = panel
+    if row:
+        attach, inner = schedule.split(row, min(_NEIGHBOURS, schedule.extent(row)))
+        schedule.unroll(inner)
+    schedule.compute_at(reduction, attach, "register")
+    register_tile(schedule, info, lanes)
+    schedule.vectorize(lane)
+    spread(schedule, [*outer, panel])

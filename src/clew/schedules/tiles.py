@@ -1,0 +1,46 @@
+"""Tile sizes from what the target has: the one place that states them.
+
+A register tile of `rows x vectors` keeps rows*vectors accumulators, `vectors` operands and one
+broadcast in registers. More vectors amortise broadcasts, more rows amortise loads; on 32 registers
+14x2 and 6x4 reach the FMA limit, on 16 registers 6x2.
+"""
+
+from __future__ import annotations
+
+from clew.target import Target
+
+_BROADCASTS = 1
+_ENOUGH_ACCUMULATORS = 8
+_MOST_UNROLLED = 4
+
+
+def vectors_of_tile(extent: int, lanes: int) -> int:
+    """Returns how many vectors wide a register tile is: two where the extent has them."""
+    return 2 if extent > lanes else 1
+
+
+def rows_of_tile(target: Target, vectors: int) -> int:
+    """Returns how many rows high a register tile may be beside its operands."""
+    registers = target.vector_registers
+    rows = (registers - vectors - _BROADCASTS) // vectors
+    return max(1, min(rows, 14))
+
+
+def reduction_unroll(accumulators: int) -> int:
+    """Returns how many reduction steps of a tile to unroll.
+
+    A large tile keeps the arithmetic units busy by itself; LLVM would load the operands of several
+    steps together, and spill. A small one unrolls, so that the loop itself costs less.
+    """
+    return max(1, min(_MOST_UNROLLED, _ENOUGH_ACCUMULATORS // max(1, accumulators)))
+
+
+def balanced(extent: int, most: int) -> int:
+    """Returns the tile size that covers `extent` in the fewest tiles, as evenly as can be."""
+    tiles = -(-extent // most)
+    return -(-extent // tiles)
+
+
+def vector_factor(target: Target, dtype: str, extent: int) -> int:
+    """Returns the lanes to use along an axis: a full vector, or the axis if it is shorter."""
+    return min(target.vector_lanes(dtype), extent)

@@ -1,0 +1,1 @@
+"""Errors, settings and text helpers. Imports nothing of clew."""

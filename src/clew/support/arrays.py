@@ -1,0 +1,31 @@
+"""Arrays as native code likes them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+ALIGNMENT_BYTES: Final = 64
+"""One cache line, and the widest vector."""
+
+
+def aligned_empty(shape: Sequence[int], dtype: Any) -> np.ndarray[Any, Any]:
+    """Returns an uninitialised C-contiguous array that starts at a cache line."""
+    kind = np.dtype(dtype)
+    size_bytes = math.prod(shape) * kind.itemsize
+    room = np.empty(size_bytes + ALIGNMENT_BYTES, np.uint8)
+    start = -room.ctypes.data % ALIGNMENT_BYTES
+    array: np.ndarray[Any, Any] = room[start : start + size_bytes].view(kind).reshape(shape)
+    return array
+
+
+def aligned_copy(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Returns the array C-contiguous and aligned: itself where it is so already."""
+    if array.flags.c_contiguous and array.ctypes.data % ALIGNMENT_BYTES == 0:
+        return array
+    copy = aligned_empty(array.shape, array.dtype)
+    copy[...] = array
+    return copy

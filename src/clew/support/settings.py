@@ -1,0 +1,64 @@
+"""Settings from the environment; the only file that reads it.
+
+| variable | meaning | default |
+|---|---|---|
+| `CLEW_CACHE_DIR` | folder of the disk cache | the platform's cache folder |
+| `CLEW_CACHE` | `0` switches the disk cache off | on |
+| `CLEW_THREADS` | threads of a compiled model unless told | the CPUs this process may use |
+| `CLEW_COMPILE_JOBS` | processes for code generation | the CPUs this process may use |
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from clew.support.errors import InputError
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the environment says, read once a call."""
+
+    cache_dir: Path
+    cache_enabled: bool
+    threads: int
+    compile_jobs: int
+
+
+def usable_cpus() -> int:
+    """Returns how many CPUs this process may run on."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on Linux
+        return os.cpu_count() or 1
+
+
+def _count(variable: str, default: int) -> int:
+    text = os.environ.get(variable)
+    if text is None:
+        return default
+    if not text.isdigit() or int(text) < 1:
+        raise InputError(
+            "I001",
+            f"{variable} is {text!r}, expected a positive integer",
+            hint=f"unset {variable} or set it to a number such as {default}",
+        )
+    return int(text)
+
+
+def settings() -> Settings:
+    """Returns the settings in force.
+
+    Errors: I001 when a variable does not hold a positive integer.
+    """
+    cache = os.environ.get("CLEW_CACHE_DIR")
+    base = os.environ.get("XDG_CACHE_HOME")
+    home = Path(base) if base else Path.home() / ".cache"
+    return Settings(
+        cache_dir=Path(cache) if cache else home / "clew",
+        cache_enabled=os.environ.get("CLEW_CACHE", "1") != "0",
+        threads=_count("CLEW_THREADS", usable_cpus()),
+        compile_jobs=_count("CLEW_COMPILE_JOBS", usable_cpus()),
+    )

@@ -1,0 +1,121 @@
+"""What a machine offers: vector width, registers, caches, dot products, threads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import llvmlite.binding as llvm
+
+from clew.ir.types import bits
+from clew.support.errors import InputError
+from clew.support.settings import usable_cpus
+
+
+@dataclass(frozen=True)
+class Target:
+    """A machine to compile for.
+
+    `vector_bits` and `vector_registers` bound the register tiles, the cache sizes (bytes; of one
+    core for L1 and L2) bound the blocks. `features` is LLVM's comma-separated feature list.
+    """
+
+    name: str
+    triple: str
+    cpu: str
+    features: str
+    vector_bits: int
+    vector_registers: int
+    l1_bytes: int = 32 << 10
+    l2_bytes: int = 512 << 10
+    l3_bytes: int = 8 << 20
+    cores: int = 1
+    masked_memory: bool = False
+
+    def vector_lanes(self, dtype: str) -> int:
+        """Returns how many elements of a dtype one vector register holds."""
+        return max(1, self.vector_bits // max(8, bits(dtype)))
+
+    def has(self, feature: str) -> bool:
+        """Whether the machine has a feature by LLVM's name, such as `avx512vnni`."""
+        return f"+{feature}" in self.features.split(",")
+
+    @property
+    def key(self) -> str:
+        """What native code depends on."""
+        return f"{self.triple}|{self.cpu}|{self.features}"
+
+
+_initialized: Final[list[bool]] = []
+
+
+def initialize_llvm() -> None:
+    """Makes LLVM's native target known, once."""
+    if not _initialized:
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        _initialized.append(True)
+
+
+def _cache_bytes(index: int, default: int) -> int:
+    path = Path(f"/sys/devices/system/cpu/cpu0/cache/index{index}/size")
+    try:
+        text = path.read_text().strip()
+        return int(text[:-1]) << {"K": 10, "M": 20}[text[-1]]
+    except (OSError, ValueError, KeyError):
+        return default
+
+
+@cache
+def host() -> Target:
+    """Returns this machine."""
+    initialize_llvm()
+    flags = llvm.get_host_cpu_features()
+    features = flags.flatten()
+    if flags.get("avx512f") and flags.get("avx512vl") and flags.get("avx512bw"):
+        vector_bits, registers = 512, 32
+    elif flags.get("avx2"):
+        vector_bits, registers = 256, 16
+    else:
+        vector_bits, registers = 128, 32 if "aarch64" in llvm.get_default_triple() else 16
+    return Target(
+        name="cpu",
+        triple=llvm.get_default_triple(),
+        cpu=llvm.get_host_cpu_name(),
+        features=features,
+        vector_bits=vector_bits,
+        vector_registers=registers,
+        l1_bytes=_cache_bytes(0, 32 << 10),
+        l2_bytes=_cache_bytes(2, 512 << 10),
+        l3_bytes=_cache_bytes(3, 8 << 20),
+        cores=usable_cpus(),
+        masked_memory=bool(flags.get("avx512vl")),
+    )
+
+
+_NAMED: Final = {
+    "cpu-avx2": Target(
+        "cpu-avx2", "x86_64-unknown-linux-gnu", "haswell", "", 256, 16, 32 << 10, 256 << 10
+    ),
+    "cpu-sse": Target(
+        "cpu-sse", "x86_64-unknown-linux-gnu", "x86-64", "", 128, 16, 32 << 10, 256 << 10
+    ),
+}
+
+
+def target_of(target: str | Target) -> Target:
+    """Returns the target of a name: `cpu` is this machine.
+
+    Errors: I010 for an unknown name.
+    """
+    if isinstance(target, Target):
+        return target
+    if target == "cpu":
+        return host()
+    if target in _NAMED:
+        return _NAMED[target]
+    raise InputError(
+        "I010", f"no target {target!r}", hint=f"targets are cpu, {', '.join(sorted(_NAMED))}"
+    )

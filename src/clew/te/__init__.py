@@ -1,0 +1,45 @@
+"""Tensor expressions: what each element of a result is.
+
+```python
+k = te.reduce_axis(K, "k")
+c = te.compute((M, N), lambda i, j: te.sum(a[i, k] * b[k, j], k), "matmul")
+```
+"""
+
+from clew.te.expr import Scalar, all_of, as_scalar, cast, maximum, minimum, select
+from clew.te.tensor import (
+    Tensor,
+    call,
+    compute,
+    max,
+    min,
+    placeholder,
+    power,
+    prod,
+    reduce,
+    reduce_axis,
+    size,
+    sum,
+)
+
+__all__ = [
+    "Scalar",
+    "Tensor",
+    "all_of",
+    "as_scalar",
+    "call",
+    "cast",
+    "compute",
+    "max",
+    "maximum",
+    "min",
+    "minimum",
+    "placeholder",
+    "power",
+    "prod",
+    "reduce",
+    "reduce_axis",
+    "select",
+    "size",
+    "sum",
+]

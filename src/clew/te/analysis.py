@@ -1,0 +1,127 @@
+"""What a computation is like, read off its body: fusion kind, FLOPs, bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+
+from clew.ir.dims import Dim, product
+from clew.te.expr import (
+    Binary,
+    Cast,
+    Index,
+    Inlined,
+    Intrinsic,
+    Load,
+    Reduce,
+    Scalar,
+    Select,
+    Unary,
+)
+from clew.te.tensor import Tensor, loads, stages
+
+
+class Kind(IntEnum):
+    """How an operator may be fused, least demanding first."""
+
+    ELEMENTWISE = 0
+    """Each element from the same element of inputs of the same shape."""
+    BROADCAST = 1
+    """As elementwise, and some inputs are broadcast along axes."""
+    INJECTIVE = 2
+    """Each element from known elements, in another order or place (transpose, pad, gather)."""
+    REDUCTION = 3
+    """Reduces over axes, one value into each element, or several stages that do (softmax)."""
+    ANCHOR = 4
+    """Sums of products: convolution, matrix product. A kernel has at most one."""
+    OPAQUE = 5
+    """Not fused with anything."""
+
+
+def _identity(load: Load, axes: Sequence[Index]) -> bool:
+    return len(load.indices) == len(axes) and all(
+        i is a for i, a in zip(load.indices, axes, strict=True)
+    )
+
+
+def _broadcast(load: Load, axes: Sequence[Index]) -> bool:
+    """Whether a load uses a subsequence of the axes in order; size-1 axes are indexed by 0."""
+    position = -1
+    for index in load.indices:
+        if isinstance(index, Index):
+            found = next((n for n, a in enumerate(axes) if a is index), -1)
+            if found <= position:
+                return False
+            position = found
+        elif not _zero(index):
+            return False
+    return True
+
+
+def _zero(index: Scalar) -> bool:
+    return getattr(index, "value", None) == 0
+
+
+def _is_product_sum(reduce: Reduce) -> bool:
+    value = reduce.value
+    while isinstance(value, (Cast, Inlined)):
+        value = value.children[0]
+    return (
+        reduce.combiner == "sum"
+        and isinstance(value, Binary)
+        and value.op == "mul"
+        and bool(loads(value.a))
+        and bool(loads(value.b))
+        and not {id(x.source) for x in loads(value.a)} & {id(x.source) for x in loads(value.b)}
+    )
+
+
+def kind_of(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Kind:
+    """Returns the fusion kind of a computation."""
+    kind = Kind.ELEMENTWISE
+    for stage in stages(outputs):
+        assert stage.body is not None
+        if isinstance(stage.body, Reduce):
+            kind = max(kind, Kind.ANCHOR if _is_product_sum(stage.body) else Kind.REDUCTION)
+            continue
+        for load in loads(stage.body):
+            if load.source.body is not None and _identity(load, stage.axes):
+                continue
+            if not _identity(load, stage.axes) or load.source.shape != stage.shape:
+                kind = max(kind, Kind.BROADCAST if _broadcast(load, stage.axes) else Kind.INJECTIVE)
+    if not any(t.body is not None for t in outputs):
+        return Kind.INJECTIVE
+    return kind
+
+
+# Rough cost of a function in floating-point operations.
+_TRANSCENDENTAL_FLOPS = 16
+
+
+def flops_of(outputs: Sequence[Tensor]) -> Dim:
+    """Returns the arithmetic operations a computation performs; a multiply-add counts as two."""
+    total: Dim = 0
+    for stage in stages(outputs):
+        assert stage.body is not None
+        body, points = stage.body, product(stage.shape)
+        if isinstance(body, Reduce):
+            points = points * product(tuple(a.extent for a in body.axes))
+            total = total + points
+            body = body.value
+        total = total + points * _operations(body)
+    return total
+
+
+def _operations(expr: Scalar) -> int:
+    count, seen, stack = 0, set[int](), [expr]
+    while stack:
+        node = stack.pop()
+        if id(node) in seen or isinstance(node, (Load, Index)):
+            continue
+        seen.add(id(node))
+        if isinstance(node, (Binary, Unary, Select)):
+            count += 1
+        elif isinstance(node, Intrinsic):
+            count += 2 if node.name == "fma" else _TRANSCENDENTAL_FLOPS
+        stack.extend(node.children)
+    return count

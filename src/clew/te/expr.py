@@ -1,0 +1,451 @@
+"""Scalar expressions: what one element of a tensor is, for tensor expressions and the loop IR.
+
+Expressions are immutable and may be shared: a subexpression that is the same object is computed
+once.
+`i64` is the type of indices. Integer `//` and `%` floor, as in Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias
+
+from clew.ir.dims import Dim
+from clew.ir.types import is_float, is_integer
+
+INDEX: Final = "i64"
+ARITHMETIC: Final = ("add", "sub", "mul", "div", "floordiv", "mod", "min", "max", "pow")
+BITWISE: Final = ("and", "or", "xor", "shl", "shr")
+COMPARISONS: Final = ("lt", "le", "gt", "ge", "eq", "ne")
+UNARY: Final = ("neg", "not", "abs")
+# Functions of floats, lowered to polynomials or instructions by code generation.
+INTRINSICS: Final = (
+    "exp", "log", "tanh", "erf", "sigmoid", "sin", "cos", "tan", "asin", "acos", "atan",
+    "sinh", "cosh", "asinh", "acosh", "atanh", "sqrt", "rsqrt", "floor", "ceil", "round", "trunc",
+    "isnan", "isinf", "fma", "log1p", "expm1", "exp2", "log2", "copysign",
+)  # fmt: skip
+
+
+class Scalar:
+    """A scalar expression of type `dtype`."""
+
+    __slots__ = ("dtype",)
+    dtype: str
+
+    def __add__(self, other: ScalarLike) -> Scalar:
+        return binary("add", self, other)
+
+    def __radd__(self, other: ScalarLike) -> Scalar:
+        return binary("add", as_scalar(other, self.dtype), self)
+
+    def __sub__(self, other: ScalarLike) -> Scalar:
+        return binary("sub", self, other)
+
+    def __rsub__(self, other: ScalarLike) -> Scalar:
+        return binary("sub", as_scalar(other, self.dtype), self)
+
+    def __mul__(self, other: ScalarLike) -> Scalar:
+        return binary("mul", self, other)
+
+    def __rmul__(self, other: ScalarLike) -> Scalar:
+        return binary("mul", as_scalar(other, self.dtype), self)
+
+    def __truediv__(self, other: ScalarLike) -> Scalar:
+        return binary("div", self, other)
+
+    def __rtruediv__(self, other: ScalarLike) -> Scalar:
+        return binary("div", as_scalar(other, self.dtype), self)
+
+    def __floordiv__(self, other: ScalarLike) -> Scalar:
+        return binary("floordiv", self, other)
+
+    def __rfloordiv__(self, other: ScalarLike) -> Scalar:
+        return binary("floordiv", as_scalar(other, self.dtype), self)
+
+    def __mod__(self, other: ScalarLike) -> Scalar:
+        return binary("mod", self, other)
+
+    def __and__(self, other: ScalarLike) -> Scalar:
+        return binary("and", self, other)
+
+    def __or__(self, other: ScalarLike) -> Scalar:
+        return binary("or", self, other)
+
+    def __xor__(self, other: ScalarLike) -> Scalar:
+        return binary("xor", self, other)
+
+    def __neg__(self) -> Scalar:
+        return unary("neg", self)
+
+    def __invert__(self) -> Scalar:
+        return unary("not", self)
+
+    def __lt__(self, other: ScalarLike) -> Scalar:
+        return binary("lt", self, other)
+
+    def __le__(self, other: ScalarLike) -> Scalar:
+        return binary("le", self, other)
+
+    def __gt__(self, other: ScalarLike) -> Scalar:
+        return binary("gt", self, other)
+
+    def __ge__(self, other: ScalarLike) -> Scalar:
+        return binary("ge", self, other)
+
+    def equal(self, other: ScalarLike) -> Scalar:
+        """Whether both are equal (`==` compares expressions as objects)."""
+        return binary("eq", self, other)
+
+    def not_equal(self, other: ScalarLike) -> Scalar:
+        """Whether the two differ."""
+        return binary("ne", self, other)
+
+    def __bool__(self) -> bool:
+        raise TypeError("a scalar expression has no truth value; use select(cond, a, b)")
+
+    @property
+    def children(self) -> tuple[Scalar, ...]:
+        """The expressions this one uses."""
+        return ()
+
+    def rebuild(self, children: Sequence[Scalar]) -> Scalar:
+        """Returns the same expression over other children."""
+        assert not children
+        return self
+
+    def __repr__(self) -> str:
+        return render(self)
+
+
+ScalarLike: TypeAlias = "Scalar | int | float | bool"
+
+
+class Imm(Scalar):
+    """A literal."""
+
+    __slots__ = ("value",)
+    value: Any
+
+    def __init__(self, value: Any, dtype: str) -> None:
+        self.dtype = dtype
+        self.value = bool(value) if dtype == "bool" else value
+
+
+class Index(Scalar):
+    """A loop variable or axis, by identity; `extent` is how many values it takes, from 0."""
+
+    __slots__ = ("extent", "name")
+    name: str
+    extent: Dim
+
+    def __init__(self, name: str, extent: Dim) -> None:
+        self.dtype = INDEX
+        self.name = name
+        self.extent = extent
+
+
+class Binary(Scalar):
+    """`op` of two operands of one dtype; comparisons give `bool`. Integer `div` truncates."""
+
+    __slots__ = ("a", "b", "op")
+
+    def __init__(self, op: str, a: Scalar, b: Scalar) -> None:
+        self.dtype = "bool" if op in COMPARISONS else a.dtype
+        self.op = op
+        self.a = a
+        self.b = b
+
+    @property
+    def children(self) -> tuple[Scalar, ...]:
+        return (self.a, self.b)
+
+    def rebuild(self, children: Sequence[Scalar]) -> Scalar:
+        return binary(self.op, children[0], children[1])
+
+
+class Unary(Scalar):
+    """Negation, logical or bitwise not, absolute value."""
+
+    __slots__ = ("a", "op")
+
+    def __init__(self, op: str, a: Scalar) -> None:
+        self.dtype = a.dtype
+        self.op = op
+        self.a = a
+
+    @property
+    def children(self) -> tuple[Scalar, ...]:
+        return (self.a,)
+
+    def rebuild(self, children: Sequence[Scalar]) -> Scalar:
+        return unary(self.op, children[0])
+
+
+class Intrinsic(Scalar):
+    """A named function such as `exp` or `fma`."""
+
+    __slots__ = ("args", "name")
+
+    def __init__(self, name: str, args: Sequence[Scalar]) -> None:
+        self.dtype = "bool" if name in ("isnan", "isinf") else args[0].dtype
+        self.name = name
+        self.args = tuple(args)
+
+    @property
+    def children(self) -> tuple[Scalar, ...]:
+        return self.args
+
+    def rebuild(self, children: Sequence[Scalar]) -> Scalar:
+        return Intrinsic(self.name, children)
+
+
+class Select(Scalar):
+    """`a` where `cond` holds, else `b`. Loads in the branch not taken are not performed."""
+
+    __slots__ = ("a", "b", "cond")
+
+    def __init__(self, cond: Scalar, a: Scalar, b: Scalar) -> None:
+        assert a.dtype == b.dtype, (a.dtype, b.dtype)
+        self.dtype = a.dtype
+        self.cond = cond
+        self.a = a
+        self.b = b
+
+    @property
+    def children(self) -> tuple[Scalar, ...]:
+        return (self.cond, self.a, self.b)
+
+    def rebuild(self, children: Sequence[Scalar]) -> Scalar:
+        return select(*children)
+
+
+class Cast(Scalar):
+    """Value conversion: floats to integers truncate, never saturate; to `bool` tests for 0."""
+
+    __slots__ = ("a",)
+
+    def __init__(self, dtype: str, a: Scalar) -> None:
+        self.dtype = dtype
+        self.a = a
+
+    @property
+    def children(self) -> tuple[Scalar, ...]:
+        return (self.a,)
+
+    def rebuild(self, children: Sequence[Scalar]) -> Scalar:
+        return cast(self.dtype, children[0])
+
+
+class Bitcast(Scalar):
+    """The same bits as another type of the same width."""
+
+    __slots__ = ("a",)
+
+    def __init__(self, dtype: str, a: Scalar) -> None:
+        self.dtype = dtype
+        self.a = a
+
+    @property
+    def children(self) -> tuple[Scalar, ...]:
+        return (self.a,)
+
+    def rebuild(self, children: Sequence[Scalar]) -> Scalar:
+        return Bitcast(self.dtype, children[0])
+
+
+class Load(Scalar):
+    """One element of a tensor (in te) or buffer (in loops)."""
+
+    __slots__ = ("indices", "source")
+
+    def __init__(self, source: Any, indices: Sequence[Scalar]) -> None:
+        self.dtype = source.dtype
+        self.source = source
+        self.indices = tuple(indices)
+
+    @property
+    def children(self) -> tuple[Scalar, ...]:
+        return self.indices
+
+    def rebuild(self, children: Sequence[Scalar]) -> Scalar:
+        return Load(self.source, children)
+
+
+class Reduce(Scalar):
+    """`value` combined over `axes` by `sum`, `prod`, `max`, `min`, `and`, `or`. Only as a body."""
+
+    __slots__ = ("axes", "combiner", "value")
+
+    def __init__(self, combiner: str, value: Scalar, axes: Sequence[Index]) -> None:
+        self.dtype = value.dtype
+        self.combiner = combiner
+        self.value = value
+        self.axes = tuple(axes)
+
+    @property
+    def children(self) -> tuple[Scalar, ...]:
+        return (self.value,)
+
+    def rebuild(self, children: Sequence[Scalar]) -> Scalar:
+        return Reduce(self.combiner, children[0], self.axes)
+
+
+class Inlined(Scalar):
+    """The value of a stage computed in place: it marks whose work `value` is to the end."""
+
+    __slots__ = ("stage", "value")
+
+    def __init__(self, stage: str, value: Scalar) -> None:
+        self.dtype = value.dtype
+        self.stage = stage
+        self.value = value
+
+    @property
+    def children(self) -> tuple[Scalar, ...]:
+        return (self.value,)
+
+    def rebuild(self, children: Sequence[Scalar]) -> Scalar:
+        return Inlined(self.stage, children[0])
+
+
+def as_scalar(value: ScalarLike, dtype: str = INDEX) -> Scalar:
+    """Returns a literal of `dtype` for a Python number; expressions as they are."""
+    if isinstance(value, Scalar):
+        return value
+    if is_float(dtype):
+        return Imm(float(value), dtype)
+    return Imm(int(value) if dtype != "bool" else bool(value), dtype)
+
+
+_FOLD: Final[dict[str, Any]] = {
+    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
+    "floordiv": lambda a, b: a // b, "mod": lambda a, b: a % b, "min": min, "max": max,
+    "lt": lambda a, b: a < b, "le": lambda a, b: a <= b, "gt": lambda a, b: a > b,
+    "ge": lambda a, b: a >= b, "eq": lambda a, b: a == b, "ne": lambda a, b: a != b,
+}  # fmt: skip
+
+
+def binary(op: str, a: ScalarLike, b: ScalarLike) -> Scalar:
+    """Returns `op(a, b)`; index arithmetic on literals and with 0 and 1 is simplified."""
+    if not isinstance(a, Scalar):
+        a = as_scalar(a, b.dtype if isinstance(b, Scalar) else INDEX)
+    if not isinstance(b, Scalar):
+        b = as_scalar(b, a.dtype)
+    assert a.dtype == b.dtype, f"{op} of {a.dtype} and {b.dtype}: {a} {b}"
+    if a.dtype == INDEX:
+        simple = _simplify_index(op, a, b)
+        if simple is not None:
+            return simple
+    elif a.dtype == "bool" and op in ("and", "or"):
+        for x, y in ((a, b), (b, a)):
+            if isinstance(x, Imm):
+                return y if bool(x.value) == (op == "and") else x
+    return Binary(op, a, b)
+
+
+def _simplify_index(op: str, a: Scalar, b: Scalar) -> Scalar | None:
+    if isinstance(a, Imm) and isinstance(b, Imm) and op in _FOLD:
+        if op in ("floordiv", "mod") and b.value == 0:
+            return None
+        return Imm(_FOLD[op](a.value, b.value), "bool" if op in COMPARISONS else INDEX)
+    if isinstance(b, Imm):
+        value = b.value
+        if value == 0 and op in ("add", "sub"):
+            return a
+        if value == 0 and op == "mul":
+            return b
+        if value == 1:
+            if op in ("mul", "floordiv"):
+                return a
+            if op == "mod":
+                return Imm(0, INDEX)
+    elif isinstance(a, Imm) and op in ("add", "mul"):
+        swapped = _simplify_index(op, b, a)
+        return swapped if swapped is not None else Binary(op, b, a)
+    return None
+
+
+def unary(op: str, a: Scalar) -> Scalar:
+    """Returns `op(a)`, folded for literals."""
+    if isinstance(a, Imm):
+        if op == "neg":
+            return Imm(-a.value, a.dtype)
+        if op == "not" and a.dtype == "bool":
+            return Imm(not a.value, "bool")
+    return Unary(op, a)
+
+
+def select(cond: Scalar, a: ScalarLike, b: ScalarLike) -> Scalar:
+    """Returns `a` where `cond` holds, else `b`; decided at once for a literal condition."""
+    if not isinstance(a, Scalar):
+        a = as_scalar(a, b.dtype if isinstance(b, Scalar) else INDEX)
+    if not isinstance(b, Scalar):
+        b = as_scalar(b, a.dtype)
+    if isinstance(cond, Imm):
+        return a if cond.value else b
+    return Select(cond, a, b)
+
+
+def cast(dtype: str, a: Scalar) -> Scalar:
+    """Returns `a` converted to `dtype`; itself when it has it."""
+    if a.dtype == dtype:
+        return a
+    if isinstance(a, Imm) and is_integer(a.dtype) and (is_float(dtype) or dtype == INDEX):
+        return as_scalar(a.value, dtype)
+    return Cast(dtype, a)
+
+
+def minimum(a: ScalarLike, b: ScalarLike) -> Scalar:
+    """Returns the smaller."""
+    return binary("min", a, b)
+
+
+def maximum(a: ScalarLike, b: ScalarLike) -> Scalar:
+    """Returns the larger."""
+    return binary("max", a, b)
+
+
+def all_of(*conditions: Scalar) -> Scalar:
+    """Returns whether all conditions hold."""
+    result: Scalar = Imm(True, "bool")
+    for condition in conditions:
+        result = binary("and", result, condition)
+    return result
+
+
+_INFIX: Final = {
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "mod": "%", "and": "&",
+    "or": "|", "xor": "^", "shl": "<<", "shr": ">>", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
+    "eq": "==", "ne": "!=",
+}  # fmt: skip
+
+
+def render(expr: Scalar) -> str:
+    """Returns the expression as text."""
+    match expr:
+        case Imm():
+            return str(expr.value).lower() if expr.dtype == "bool" else str(expr.value)
+        case Index():
+            return expr.name
+        case Binary():
+            if expr.op in _INFIX:
+                return f"({render(expr.a)} {_INFIX[expr.op]} {render(expr.b)})"
+            return f"{expr.op}({render(expr.a)}, {render(expr.b)})"
+        case Unary():
+            return f"{expr.op}({render(expr.a)})"
+        case Intrinsic():
+            return f"{expr.name}({', '.join(map(render, expr.args))})"
+        case Select():
+            return f"select({render(expr.cond)}, {render(expr.a)}, {render(expr.b)})"
+        case Cast() | Bitcast():
+            prefix = "bits_" if isinstance(expr, Bitcast) else ""
+            return f"{prefix}{expr.dtype}({render(expr.a)})"
+        case Load():
+            return f"{expr.source.name}[{', '.join(map(render, expr.indices))}]"
+        case Reduce():
+            axes = ", ".join(a.name for a in expr.axes)
+            return f"{expr.combiner}({render(expr.value)}, over=[{axes}])"
+        case Inlined():
+            return render(expr.value)
+    name: str = expr.name  # type: ignore[attr-defined]
+    return name  # a name a printer gave

@@ -1,0 +1,183 @@
+"""Evaluates tensor expressions with numpy: the reference of operators that give none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from clew.ir.types import bits, is_float, is_integer, to_numpy
+from clew.te.expr import (
+    Binary,
+    Bitcast,
+    Cast,
+    Imm,
+    Index,
+    Inlined,
+    Intrinsic,
+    Load,
+    Reduce,
+    Scalar,
+    Select,
+    Unary,
+)
+from clew.te.tensor import Tensor, stages
+
+Array = np.ndarray[Any, Any]
+
+_BINARY: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "floordiv": np.floor_divide,
+    "mod": np.mod, "min": np.minimum, "max": np.maximum, "pow": np.power, "lt": np.less,
+    "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal,
+    "ne": np.not_equal, "shl": np.left_shift, "shr": np.right_shift,
+}  # fmt: skip
+_LOGIC: Final[dict[str, tuple[Any, Any]]] = {
+    "and": (np.logical_and, np.bitwise_and),
+    "or": (np.logical_or, np.bitwise_or),
+    "xor": (np.logical_xor, np.bitwise_xor),
+}
+
+
+def _erf(x: Array) -> Array:
+    """Returns the error function, by its series and continued fraction in float64."""
+    z = np.abs(np.asarray(x, np.float64))
+    small, large = np.minimum(z, 3.0), np.maximum(z, 3.0)
+    term, total = small.copy(), small.copy()
+    for n in range(1, 60):
+        term = -term * small * small / n
+        total = total + term / (2 * n + 1)
+    fraction = np.zeros_like(large)
+    for n in range(60, 0, -1):
+        fraction = (n / 2) / (large + fraction)
+    tail = 1 - np.exp(-large * large) / (np.sqrt(np.pi) * (large + fraction))
+    return np.asarray(np.where(z < 3.0, 2 / np.sqrt(np.pi) * total, tail) * np.sign(x))
+
+
+INTRINSICS: Final[dict[str, Callable[..., Any]]] = {
+    "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "log": np.log, "log2": np.log2,
+    "log1p": np.log1p, "tanh": np.tanh, "erf": _erf, "sin": np.sin, "cos": np.cos, "tan": np.tan,
+    "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh,
+    "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "sqrt": np.sqrt,
+    "rsqrt": lambda x: 1 / np.sqrt(x), "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "floor": np.floor, "ceil": np.ceil, "round": np.rint, "trunc": np.trunc, "isnan": np.isnan,
+    "isinf": np.isinf, "fma": lambda a, b, c: a * b + c, "copysign": np.copysign,
+}  # fmt: skip
+COMBINE: Final[dict[str, Any]] = {
+    "sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum,
+    "and": np.logical_and, "or": np.logical_or,
+}  # fmt: skip
+
+
+def identity_of(combiner: str, dtype: str) -> Any:
+    """Returns the value that a reduction over nothing gives."""
+    if combiner in ("and", "or"):
+        return combiner == "and"
+    if combiner in ("sum", "prod"):
+        return int(combiner == "prod")
+    if is_float(dtype):
+        return float("-inf") if combiner == "max" else float("inf")
+    if dtype == "bool":
+        return combiner == "min"
+    unsigned, width = dtype[0] == "u", bits(dtype)
+    if combiner == "max":
+        return 0 if unsigned else -(1 << (width - 1))
+    return (1 << (width if unsigned else width - 1)) - 1
+
+
+def evaluate(outputs: Sequence[Tensor], inputs: Mapping[Tensor, Array]) -> list[Array]:
+    """Returns the values of `outputs`. Each stage is evaluated whole, over numpy index grids."""
+    values: dict[int, Array] = {id(t): np.asarray(a) for t, a in inputs.items()}
+    with np.errstate(all="ignore"):
+        for stage in stages(outputs):
+            values[id(stage)] = _stage(stage, values)
+    return [values[id(t)] for t in outputs]
+
+
+def _stage(stage: Tensor, values: dict[int, Array]) -> Array:
+    assert stage.body is not None
+    shape = stage.type.concrete
+    body, axes = stage.body, list(stage.axes)
+    if isinstance(body, Reduce):
+        axes += body.axes
+    extents = [_extent(a) for a in axes]
+    grid: dict[int, Array] = {}
+    for position, (axis, extent) in enumerate(zip(axes, extents, strict=True)):
+        at = [1] * len(axes)
+        at[position] = extent
+        grid[id(axis)] = np.arange(extent).reshape(at)
+    dtype = to_numpy(stage.dtype)
+    value = body.value if isinstance(body, Reduce) else body
+    full = np.broadcast_to(_value(value, grid, values), extents)
+    if isinstance(body, Reduce):
+        over = tuple(range(len(shape), len(axes)))
+        wide = full.astype(np.float64) if is_float(stage.dtype) else full
+        start = identity_of(body.combiner, stage.dtype)
+        full = COMBINE[body.combiner].reduce(wide, axis=over, initial=start)
+    return np.ascontiguousarray(full.astype(dtype)).reshape(shape)
+
+
+def _extent(axis: Index) -> int:
+    assert isinstance(axis.extent, int), f"axis {axis.name} has no number of elements yet"
+    return axis.extent
+
+
+def _value(root: Scalar, grid: dict[int, Array], values: dict[int, Array]) -> Array:
+    memo: dict[int, Any] = dict(grid)
+    stack: list[tuple[Scalar, bool]] = [(root, False)]
+    while stack:
+        node, expanded = stack.pop()
+        if id(node) in memo:
+            continue
+        if not expanded and node.children:
+            stack.append((node, True))
+            stack.extend((c, False) for c in node.children)
+            continue
+        memo[id(node)] = apply(node, [memo[id(c)] for c in node.children], values)
+    return np.asarray(memo[id(root)])
+
+
+def apply(node: Scalar, args: list[Any], values: Mapping[int, Array] | None = None) -> Any:
+    """Returns a node's value for those of its children. `values` are what loads read, by tensor."""
+    match node:
+        case Imm():
+            return np.asarray(node.value, to_numpy(node.dtype))
+        case Load():
+            assert values is not None
+            array = values[id(node.source)]
+            # A load in a branch not taken may lie outside: it is read somewhere and dropped.
+            if array.size == 0:
+                return np.zeros(np.broadcast_shapes(*(np.shape(i) for i in args)), array.dtype)
+            inside = [np.clip(i, 0, n - 1) for i, n in zip(args, array.shape, strict=True)]
+            return array[tuple(inside)] if array.ndim else array[()]
+        case Binary():
+            return _binary(node, *args)
+        case Unary(op="not"):
+            return np.logical_not(args[0]) if node.dtype == "bool" else np.invert(args[0])
+        case Unary():
+            return np.negative(args[0]) if node.op == "neg" else np.abs(args[0])
+        case Intrinsic():
+            result = INTRINSICS[node.name](*args)
+            return result if node.dtype == "bool" else np.asarray(result, to_numpy(node.dtype))
+        case Select():
+            return np.where(args[0], args[1], args[2])
+        case Cast():
+            return np.asarray(args[0]).astype(to_numpy(node.dtype))
+        case Bitcast():
+            return np.asarray(args[0]).view(to_numpy(node.dtype))
+        case Inlined():
+            return args[0]
+        case Index():
+            raise AssertionError(f"axis {node.name} is not bound")
+    raise AssertionError(type(node))
+
+
+def _binary(node: Binary, a: Any, b: Any) -> Any:
+    if node.op in _LOGIC:
+        return _LOGIC[node.op][node.a.dtype != "bool"](a, b)
+    if node.op == "div":
+        if is_integer(node.dtype):
+            quotient = np.trunc(np.divide(a, np.where(np.equal(b, 0), 1, b)))
+            return quotient.astype(to_numpy(node.dtype))
+        return np.divide(a, b)
+    return _BINARY[node.op](a, b)

@@ -1,0 +1,177 @@
+"""What became of each layer, and what the trace cannot account for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from clew.trace.trace import Trace
+
+# Kinds of nodes that compute nothing by themselves.
+_PASSIVE: Final = frozenset({"Constant", "Tuple", "TupleGetItem", "Var", "Function", "GlobalVar"})
+# Kinds of nodes of the first stage that stand for the model as a whole, not for a layer.
+_WHOLE: Final = frozenset({"Function", "Tuple", "GlobalVar"})
+
+
+class FateKind(Enum):
+    """How a layer ends."""
+
+    KERNEL = "kernel"
+    """Its work is in kernels."""
+    KEPT = "kept"
+    """It stays in the graph: a view, a host operator, control flow."""
+    FOLDED = "folded"
+    """It was computed at compile time."""
+    MERGED = "merged"
+    """Other nodes, there before, give its value."""
+    DEAD = "dead"
+    """Nothing needed it."""
+    IMPORTED = "imported"
+    """The import needed no node for it: a shape that it knew, or a result that nothing uses."""
+
+
+@dataclass(frozen=True)
+class Fate:
+    """A layer's end: the pass that eliminated it, and the kernels or layers it went into."""
+
+    kind: FateKind
+    pass_name: str = ""
+    into: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        into = ", ".join(self.into[:4]) + (", ..." if len(self.into) > 4 else "")
+        match self.kind:
+            case FateKind.KERNEL:
+                return f"runs in {into}"
+            case FateKind.KEPT:
+                return f"stays in the graph as {into}"
+            case FateKind.FOLDED:
+                return f"folded into constants by {self.pass_name}"
+            case FateKind.MERGED:
+                return f"merged into {into or 'what was there'} by {self.pass_name}"
+            case FateKind.DEAD:
+                return f"removed as dead by {self.pass_name}"
+            case FateKind.IMPORTED:
+                return f"settled by the import: {into}"
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Something that is not accounted for, and the stage and line where it stands."""
+
+    stage: str
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.stage}, line {self.line}: {self.text}"
+
+
+def fate_of(trace: Trace, layer: str) -> Fate:
+    """Returns what became of a layer."""
+    final = trace.layer_nodes(trace.last).get(layer, ())
+    if not final and layer in trace.eliminated and layer not in trace.layer_nodes(0):
+        return Fate(FateKind.IMPORTED, "import", (trace.eliminated[layer],))
+    if not final:
+        return _eliminated(trace, layer)
+    kernels = trace.kernels_of(final)
+    if kernels:
+        return Fate(FateKind.KERNEL, into=tuple(dict.fromkeys(k.name for k in kernels)))
+    nodes, reader = trace.nodes(trace.last), trace.reader
+    working = [n for n in final if reader.kind(nodes[n]) not in _PASSIVE]
+    if working or not any(reader.kind(nodes[n]) == "Constant" for n in final):
+        titles = dict.fromkeys(reader.title(nodes[n]) for n in working or final)
+        return Fate(FateKind.KEPT, into=tuple(titles))
+    return Fate(FateKind.FOLDED, trace.stages[_folded_at(trace, layer)].name)
+
+
+def _folded_at(trace: Trace, layer: str) -> int:
+    """Returns the first stage from which on the layer is constants only."""
+    for stage in range(trace.last, -1, -1):
+        nodes = trace.nodes(stage)
+        found = trace.layer_nodes(stage).get(layer, ())
+        if any(trace.reader.kind(nodes[n]) not in _PASSIVE for n in found):
+            return min(stage + 1, trace.last)
+    return 0
+
+
+def _eliminated(trace: Trace, layer: str) -> Fate:
+    """Returns the fate of a layer that no node of the last stage serves."""
+    stage = next(
+        (s for s in range(trace.last, -1, -1) if layer in trace.layer_nodes(s)),
+        0,
+    )
+    gone = min(stage + 1, trace.last)
+    name = trace.stages[gone].name
+    links = trace.links(gone) if gone > stage else None
+    old, new = trace.nodes(stage), trace.nodes(gone)
+    successors = {
+        link.new: None
+        for node in trace.layer_nodes(stage).get(layer, ())
+        if trace.reader.kind(old[node]) not in _WHOLE and links is not None
+        for link in links.forward(node)
+    }
+    if not successors:
+        return Fate(FateKind.DEAD, name)
+    constants = all(trace.reader.kind(new[n]) == "Constant" for n in successors)
+    if constants and any(n not in old for n in successors):
+        return Fate(FateKind.FOLDED, name)
+    into: dict[str, None] = {}
+    for node in successors:
+        span = new[node].span
+        into.update(dict.fromkeys(span.layers or [s.layer for s in span.sources]))
+    return Fate(FateKind.MERGED, name, tuple(into))
+
+
+def find_gaps(trace: Trace) -> list[Gap]:
+    """Returns nodes without a source or a past, and kernels that lead nowhere."""
+    return [
+        *_sourceless(trace),
+        *(gap for stage in range(1, len(trace.stages)) for gap in _rootless(trace, stage)),
+        *_stray_kernels(trace),
+    ]
+
+
+def _gap(trace: Trace, stage: int, node: int, text: str) -> Gap:
+    line = trace.printed(stage).line_of.get(node, 0)
+    return Gap(trace.stages[stage].name, line, text)
+
+
+def _sourceless(trace: Trace) -> Iterator[Gap]:
+    for node in trace.nodes(0).values():
+        if not node.span and trace.reader.kind(node) not in _WHOLE:
+            yield _gap(trace, 0, node.id, f"{trace.reader.title(node)} has no source")
+
+
+def _rootless(trace: Trace, stage: int) -> Iterator[Gap]:
+    record = trace.stages[stage]
+    if not record.changed:
+        return
+    if record.lineage is None:
+        yield Gap(record.name, 0, "what became what was not recorded")
+        return
+    before, links = trace.nodes(stage - 1), trace.links(stage)
+    for node in trace.nodes(stage).values():
+        if node.id not in before and not links.backward(node.id) and not node.span:
+            title = trace.reader.title(node)
+            yield _gap(trace, stage, node.id, f"{title} came from nothing in {record.name}")
+
+
+def _stray_kernels(trace: Trace) -> Iterator[Gap]:
+    nodes = trace.nodes(trace.last)
+    for kernel in trace.kernels:
+        lost = [op for op in (kernel.call, *kernel.ops) if op not in nodes]
+        if lost:
+            yield Gap(
+                trace.stages[trace.last].name,
+                0,
+                f"kernel {kernel.name} names nodes {lost} of no stage",
+            )
+        bad = [s for s, p in kernel.stage_ops.items() if not 0 <= p < len(kernel.ops)]
+        if bad:
+            yield Gap(
+                trace.stages[trace.last].name, 0, f"kernel {kernel.name}: stages {bad} of no op"
+            )

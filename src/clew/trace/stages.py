@@ -1,0 +1,107 @@
+"""Stages: the module after every pass, what became what in it, how long it took, and remarks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from clew.trace.lineage import Lineage, recording
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """Why something was or was not done: `text` about the node `node_id` by `pass_name`."""
+
+    node_id: int
+    pass_name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Node ids that a stage added, removed and kept, against the stage before."""
+
+    added: frozenset[int]
+    removed: frozenset[int]
+    kept: frozenset[int]
+
+
+@dataclass(frozen=True, eq=False)
+class StageRecord:
+    """The module as a pass left it; `lineage` is `None` for the first stage and with the trace off.
+
+    `seconds` is the pass's own time, without verification. `node_ids` lists the nodes of a module.
+    """
+
+    name: str
+    module: Any
+    lineage: Lineage | None
+    seconds: float
+    remarks: tuple[Remark, ...]
+    before: StageRecord | None = field(repr=False, default=None)
+    node_ids: Callable[[Any], frozenset[int]] = field(repr=False, default=lambda _: frozenset())
+
+    @cached_property
+    def nodes(self) -> frozenset[int]:
+        """Ids of all nodes of the stage."""
+        return self.node_ids(self.module)
+
+    @cached_property
+    def same(self) -> dict[int, int]:
+        """Which node of this stage computes the value of a node of the stage before, by id.
+
+        Nodes kept as they are stand for themselves and are not listed.
+        """
+        recorded = self.lineage.same if self.lineage is not None else {}
+        return {old: new for old, new in recorded.items() if new in self.nodes}
+
+    @property
+    def changed(self) -> bool:
+        """Whether the module differs from the stage before."""
+        return self.before is None or self.before.module is not self.module
+
+    @cached_property
+    def difference(self) -> Difference:
+        """What changed against the stage before; the first stage added everything."""
+        if self.before is None:
+            return Difference(self.nodes, frozenset(), frozenset())
+        if not self.changed:
+            return Difference(frozenset(), frozenset(), self.nodes)
+        before = self.before.nodes
+        return Difference(self.nodes - before, before - self.nodes, self.nodes & before)
+
+
+class StageLog:
+    """Collects stage records; with `enabled=False` what became what is not recorded."""
+
+    def __init__(self, node_ids: Callable[[Any], frozenset[int]], *, enabled: bool = True) -> None:
+        self.enabled = enabled
+        self.records: list[StageRecord] = []
+        self._node_ids = node_ids
+        self._lineage: Lineage | None = None
+        self._seconds = 0.0
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Records and times what is done inside; `add` then makes it a stage."""
+        self._lineage = Lineage() if self.enabled else None
+        start = time.perf_counter()
+        try:
+            with recording(self._lineage):
+                yield
+        finally:
+            self._seconds = time.perf_counter() - start
+
+    def add(self, name: str, module: Any, remarks: Sequence[Remark] = ()) -> StageRecord:
+        """Returns the record of a stage just finished, and keeps it."""
+        before = self.records[-1] if self.records else None
+        record = StageRecord(
+            name, module, self._lineage, self._seconds, tuple(remarks), before, self._node_ids
+        )
+        self.records.append(record)
+        self._lineage, self._seconds = None, 0.0
+        return record

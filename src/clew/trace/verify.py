@@ -1,0 +1,144 @@
+"""Is the trace true? Both ends of every *same* link are evaluated on real inputs and compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import numpy as np
+
+from clew.trace.refs import NodeRef
+
+if TYPE_CHECKING:
+    from clew.trace.trace import Trace
+
+Values: TypeAlias = dict[int, Any]
+Evaluate: TypeAlias = Callable[[Any, Mapping[str, Any], Mapping[int, Any]], Values]
+"""Module, inputs by name and values already known by node id -> values of nodes by id."""
+Relayout: TypeAlias = Callable[[Any, Any, Any, Any], Any]
+"""Value, its type, the type to bring it to (another layout of the same tensor) and a value of that
+type, for its sizes -> value."""
+
+_WIDE: Final = np.float64
+
+
+@dataclass(frozen=True)
+class FalseLink:
+    """A *same* link whose ends differ: by how much, relative to the largest magnitude."""
+
+    stage: str
+    old: NodeRef
+    new: NodeRef
+    layers: tuple[str, ...]
+    reason: str
+
+    def __str__(self) -> str:
+        layers = ", ".join(self.layers) or "no layer"
+        ends = f"node {self.old.node} is not {self.new.node}"
+        return f"{self.stage}: {ends} ({layers}): {self.reason}"
+
+
+@dataclass(frozen=True)
+class VerifyReport:
+    """How many links hold, which do not, and how many could not be evaluated.
+
+    `worst` is the largest relative error among those that hold. Values inside branches, loops and
+    kernels called more than once are many, so links between them are left out.
+    """
+
+    checked: int
+    skipped: int
+    worst: float
+    failures: tuple[FalseLink, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every link that was checked holds."""
+        return not self.failures
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.checked - len(self.failures)} of {self.checked} links hold "
+            f"(largest relative error {self.worst:.2g}); {self.skipped} not evaluated"
+        ]
+        return "\n".join([*lines, *(f"  {failure}" for failure in self.failures)])
+
+
+def verify_links(
+    trace: Trace,
+    inputs: Mapping[str, Any],
+    evaluate: Evaluate,
+    relayout: Relayout,
+    rtol: float,
+    atol: float,
+) -> VerifyReport:
+    """Returns which *same* links hold on these inputs.
+
+    Stage by stage: a node keeps its value as long as stages keep the node, and no longer.
+    """
+    floor = atol / rtol if rtol else 0.0
+    inputs = {name: np.asarray(value) for name, value in inputs.items()}
+    checked = skipped = 0
+    worst = 0.0
+    failures: list[FalseLink] = []
+    values = evaluate(trace.stages[0].module, inputs, {})
+    for stage in range(1, len(trace.stages)):
+        record = trace.stages[stage]
+        if not record.changed:
+            continue
+        before = values
+        kept = {n: v for n, v in before.items() if n in trace.nodes(stage)}
+        values = evaluate(record.module, inputs, kept)
+        olds, news = trace.nodes(stage - 1), trace.nodes(stage)
+        for link in trace.same_links(stage):
+            old, new = olds[link.old], news[link.new]
+            if link.old not in before or link.new not in values:
+                skipped += trace.reader.kind(old) != "Function"
+                continue
+            checked += 1
+            value = relayout(values[link.new], new.type, old.type, before[link.old])
+            error = difference(before[link.old], value, floor)
+            if error <= rtol:
+                worst = max(worst, error)
+                continue
+            reason = (
+                f"{old.type} and {new.type} do not compare"
+                if error == np.inf
+                else f"relative error {error:.2g}, at most {rtol:.2g} expected"
+            )
+            refs = NodeRef(stage - 1, link.old), NodeRef(stage, link.new)
+            failures.append(FalseLink(record.name, *refs, old.span.layers, reason))
+    return VerifyReport(checked, skipped, worst, tuple(failures))
+
+
+def difference(a: Any, b: Any, floor: float = 0.0) -> float:
+    """Returns the largest difference, relative to the largest magnitude in `a` (plus `floor`).
+
+    Infinite where the values do not compare: other shapes, NaN or infinities in other places.
+    """
+    if isinstance(a, (tuple, list)) or isinstance(b, (tuple, list)):
+        if not isinstance(a, (tuple, list)) or not isinstance(b, (tuple, list)):
+            return float("inf")
+        if len(a) != len(b):
+            return float("inf")
+        return max((difference(x, y, floor) for x, y in zip(a, b, strict=True)), default=0.0)
+    if a is None or b is None:
+        return 0.0 if a is b else float("inf")
+    left, right = np.asarray(a), np.asarray(b)
+    if left.shape != right.shape:
+        return float("inf")
+    if left.dtype == object or right.dtype == object or left.dtype.kind in "US":
+        return 0.0 if np.array_equal(left, right) else float("inf")
+    if left.dtype.kind in "iub" and right.dtype.kind in "iub" and np.array_equal(left, right):
+        return 0.0
+    x, y = left.astype(_WIDE), right.astype(_WIDE)
+    finite = np.isfinite(x)
+    same_places = np.array_equal(x[~finite], y[~finite], equal_nan=True)
+    if not same_places or not np.isfinite(y[finite]).all():
+        return float("inf")
+    if not finite.any():
+        return 0.0
+    largest = float(np.abs(x[finite] - y[finite]).max())
+    scale = float(np.abs(x[finite]).max()) + floor
+    return largest / scale if scale else largest

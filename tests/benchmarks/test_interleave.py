@@ -1,0 +1,26 @@
+import time
+
+from harness.interleave import interleaved_ns, median_ms
+
+
+def test_turns_rotate_and_one_call_a_turn_is_not_counted() -> None:
+    calls: list[str] = []
+    rounds = 3
+    times = interleaved_ns(
+        {name: lambda name=name: calls.append(name) for name in "abc"},  # type: ignore[misc]
+        rounds,
+        min_turn_s=0,
+        on_round=lambda: calls.append("|"),
+    )
+    assert "".join(calls) == "|aabbcc|bbccaa|ccaabb"
+    assert {name: len(spans) for name, spans in times.items()} == dict.fromkeys("abc", rounds)
+
+
+def test_times_are_of_single_calls() -> None:
+    times = interleaved_ns({"sleep": lambda: time.sleep(0.002)}, rounds=1, min_turn_s=0.01)
+    assert 2 <= median_ms(times["sleep"]) < 50
+    assert 2 <= len(times["sleep"]) <= 5
+
+
+def test_median_of_an_even_number() -> None:
+    assert median_ms([1_000_000, 2_000_000]) == 1.5

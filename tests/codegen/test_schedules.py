@@ -1,0 +1,120 @@
+"""Whatever schedule a nest has, its native code computes what the nest does, or is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from computations import KINDS, draw_step, plain
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from clew import te
+from clew.codegen.artifact import KernelCode, ObjectCode
+from clew.codegen.kernel import emit_kernel
+from clew.codegen.worker import emit_object
+from clew.ir.types import to_numpy
+from clew.loop.ir import Buffer, Nest
+from clew.loop.lower import lower
+from clew.loop.printer import print_nest
+from clew.loop.schedule import Schedule
+from clew.runtime.guard import GuardSide
+from clew.runtime.jit import Library
+from clew.runtime.memory import plan_segment
+from clew.runtime.plan import BufferKind, BufferRef, BufferSpec, Step
+from clew.runtime.segment import NativeSegment
+from clew.runtime.threads import shared_pool
+from clew.support.errors import ScheduleError
+from clew.target import host
+
+Array = np.ndarray[Any, Any]
+
+
+def _run(nest: Nest, arrays: list[Array], side: GuardSide) -> list[Array]:
+    """Returns the outputs of a nest's native code on two threads, behind guard pages."""
+    target = host()
+    made = emit_kernel(nest, print_nest(nest), "kernel", target.triple)
+    data = emit_object(made.llvm, target.triple, target.cpu, target.features)
+    code = KernelCode("00", made.entries, made.scratch_bytes, made.workspace_bytes)
+    refs = [BufferRef(BufferKind.INPUT, n) for n in range(len(nest.inputs))]
+    refs += [BufferRef(BufferKind.OUTPUT, n) for n in range(len(nest.outputs))]
+    refs += [BufferRef(BufferKind.ARENA, n) for n in range(len(made.workspace_bytes))]
+    steps = [Step(code, tuple(refs), "kernel")]
+    inputs, outputs = map(_specs, (nest.inputs, nest.outputs))
+    plan = plan_segment(steps, inputs, outputs, [], list(made.workspace_bytes))
+    library = Library([ObjectCode("00", data, tuple(e.symbol for e in made.entries))])
+    return NativeSegment(plan, library, shared_pool(2), guard=side)(arrays)
+
+
+def _specs(buffers: tuple[Buffer, ...]) -> list[BufferSpec]:
+    return [BufferSpec(b.name, b.shape, to_numpy(b.dtype).name) for b in buffers]
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    kind=st.sampled_from(sorted(KINDS)), m=st.integers(1, 6), n=st.integers(1, 19), data=st.data()
+)
+def test_native_code_of_any_schedule(kind: str, m: int, n: int, data: st.DataObject) -> None:
+    nest, arrays, expected = plain(kind, m, n)
+    schedule = Schedule(nest)
+    for _ in range(data.draw(st.integers(1, 6))):
+        name, args = draw_step(data.draw, schedule)
+        try:
+            schedule.apply(name, **args)
+        except ScheduleError:
+            continue
+    try:
+        found = _run(schedule.finished(), arrays, data.draw(st.sampled_from(GuardSide)))
+    except ScheduleError as error:
+        if error.code not in ("S040", "S041", "S042"):
+            raise
+        return
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(a, b, err_msg="\n".join(map(str, schedule.steps)))
+
+
+def _product() -> Schedule:
+    return Schedule(plain("matmul", 6, 8)[0])
+
+
+def test_a_register_tile_is_indexed_by_literals() -> None:
+    schedule = _product()
+    schedule.compute_at("product", "out.i", "register")
+    with pytest.raises(ScheduleError) as caught:
+        _run(schedule.finished(), [], GuardSide.END)
+    assert caught.value.code == "S040"
+    assert "product" in caught.value.message
+    assert "unroll" in caught.value.hint
+
+
+def test_lanes_write_elements_of_their_own() -> None:
+    x = te.placeholder((8,), "f32", "x")
+    doubled = te.compute((8,), lambda i: x[i] * 2.0, "doubled")
+    out = te.compute((8, 4), lambda i, j: doubled[i] + 1.0, "out")
+    schedule = Schedule(lower("lanes", [x], [out]))
+    schedule.compute_at("doubled", "out.i", "scratch")
+    schedule.vectorize("doubled.i")
+    schedule.vectorize("out.j")
+    arrays = [np.arange(8, dtype=np.float32)]
+    found = _run(schedule.finished(), arrays, GuardSide.END)[0]
+    np.testing.assert_array_equal(found, np.repeat(arrays[0][:, None] * 2 + 1, 4, axis=1))
+
+
+@pytest.mark.parametrize("unrolled", [False, True])
+@pytest.mark.parametrize(
+    ("source", "to"),
+    [("f32", "i8"), ("f32", "bf16"), ("f32", "f16"), ("i64", "i32"), ("i32", "i8")],
+)
+def test_one_lane_that_is_left_stores_its_own_width(source: str, to: str, unrolled: bool) -> None:
+    x = te.placeholder((2, 17), source, "x")
+    out = te.compute((2, 17), lambda i, j: te.cast(to, x[i, j]), "out")
+    schedule = Schedule(lower("narrowed", [x], [out]))
+    outer, inner = schedule.split("out.j", 16, tail="guard")
+    schedule.vectorize(inner)
+    if unrolled:
+        schedule.unroll(outer)
+        schedule.unroll("out.i")
+    array = np.arange(34).astype(to_numpy(source)).reshape(2, 17)
+    found = _run(schedule.finished(), [array], GuardSide.END)[0]
+    np.testing.assert_array_equal(found.astype("f8"), array.astype("f8"))

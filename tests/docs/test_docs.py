@@ -1,0 +1,94 @@
+"""The documents' code runs, their links lead somewhere, and their lists are those of the source."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import errors
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
+GUIDES = [ROOT / "docs" / f"adding-{what}.md" for what in ("an-op", "a-pass", "a-schedule")]
+_FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\[[^\]]+\]\(([^)#\s]+)(?:#[^)]*)?\)")
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """Returns a page's code blocks of a language, without the indentation of lists."""
+    found = _FENCE.findall(page.read_text())
+    return [textwrap.dedent(code) for _, name, code in found if name == language]
+
+
+def run(folder: Path, code: str) -> subprocess.CompletedProcess[str]:
+    """Runs a program in a process of its own: what it registers stays there."""
+    (folder / "program.py").write_text(code)
+    return subprocess.run(
+        [sys.executable, "program.py"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=lambda p: p.stem)
+def test_the_code_of_a_guide_is_a_program_that_runs(page: Path, tmp_path: Path) -> None:
+    done = run(tmp_path, "\n".join(blocks(page, "python")))
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_the_code_of_the_readme_runs(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    weight = rng.standard_normal((4, 3, 3, 3)).astype(np.float32)
+    graph = helper.make_graph(
+        [helper.make_node("Conv", ["input", "w"], ["y"], name="conv1")],
+        "one",
+        [helper.make_tensor_value_info("input", TensorProto.FLOAT, [1, 3, 8, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 4, 6, 6])],
+        [numpy_helper.from_array(weight, "w")],
+    )
+    opsets = [helper.make_opsetid("", 20)]
+    onnx.save(
+        helper.make_model(graph, opset_imports=opsets, ir_version=10), tmp_path / "model.onnx"
+    )
+    x = "import numpy\nx = numpy.ones((1, 3, 8, 8), 'f4')\n"
+    (block,) = blocks(ROOT / "README.md", "python")
+    done = run(tmp_path, x + block)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.startswith("conv1 (Conv)")
+
+
+def test_the_page_of_errors_is_what_the_source_raises() -> None:
+    assert errors.PAGE.read_text() == errors.page(), "run python tools/errors.py"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+def test_links_within_the_project_lead_somewhere(page: Path) -> None:
+    for target in _LINK.findall(page.read_text()):
+        if "://" not in target:
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+def test_files_that_a_page_names_exist(page: Path) -> None:
+    named = re.findall(
+        r"`((?:src|tests|tools|docs|benchmarks|changelog\.d)/[\w./-]+)`", page.read_text()
+    )
+    assert [n for n in named if not (ROOT / n).exists()] == []
+
+
+def test_every_folder_of_the_package_is_in_the_architecture() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    folders = [p.parent.name for p in (ROOT / "src" / "clew").glob("*/__init__.py")]
+    assert folders
+    assert [f for f in folders if f"`{f}/`" not in text] == []

@@ -1,0 +1,75 @@
+"""Whole networks: imported and interpreted, they agree with ONNX Runtime."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+
+from clew.frontends.onnx import load
+from clew.ir.expr import Call, Function
+from clew.ir.interpret import interpret
+from clew.ir.visit import post_order
+from zoo import store
+
+# VGG-19 has the operators of ZFNet at ten times the cost, a minute of numpy.
+LIGHT = [name for name in store.names("light") if name != "light_vgg19"]
+BUILT_HERE = [*LIGHT, *store.names("handmade")]
+# The large exports need minutes of numpy; the quick ones have the same operators.
+EXPORTED = [n for n in store.names("quick") if n not in BUILT_HERE]
+
+
+@pytest.fixture
+def network(request):
+    if request.param in EXPORTED:
+        pytest.importorskip("torch")
+        pytest.importorskip("transformers")
+    return request.param
+
+
+@pytest.mark.parametrize("network", [*BUILT_HERE, *EXPORTED], indirect=True)
+def test_agrees_with_onnx_runtime(network):
+    path, feeds = str(store.path(network)), store.inputs(network)
+    module = load(path)
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    expected = session.run(None, feeds)
+    found = interpret(module, feeds)
+    for output, want in zip(session.get_outputs(), expected, strict=True):
+        got = found[output.name]
+        assert got.dtype == want.dtype
+        assert got.shape == want.shape
+        limit = 1e-4 * np.abs(want).max()
+        assert np.abs(got.astype(np.float64) - want).max() <= limit
+
+
+@pytest.mark.parametrize("network", [*BUILT_HERE, *EXPORTED], indirect=True)
+def test_every_layer_and_node_is_accounted_for(network):
+    module = load(store.path(network))
+    nodes = [n for n in post_order(module.main, into_functions=True) if isinstance(n, Call)]
+    assert all(n.span.layers for n in nodes)
+    marked = {
+        s.layer for n in post_order(module.main, into_functions=True) if not isinstance(n, Function)
+        for s in n.span.sources if s.output is not None
+    }  # fmt: skip
+    served = {layer for n in nodes for layer in n.span.layers}
+    assert served <= marked
+    gone = {layer for layer, _, _ in module.main.attrs["eliminated"]}
+    assert not served & gone
+
+
+def test_symbolic_sizes_run_at_several_shapes():
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    name = "bert_tiny_dynamic"
+    module = load(store.path(name))
+    session = ort.InferenceSession(str(store.path(name)), providers=["CPUExecutionProvider"])
+    symbols = {str(d) for p in module.main.params for d in p.type.shape if not isinstance(d, int)}
+    assert symbols == set(store.dims(name))
+    for scale in (1, 2, 3):
+        feeds = store.inputs(name, **{k: v + scale for k, v in store.dims(name).items()})
+        expected = session.run(None, feeds)
+        found = interpret(module, feeds)
+        for output, want in zip(session.get_outputs(), expected, strict=True):
+            np.testing.assert_allclose(found[output.name], want, rtol=1e-3, atol=1e-4)

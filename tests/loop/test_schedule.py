@@ -1,0 +1,155 @@
+"""Schedules: what each primitive makes of a nest, what it refuses, and how steps are replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from computations import plain, same
+
+from clew.loop.interpret import interpret
+from clew.loop.printer import print_nest
+from clew.loop.schedule import Schedule, Step
+from clew.support.errors import ScheduleError, TextError
+
+
+def _new(kind: str = "matmul", m: int = 6, n: int = 7) -> Schedule:
+    return Schedule(plain(kind, m, n)[0])
+
+
+def _registers(s: Schedule) -> None:
+    s.split("out.j", 4, tail="guard")
+    s.reorder("out.j.o", "out.i", "out.j.i")
+    s.compute_at("product", "out.i", "register")
+    s.unroll("product.j")
+    s.vectorize("out.j.i")
+    s.parallel("out.j.o")
+
+
+def test_steps_replay_from_their_text() -> None:
+    nest, arrays, expected = plain("matmul", 6, 7)
+    schedule = Schedule(nest)
+    _registers(schedule)
+    text = [str(step) for step in schedule.steps]
+    assert text[0] == "split(loop='out.j', factor=4, tail='guard')"
+    again = Schedule.replay(nest, text)
+    assert str(again) == str(schedule)
+    assert [Step.parse(t) for t in text] == again.steps
+    assert print_nest(again.finished()).text == print_nest(schedule.finished()).text
+    assert same(interpret(again.finished(), arrays), expected)
+
+
+def test_undo_goes_back_step_by_step() -> None:
+    schedule = _new()
+    seen = [str(schedule)]
+    schedule.split("out.i", 4)
+    seen.append(str(schedule))
+    schedule.reorder("out.j", "out.i.o")
+    assert len(schedule.history) == 3
+    for text in reversed(seen):
+        assert str(schedule.undo()) == text
+    assert str(schedule.undo()) == seen[0]
+    assert not schedule.steps
+
+
+def test_a_refused_step_changes_nothing() -> None:
+    schedule = _new()
+    before = str(schedule)
+    with pytest.raises(ScheduleError):
+        schedule.parallel("product.k")
+    assert str(schedule) == before
+    assert not schedule.steps
+
+
+@pytest.mark.parametrize(
+    ("tail", "lines"),
+    [
+        ("peel", ["for o in 1:", "for i in 4:", "for o in 1:", "for i in 2:"]),
+        ("balance", ["for o in 2:", "for i in 3:"]),
+        ("guard", ["for o in 2:", "for i in 4:", "if (((o * 4) + i) < 6):"]),
+    ],
+)  # fmt: skip
+def test_split_by_a_factor_that_does_not_divide(tail: str, lines: list[str]) -> None:
+    schedule = _new()
+    schedule.split("out.i", 4, tail=tail)
+    found = [line.strip() for line in str(schedule).splitlines() if "out.i." in line]
+    assert [x.replace("out.i.", "") for x in found if x.endswith(":")] == lines
+
+
+def test_names_of_what_primitives_make() -> None:
+    schedule = _new()
+    assert schedule.split("out.i", 2) == ("out.i.o", "out.i.i")
+    assert schedule.fuse("out.i.o", "out.i.i") == "out.i.o+i"
+    assert schedule.extent("out.i.o+i") == 6
+    assert schedule.extent("nowhere") == 0
+    assert _new("conv").cache_write("out") == "out@out"
+
+
+_REFUSALS: list[tuple[str, str, str, Callable[[Schedule], object]]] = [
+    ("S001", "matmul", "matmul has no loop 'out.z'", lambda s: s.unroll("out.z")),
+    ("S002", "matmul", "'none' of matmul has no loops of its own", lambda s: s.inline("none")),
+    ("S003", "matmul", "no nest has all", lambda s: s.reorder("product.i", "out.j")),
+    (
+        "S003", "matmul", "not nested directly",
+        lambda s: (s.compute_at("product", "out.i"), s.reorder("out.j", "out.i")),
+    ),
+    ("S003", "matmul", "not directly inside", lambda s: s.fuse("out.j", "out.i")),
+    ("S004", "matmul", "factor is 0", lambda s: s.split("out.i", 0)),
+    ("S005", "matmul", "tail is 'drop'", lambda s: s.split("out.i", 4, tail="drop")),
+    ("S006", "matmul", "is vector already", lambda s: (s.vectorize("out.j"), s.split("out.j", 2))),
+    ("S007", "matmul", "over 6 cannot be lanes", lambda s: s.vectorize("out.i")),
+    (
+        "S007", "chain", "with loops inside",
+        lambda s: (s.vectorize("out.j"), s.compute_at("clipped", "out.j")),
+    ),
+    ("S008", "matmul", "not an outermost loop", lambda s: s.parallel("out.j")),
+    (
+        "S008", "matmul", "would not be an outermost loop",
+        lambda s: (s.parallel("out.i"), s.reorder("out.j", "out.i")),
+    ),
+    (
+        "S009", "matmul", "write the same elements of product",
+        lambda s: (s.reorder("product.k", "product.i"), s.parallel("product.k")),
+    ),
+    (
+        "S010", "matmul", "copies of loop out.i.i differ",
+        lambda s: (s.split("out.i", 4), s.reorder("out.i.i", "out.i.o"), s.hoist("out.i.i")),
+    ),
+    ("S020", "chain", "have been changed", lambda s: (s.split("added.i", 2), s.inline("added"))),
+    ("S021", "matmul", "is a reduction", lambda s: s.inline("product")),
+    ("S022", "chain", "is an output", lambda s: s.inline("out")),
+    ("S022", "chain", "is an output", lambda s: s.compute_at("out", "added.i")),
+    ("S023", "chain", "read outside", lambda s: s.compute_at("added", "clipped.i")),
+    ("S024", "chain", "is not an output", lambda s: s.cache_write("added")),
+    ("S025", "matmul", "do not reduce", lambda s: s.rfactor("product", "product.j")),
+    (
+        "S025", "matmul", "do not reduce",
+        lambda s: (
+            s.reorder("product.k", "product.i", "product.j"), s.rfactor("product", "product.j"),
+        ),
+    ),
+    ("S030", "matmul", "no primitive 'melt'", lambda s: s.apply("melt", stage="out")),
+    ("S031", "matmul", "missing a required argument", lambda s: s.apply("split", axis="out.i")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "message", "steps"),
+    _REFUSALS,
+    ids=[f"{code}-{message}" for code, _, message, _ in _REFUSALS],
+)
+def test_primitives_refuse(
+    code: str, kind: str, message: str, steps: Callable[[Schedule], object]
+) -> None:
+    schedule = _new(kind)
+    with pytest.raises(ScheduleError) as caught:
+        steps(schedule)
+    assert caught.value.code == code
+    assert message in caught.value.message
+
+
+def test_a_step_that_is_no_call_is_refused() -> None:
+    for text in ("split(", "x = 1", "split('out.i')", "split(loop=name)", "a.b(c=1)"):
+        with pytest.raises(TextError) as caught:
+            Step.parse(text)
+        assert caught.value.code == "P020"

@@ -1,0 +1,58 @@
+"""Resampling, against ONNX Runtime."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+
+from clew.ops.image import resize
+from clew.ops.registry import Op
+
+
+def _expected(x: np.ndarray, sizes: tuple[int, ...], **attributes: object) -> np.ndarray:
+    node = helper.make_node("Resize", ["x", "", "", "sizes"], ["y"], **attributes)
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, sizes)],
+        [helper.make_tensor("sizes", TensorProto.INT64, [4], sizes)],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    return session.run(None, {"x": x})[0]
+
+
+_COORDINATES = ("half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners")
+_SIZES = ((1, 2, 8, 12), (1, 2, 3, 5), (1, 2, 1, 7), (1, 2, 4, 6))
+
+
+def _actual(op: Op, x: np.ndarray, **attrs: object) -> np.ndarray:
+    return op.run_reference([x], op.bind(attrs))
+
+
+@pytest.mark.parametrize(("coordinates", "sizes"), list(itertools.product(_COORDINATES, _SIZES)))
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+def test_interpolation(mode: str, coordinates: str, sizes: tuple[int, ...]) -> None:
+    x = np.random.default_rng(0).standard_normal((1, 2, 4, 6)).astype("f4")
+    expected = _expected(x, sizes, mode=mode, coordinate_transformation_mode=coordinates)
+    actual = _actual(resize, x, shape=sizes, mode=mode, coordinates=coordinates)
+    np.testing.assert_allclose(actual, expected, atol=2e-5)
+
+
+@pytest.mark.parametrize("rounding", ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"])
+@pytest.mark.parametrize("sizes", [(1, 2, 8, 12), (1, 2, 12, 3)])
+@pytest.mark.parametrize("coordinates", ["half_pixel", "asymmetric"])
+def test_nearest(coordinates: str, sizes: tuple[int, ...], rounding: str) -> None:
+    x = np.random.default_rng(0).standard_normal((1, 2, 4, 6)).astype("f4")
+    expected = _expected(
+        x, sizes, mode="nearest", coordinate_transformation_mode=coordinates, nearest_mode=rounding
+    )
+    actual = _actual(resize, x, shape=sizes, coordinates=coordinates, rounding=rounding)
+    np.testing.assert_array_equal(actual, expected)

@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import clew.ops  # noqa: F401
+from clew.ir.expr import Call, If
+from clew.ir.visit import calls
+from clew.passes.alter_layout import AlterLayout
+from clew.passes.fold_constant import FoldConstant
+
+
+def altered(kit: Any, module: Any) -> Any:
+    after = kit.apply(module, AlterLayout(), FoldConstant())
+    kit.same(module, after)
+    return after
+
+
+def one(module: Any, name: str) -> Call:
+    (found,) = [c for c in calls(module.main) if c.op_name == name]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("inner", "outer", "data", "weight", "result"),
+    [
+        (3, 32, "NCHW", "OIHW3i32o", "NCHW16c"),
+        (16, 64, "NCHW16c", "OIHW16i32o", "NCHW16c"),
+        (32, 48, "NCHW16c", "OIHW16i16o", "NCHW16c"),
+        (32, 80, "NCHW16c", "OIHW16i16o", "NCHW16c"),
+        (24, 96, "NCHW8c", "OIHW8i32o", "NCHW16c"),
+        (96, 24, "NCHW16c", "OIHW16i8o", "NCHW8c"),
+        (12, 20, "NCHW4c", "OIHW4i4o", "NCHW4c"),
+        (16, 10, "NCHW16c", "OIHW16i16o", "NCHW"),
+    ],
+)
+def test_blocks_and_tiles_of_a_convolution(
+    kit: Any, inner: int, outer: int, data: str, weight: str, result: str
+) -> None:
+    x = kit.var("x", 1, inner, 6, 5)
+    y = kit.layer("nn.conv2d", x, kit.const(kit.random(outer, inner, 3, 3)), padding=(1, 0, 1, 2))
+    conv = one(altered(kit, kit.module([x], y)), "nn.conv2d")
+    assert conv.attrs.data_layout == data
+    assert conv.attrs.weight_layout == weight
+    assert (conv.type.layout or "NCHW") == result
+    assert conv.attrs.padding == (0, 0, 0, 0)
+
+
+def test_depthwise_and_grouped_convolutions(kit: Any) -> None:
+    x = kit.var("x", 1, 32, 6, 6)
+    y = kit.layer("nn.conv2d", x, kit.const(kit.random(32, 1, 3, 3)), groups=32)
+    y = kit.layer("nn.conv2d", y, kit.const(kit.random(64, 16, 1, 1)), groups=2)
+    after = altered(kit, kit.module([x], y))
+    found = [c.attrs.weight_layout for c in calls(after.main) if c.op_name == "nn.conv2d"]
+    assert found == ["OIHW16o", "OIHW16i16o"]
+
+
+def test_a_channel_count_without_a_block_stays_plain(kit: Any) -> None:
+    x = kit.var("x", 1, 7, 6, 6)
+    y = kit.layer("nn.conv2d", x, kit.const(kit.random(5, 7, 3, 3)))
+    given = kit.module([x], y)
+    assert kit.apply(given, AlterLayout()) is given
+
+
+def test_a_network_is_converted_at_its_ends_only(kit: Any) -> None:
+    x = kit.var("x", 1, 16, 8, 8)
+    y = x
+    for n in range(3):
+        y = kit.layer("nn.conv2d", y, kit.const(kit.random(16, 16, 3, 3, seed=n)),
+                      padding=(1, 1, 1, 1))  # fmt: skip
+        y = kit.layer("nn.relu", kit.layer("add", y, kit.const(kit.random(16, 1, 1))))
+    after = altered(kit, kit.module([x], y))
+    assert kit.op_names(after).count("layout_transform") == 2
+
+
+def test_what_meets_is_converted_once(kit: Any) -> None:
+    x = kit.var("x", 1, 16, 8, 8)
+    convs = [
+        kit.layer("nn.conv2d", x, kit.const(kit.random(16, 16, 3, 3, seed=n)),
+                  padding=(1, 1, 1, 1))
+        for n in range(3)
+    ]  # fmt: skip
+    total = kit.layer("add", kit.layer("add", convs[0], convs[1]), convs[2])
+    after = altered(kit, kit.module([x], total, total))
+    assert kit.op_names(after).count("layout_transform") == 2
+    assert kit.op_names(after).count("pad") == 1
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [(), (1,), (16, 1, 1), (1, 16, 1, 1), (6, 6), (1, 1, 6, 6), (2, 16, 6, 6), (2, 1, 1, 1)],
+)
+def test_broadcast_operands_follow(kit: Any, shape: tuple[int, ...]) -> None:
+    x = kit.var("x", 2, 16, 6, 6)
+    y = kit.layer("nn.conv2d", x, kit.const(kit.random(16, 16, 1, 1)))
+    for operand in (kit.const(kit.random(*shape) if shape else np.float32(2.5)), None):
+        inputs = [x]
+        if operand is None:
+            operand = kit.var("c", *shape)
+            inputs.append(operand)
+        after = altered(kit, kit.module(inputs, kit.layer("multiply", operand, y)))
+        assert one(after, "multiply").type.layout == "NCHW16c"
+
+
+def test_pools_and_concatenations_follow(kit: Any) -> None:
+    x = kit.var("x", 1, 16, 8, 8)
+    a = kit.layer("nn.conv2d", x, kit.const(kit.random(32, 16, 1, 1)))
+    b = kit.layer("nn.conv2d", x, kit.const(kit.random(24, 16, 1, 1)))
+    y = kit.layer("concatenate", a, b, axis=1)
+    y = kit.layer("nn.max_pool2d", y, kernel=(2, 2), strides=(2, 2))
+    y = kit.layer("nn.global_avg_pool2d", y)
+    after = altered(kit, kit.module([x], y))
+    assert one(after, "concatenate").type.layout == "NCHW8c"
+    assert one(after, "nn.global_avg_pool2d").type.layout == "NCHW8c"
+
+
+def test_operators_that_need_plain_images_get_them(kit: Any) -> None:
+    x = kit.var("x", 1, 16, 4, 4)
+    y = kit.layer("nn.conv2d", x, kit.const(kit.random(16, 16, 1, 1)))
+    y = kit.layer("transpose", kit.layer("nn.relu", y), axes=(0, 2, 3, 1))
+    after = altered(kit, kit.module([x], kit.layer("nn.softmax", y, axis=3)))
+    assert one(after, "transpose").args[0].type.layout == ""
+
+
+@pytest.mark.parametrize(
+    ("layout", "units", "packed"),
+    [("NK", 64, "NK32n"), ("KN", 40, "NK32n"), ("NK", 12, "NK16n"), ("NK", 2, "NK")],
+)
+def test_dense_weights_are_packed(kit: Any, layout: str, units: int, packed: str) -> None:
+    x = kit.var("x", 3, 20)
+    shape = (units, 20) if layout == "NK" else (20, units)
+    y = kit.layer("nn.dense", x, kit.const(kit.random(*shape)), weight_layout=layout)
+    assert one(altered(kit, kit.module([x], y)), "nn.dense").attrs.weight_layout == packed
+
+
+def test_branches_return_plain_values(kit: Any) -> None:
+    c, x = kit.var("c", dtype="bool"), kit.var("x", 1, 16, 4, 4)
+    a, b = kit.var("a", 1, 16, 4, 4), kit.var("b", 1, 16, 4, 4)
+    then = kit.function([a], kit.layer("nn.conv2d", a, kit.const(kit.random(16, 16, 1, 1))))
+    orelse = kit.function([b], kit.layer("nn.relu", b))
+    y = kit.layer("nn.conv2d", x, kit.const(kit.random(16, 16, 1, 1)))
+    after = altered(kit, kit.module([c, x], If(c, then, orelse, [y], span=y.span)))
+    (branch,) = after.main.body.fields
+    assert branch.type.layout == ""
+
+
+def test_one_pixel_is_plain_by_its_shape_alone(kit: Any) -> None:
+    x = kit.var("x", 2, 16, 4, 4)
+    y = kit.layer("nn.conv2d", x, kit.const(kit.random(32, 16, 1, 1)))
+    y = kit.layer("reshape", kit.layer("nn.global_avg_pool2d", y), shape=(2, 32))
+    after = altered(kit, kit.module([x], y))
+    assert kit.op_names(after).count("layout_transform") == 1
+
+
+def test_without_a_target_nothing_changes(kit: Any) -> None:
+    x = kit.var("x", 1, 16, 4, 4)
+    given = kit.module([x], kit.layer("nn.conv2d", x, kit.const(kit.random(16, 16, 1, 1))))
+    assert kit.PassManager([AlterLayout()]).run(given) is given
+
+
+def test_each_conversion_says_why(kit: Any) -> None:
+    x = kit.var("x", 1, 16, 4, 4)
+    y = kit.layer("nn.conv2d", x, kit.const(kit.random(16, 16, 1, 1)))
+    manager = kit.PassManager([AlterLayout()], target=kit.Lanes())
+    manager.run(kit.module([x], y))
+    texts = [r.text for r in manager.stages[-1].remarks]
+    assert texts == ["NCHW -> NCHW16c: nn.conv2d wants it so", "NCHW16c -> NCHW: Tuple wants it so"]

@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import clew.ops  # noqa: F401
+from clew.ir.expr import TupleGetItem
+from clew.passes.canonicalize_ops import CanonicalizeOps
+
+
+def f32(value: float) -> Any:
+    return np.float32(value)
+
+
+def _gelu(k: Any, x: Any, order: int) -> Any:
+    scaled = (
+        k.layer("divide", x, k.const(f32(math.sqrt(2))))
+        if order
+        else k.layer("multiply", x, k.const(f32(math.sqrt(0.5))))
+    )
+    factor = k.layer("add", k.layer("erf", scaled), k.const(f32(1)))
+    half = k.const(f32(0.5))
+    if order == 0:
+        return k.layer("multiply", k.layer("multiply", x, factor), half)
+    if order == 1:
+        return k.layer("multiply", k.layer("multiply", half, x), factor)
+    return k.layer("multiply", x, k.layer("multiply", half, factor))
+
+
+def _gelu_tanh(k: Any, x: Any, power: bool) -> Any:
+    cube = (
+        k.layer("power", x, k.const(f32(3)))
+        if power
+        else k.layer("multiply", k.layer("multiply", x, x), x)
+    )
+    inner = k.layer("add", x, k.layer("multiply", cube, k.const(f32(0.044715))))
+    inner = k.layer("multiply", inner, k.const(f32(math.sqrt(2 / math.pi))))
+    factor = k.layer("add", k.layer("tanh", inner), k.const(f32(1)))
+    return k.layer("multiply", k.layer("multiply", x, k.const(f32(0.5))), factor)
+
+
+def _hard_swish(k: Any, x: Any) -> Any:
+    gate = k.layer("clip", k.layer("add", x, k.const(f32(3))), min=0.0, max=6.0)
+    return k.layer("divide", k.layer("multiply", x, gate), k.const(f32(6)))
+
+
+def _softmax(k: Any, x: Any) -> Any:
+    top = k.layer("max", x, axes=(2,), keepdims=True)
+    power = k.layer("exp", k.layer("subtract", x, top))
+    return k.layer("divide", power, k.layer("sum", power, axes=(2,), keepdims=True))
+
+
+def _layer_norm(k: Any, x: Any, root: str, axes: tuple[int, ...] = (2,)) -> Any:
+    centred = k.layer("subtract", x, k.layer("mean", x, axes=axes, keepdims=True))
+    square = k.layer("multiply", centred, centred)
+    if root == "power":
+        square = k.layer("power", centred, k.const(f32(2)))
+    variance = k.layer("mean", square, axes=axes, keepdims=True)
+    variance = k.layer("add", variance, k.const(f32(1e-5)))
+    if root == "rsqrt":
+        y = k.layer("multiply", centred, k.layer("rsqrt", variance))
+    else:
+        y = k.layer("divide", centred, k.layer("sqrt", variance))
+    y = k.layer("multiply", y, k.const(k.random(8)))
+    return k.layer("add", y, k.const(k.random(8)))
+
+
+def _rms_norm(k: Any, x: Any) -> Any:
+    square = k.layer("mean", k.layer("multiply", x, x), axes=(-1,), keepdims=True)
+    square = k.layer("add", square, k.const(f32(1e-6)))
+    return k.layer(
+        "multiply", k.const(k.random(8)), k.layer("multiply", x, k.layer("rsqrt", square))
+    )
+
+
+def _dense_of_matrix(k: Any, x: Any, bias: Any) -> Any:
+    rows = k.layer("reshape", x, shape=(6, 8))
+    y = k.layer("add", k.layer("nn.dense", rows, k.const(k.random(5, 8))), k.const(bias))
+    return k.layer("reshape", y, shape=(2, 3, 5))
+
+
+CASES: list[tuple[str, Any, list[str]]] = [
+    ("gelu 0", lambda k, x: _gelu(k, x, 0), ["nn.gelu"]),
+    ("gelu 1", lambda k, x: _gelu(k, x, 1), ["nn.gelu"]),
+    ("gelu 2", lambda k, x: _gelu(k, x, 2), ["nn.gelu"]),
+    ("gelu tanh power", lambda k, x: _gelu_tanh(k, x, True), ["nn.gelu"]),
+    ("gelu tanh product", lambda k, x: _gelu_tanh(k, x, False), ["nn.gelu"]),
+    ("silu", lambda k, x: k.layer("multiply", k.layer("sigmoid", x), x), ["nn.silu"]),
+    ("hard swish", _hard_swish, ["nn.hard_swish"]),
+    ("mish", lambda k, x: k.layer("multiply", x, k.layer("tanh", k.layer("nn.softplus", x))),
+     ["nn.mish"]),
+    ("softmax", _softmax, ["nn.softmax"]),
+    ("layer norm", lambda k, x: _layer_norm(k, x, "sqrt"), ["nn.layer_norm"]),
+    ("layer norm power", lambda k, x: _layer_norm(k, x, "power"), ["nn.layer_norm"]),
+    ("layer norm rsqrt", lambda k, x: _layer_norm(k, x, "rsqrt"), ["nn.layer_norm"]),
+    ("layer norm two axes", lambda k, x: _layer_norm(k, x, "sqrt", (1, 2)), ["nn.layer_norm"]),
+    ("rms norm", _rms_norm, ["nn.rms_norm"]),
+    ("matmul", lambda k, x: k.layer("nn.matmul", x, k.const(k.random(8, 5))), ["nn.dense"]),
+    ("matmul of batch one", lambda k, x: k.layer("nn.matmul", x, k.const(k.random(1, 8, 5))),
+     ["reshape", "nn.dense"]),
+    ("matmul of batches", lambda k, x: k.layer("nn.matmul", x, k.const(k.random(2, 8, 5))),
+     ["nn.matmul"]),
+    ("dense of a matrix of rows", lambda k, x: _dense_of_matrix(k, x, k.random(5)),
+     ["nn.dense", "add"]),
+    ("dense and a bias of one", lambda k, x: _dense_of_matrix(k, x, k.random(1)),
+     ["nn.dense", "add"]),
+    ("dense and a bias a row", lambda k, x: _dense_of_matrix(k, x, k.random(6, 1)),
+     ["reshape", "nn.dense", "add", "reshape"]),
+    ("dense whose units are split", lambda k, x: k.layer(
+        "reshape", k.layer("nn.dense", x, k.const(k.random(6, 8))), shape=(2, 3, 2, 3)),
+     ["nn.dense", "reshape"]),
+    ("minus", lambda k, x: k.layer("subtract", x, k.const(k.random(8))), ["add"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("build", "left"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+def test_spellings(kit: Any, build: Any, left: list[str]) -> None:
+    x = kit.var("x", 2, 3, 8)
+    before = kit.module([x], build(kit, x))
+    after = kit.apply(before, CanonicalizeOps())
+    assert kit.op_names(after) == left
+    assert (after is before) == (kit.op_names(before) == left)
+    kit.same(before, after)
+
+
+def test_a_layer_norm_over_other_axes_stays(kit: Any) -> None:
+    x = kit.var("x", 2, 3, 8)
+    after = kit.apply(kit.module([x], _layer_norm(kit, x, "sqrt", (1,))), CanonicalizeOps())
+    assert "nn.layer_norm" not in kit.op_names(after)
+
+
+def test_the_mean_over_an_image_is_a_pool(kit: Any) -> None:
+    x = kit.var("x", 2, 3, 8, 8)
+    y = kit.layer("mean", x, axes=(-1, -2), keepdims=False)
+    z = kit.layer("mean", x, axes=(2, 3), keepdims=True)
+    before = kit.module([x], y, z)
+    after = kit.apply(before, CanonicalizeOps())
+    assert "mean" not in kit.op_names(after)
+    kit.same(before, after)
+
+
+def test_parts_of_a_split_are_slices(kit: Any) -> None:
+    x = kit.var("x", 2, 9)
+    parts = kit.layer("split", x, sizes=(2, 3, 4), axis=-1)
+    taken = [TupleGetItem(parts, n, span=parts.span) for n in (2, 1)]
+    before = kit.module([x], *taken)
+    after = kit.apply(before, CanonicalizeOps())
+    assert kit.op_names(after) == ["slice", "slice"]
+    kit.same(before, after)
+
+
+def test_constants_stand_second(kit: Any) -> None:
+    x = kit.var("x", 2, 8)
+    before = kit.module([x], kit.layer("add", kit.const(kit.random(8)), x))
+    after = kit.apply(before, CanonicalizeOps())
+    assert after.main.body.fields[0].args[0] is x
+    kit.same(before, after)
+
+
+def test_the_layers_of_a_block_are_all_served_by_what_replaces_it(kit: Any) -> None:
+    x = kit.var("x", 2, 3, 8)
+    before = kit.module([x], _softmax(kit, x))
+    after = kit.apply(before, CanonicalizeOps())
+    layers = after.main.body.fields[0].span.layers
+    assert [name.rsplit("_", 1)[0] for name in sorted(layers)] == [
+        "divide", "exp", "max", "subtract", "sum",
+    ]  # fmt: skip

@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+from hypothesis import given, settings
+
+import clew.ops.conv
+import clew.ops.elementwise
+import clew.ops.reduce
+import clew.ops.unary  # noqa: F401
+from clew.ir.expr import Call, Constant, Expr, Function, If, Tuple, Var
+from clew.ir.module import Module
+from clew.ir.types import TensorType
+from clew.ir.visit import post_order
+from clew.ops.registry import get_op
+from clew.passes.fuse_ops import FuseOps
+from clew.passes.manager import PassManager
+
+
+def kernels(module: Module) -> list[Function]:
+    return [
+        n.op
+        for n in post_order(module.main)
+        if isinstance(n, Call) and isinstance(n.op, Function) and n.op.is_primitive
+    ]
+
+
+def names(module: Module) -> list[str]:
+    return [k.attrs.name for k in kernels(module)]
+
+
+def test_an_anchor_takes_its_tail_and_the_residual_add(kit: Any) -> None:
+    x = kit.var("x", 1, 8, 6, 6)
+    conv = kit.layer("nn.conv2d", x, kit.const(kit.random(8, 8, 3, 3)), padding=(1, 1, 1, 1))
+    biased = kit.layer("add", conv, kit.const(kit.random(8, 1, 1)))
+    y = kit.layer("exp", kit.layer("add", biased, x))
+    fused = kit.apply(kit.module([x], y), FuseOps())
+    assert names(fused) == ["conv2d_add_add_exp"]
+    (kernel,) = kernels(fused)
+    assert [p.type.shape for p in kernel.params] == [(1, 8, 6, 6), (8, 8, 3, 3), (8, 1, 1)]
+
+
+def test_a_diamond_is_followed_to_where_it_closes(kit: Any) -> None:
+    x = kit.var("x", 1, 8, 6, 6)
+    conv = kit.layer("nn.conv2d", x, kit.const(kit.random(8, 8, 1, 1)))
+    y = kit.layer("multiply", conv, kit.layer("sigmoid", conv))
+    assert names(kit.apply(kit.module([x], y), FuseOps())) == ["conv2d_sigmoid_multiply"]
+
+
+def test_a_value_with_users_in_two_kernels_ends_one(kit: Any) -> None:
+    x = kit.var("x", 1, 8, 6, 6)
+    conv = kit.layer("nn.conv2d", x, kit.const(kit.random(8, 8, 1, 1)))
+    shared = kit.layer("exp", conv)
+    left = kit.layer("nn.conv2d", shared, kit.const(kit.random(8, 8, 1, 1)))
+    y = kit.layer("add", left, shared)
+    assert names(kit.apply(kit.module([x], y), FuseOps())) == ["conv2d_exp", "conv2d_add"]
+
+
+def test_two_anchors_never_share_a_kernel(kit: Any) -> None:
+    x = kit.var("x", 1, 8, 6, 6)
+    left = kit.layer("nn.conv2d", x, kit.const(kit.random(8, 8, 1, 1)))
+    right = kit.layer("nn.conv2d", x, kit.const(kit.random(8, 8, 1, 1, seed=1)))
+    fused = kit.apply(kit.module([x], kit.layer("add", left, right)), FuseOps())
+    assert sorted(names(fused)) == ["conv2d", "conv2d_add"]
+
+
+def test_producers_join_reductions_and_reductions_take_tails(kit: Any) -> None:
+    x = kit.var("x", 4, 16)
+    total = kit.layer("sum", kit.layer("exp", x), axes=(1,), keepdims=True)
+    y = kit.layer("log", total)
+    assert names(kit.apply(kit.module([x], y), FuseOps())) == ["exp_sum_log"]
+
+
+def test_what_its_user_repeats_is_not_computed_again(kit: Any) -> None:
+    x, b = kit.var("x", 4, 16), kit.var("b", 16)
+    y = kit.layer("add", kit.layer("exp", x), kit.layer("exp", b))
+    manager = kit.PassManager([FuseOps()])
+    fused = manager.run(kit.module([x, b], y))
+    assert names(fused) == ["exp", "exp_add"]
+    assert any("each element it repeats" in r.text for r in manager.stages[-1].remarks)
+
+
+def test_windows_that_overlap_take_no_producer(kit: Any) -> None:
+    x = kit.var("x", 1, 4, 8, 8)
+    pooled = kit.layer("nn.max_pool2d", kit.layer("exp", x), kernel=(3, 3), strides=(2, 2))
+    manager = kit.PassManager([FuseOps()])
+    fused = manager.run(kit.module([x], pooled))
+    assert names(fused) == ["exp", "max_pool2d"]
+    assert any("windows that overlap" in r.text for r in manager.stages[-1].remarks)
+    y = kit.layer("nn.global_avg_pool2d", kit.layer("exp", x))
+    assert names(kit.apply(kit.module([x], y), FuseOps())) == ["exp_global_avg_pool2d"]
+
+
+def test_reshapes_are_views_outside_unless_between(kit: Any) -> None:
+    x = kit.var("x", 4, 6)
+    inner = kit.layer("transpose", kit.layer("reshape", kit.layer("exp", x), shape=(4, 2, 3)),
+                      axes=(1, 0, 2))  # fmt: skip
+    y = kit.layer("reshape", inner, shape=(2, 12))
+    fused = kit.apply(kit.module([x], y), FuseOps())
+    assert names(fused) == ["exp_transpose"]
+    assert fused.main.body.fields[0].op_name == "reshape"  # type: ignore[attr-defined]
+    alone = kit.layer("reshape", x, shape=(24,))
+    given_module = kit.module([x], alone)
+    assert kit.apply(given_module, FuseOps()) is given_module
+
+
+def test_reductions_take_only_tails_of_their_shape(kit: Any) -> None:
+    x = kit.var("x", 4, 6)
+    total = kit.layer("sum", x, axes=(1,), keepdims=True)
+    y = kit.layer("subtract", x, kit.layer("negative", total))
+    assert names(kit.apply(kit.module([x], y), FuseOps())) == ["sum_negative", "subtract"]
+
+
+def test_functions_of_branches_are_fused_alone(kit: Any) -> None:
+    c, x = kit.var("c", dtype="bool"), kit.var("x", 4)
+    a, b = kit.var("a", 4), kit.var("b", 4)
+    shared = kit.layer("exp", kit.const(kit.random(4)))
+    then = kit.function([a], kit.layer("add", kit.layer("log", a), shared))
+    orelse = kit.function([b], kit.layer("multiply", b, shared))
+    y = kit.layer("add", shared, If(c, then, orelse, [x], span=x.span))
+    before = kit.module([c, x], y)
+    after = kit.apply(before, FuseOps())
+    called = [n for n in post_order(after.main, into_functions=True) if isinstance(n, Call)]
+    inside = {n.id for k in _primitives(after) for n in post_order(k.body)}
+    assert all(isinstance(n.op, Function) or n.id in inside for n in called)
+
+
+def _primitives(module: Module) -> list[Function]:
+    nodes = post_order(module.main, into_functions=True)
+    return [n for n in nodes if isinstance(n, Function) and n.is_primitive]
+
+
+def test_splats_stay_inside_and_tensors_are_arguments(kit: Any) -> None:
+    x = kit.var("x", 4, 16)
+    y = kit.layer("multiply", x, kit.const(np.float32(2)))
+    y = kit.layer("add", y, kit.const(kit.random(16)))
+    (kernel,) = kernels(kit.apply(kit.module([x], y), FuseOps()))
+    assert len(kernel.params) == 2
+    assert sum(isinstance(n, Constant) for n in post_order(kernel)) == 1
+
+
+def test_mode_none_puts_each_operator_alone(kit: Any) -> None:
+    x = kit.var("x", 4, 16)
+    y = kit.layer("exp", kit.layer("log", x))
+    assert names(kit.apply(kit.module([x], y), FuseOps(mode="none"))) == ["log", "exp"]
+
+
+def test_budgets_end_a_kernel(kit: Any) -> None:
+    y: Expr = kit.var("x", 4, 16)
+    inputs = [y]
+    for _ in range(10):
+        y = kit.layer("exp", y)
+    fused = kit.apply(kit.module(inputs, y), FuseOps(max_ops=4))
+    assert [len(n.split("_")) for n in names(fused)] == [2, 4, 4]
+
+
+def test_nothing_to_fuse_leaves_the_same_object(kit: Any) -> None:
+    x = kit.var("x", 4, 16)
+    given_module = kit.module([x], x)
+    assert kit.apply(given_module, FuseOps()) is given_module
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> Module:
+    """Random graphs of elementwise operators, reductions and matrix products on square tensors."""
+    inputs = [Var(f"x{n}", TensorType((4, 4), "f32")) for n in range(2)]
+    weight = Constant(np.eye(4, dtype=np.float32).reshape(4, 4, 1, 1))
+    values: list[Expr] = list(inputs)
+    for _ in range(draw(st.integers(1, 25))):
+        op = draw(st.sampled_from(["add", "multiply", "exp", "sum", "conv", "row"]))
+        a = values[draw(st.integers(0, len(values) - 1))]
+        b = values[draw(st.integers(0, len(values) - 1))]
+        if op == "conv":
+            image = get_op("nn.conv2d")(_image(a), weight)
+            values.append(get_op("sum")(image, axes=(0, 3), keepdims=False))
+        elif op == "sum":
+            values.append(get_op("add")(a, get_op("sum")(b, axes=(1,), keepdims=True)))
+        elif op == "row":
+            values.append(get_op("add")(a, get_op("sum")(b, axes=(0,), keepdims=False)))
+        else:
+            built = get_op(op)
+            values.append(built(a) if op == "exp" else built(a, b))
+    count = draw(st.integers(1, min(4, len(values))))
+    body = Tuple(values[-count:])
+    return Module({"main": Function(inputs, body, {"outputs": tuple(map(str, range(count)))})})
+
+
+def _image(x: Expr) -> Expr:
+    one = Constant(np.ones((1, 4, 4, 1), np.float32))
+    return get_op("multiply")(
+        one,
+        get_op("sum")(
+            get_op("multiply")(Constant(np.ones((1, 4, 4, 4), np.float32)), x),
+            axes=(3,),
+            keepdims=True,
+        ),
+    )
+
+
+@given(graphs())
+@settings(max_examples=60, deadline=None)
+def test_fusion_makes_no_cycle_and_loses_and_repeats_nothing(module: Module) -> None:
+    before = [n.op_name for n in post_order(module.main) if isinstance(n, Call)]
+    manager = PassManager([FuseOps()])
+    fused = manager.run(module)  # a cycle could not even be built: calls take finished arguments
+    after = [n.op_name for k in kernels(fused) for n in post_order(k) if isinstance(n, Call)]
+    assert sorted(before) == sorted(after)
+    outer = [n for n in post_order(fused.main) if isinstance(n, Call)]
+    assert all(isinstance(n.op, Function) for n in outer)

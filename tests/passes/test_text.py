@@ -1,0 +1,37 @@
+"""Passes as text: each file in `text/` is a module, a line of dashes, and the module after the pass
+that the file is named for. `CLEW_UPDATE_TEXT=1` writes what the passes give now; review the diff.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import clew.ops  # noqa: F401
+from clew.ir.parser import parse_module
+from clew.ir.printer import print_module
+from clew.pipelines import pipeline
+
+FILES = sorted((Path(__file__).parent / "text").glob("*.clew"))
+LINE = "-" * 80 + "\n"
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda f: f.stem)
+def test_before_and_after(kit: Any, file: Path) -> None:
+    before, _, after = file.read_text().partition(LINE)
+    module = parse_module(before)
+    assert print_module(module) == before
+    passes = {p.name: p for p in pipeline(3)}
+    manager = kit.PassManager([passes[file.stem.split("-")[0]]], target=kit.Lanes())
+    found = print_module(manager.run(module))
+    if os.environ.get("CLEW_UPDATE_TEXT"):
+        file.write_text(before + LINE + found)
+    else:
+        assert found == after
+
+
+def test_every_pass_of_the_pipeline_has_a_text() -> None:
+    assert {f.stem.split("-")[0] for f in FILES} == {p.name for p in pipeline(3)}

@@ -1,0 +1,141 @@
+import multiprocessing
+import os
+import warnings
+from pathlib import Path
+
+import pytest
+
+from clew.runtime.cache import Cache, default_cache
+
+KEY, OTHER = "ab" * 32, "cd" * 32
+
+
+def file_of(root: Path, key: str) -> Path:
+    return root / key[:2] / key[2:]
+
+
+def test_put_then_get(tmp_path: Path) -> None:
+    cache = Cache(tmp_path / "deep" / "down")
+    assert cache.get(KEY) is None
+    cache.put(KEY, b"code")
+    cache.put(OTHER, b"")
+    assert cache.get(KEY) == b"code"
+    assert Cache(tmp_path / "deep" / "down").get(OTHER) == b""
+    cache.put(KEY, b"newer")
+    assert cache.get(KEY) == b"newer"
+    stats = cache.stats()
+    assert (stats.entries, stats.hits, stats.misses, stats.damaged) == (2, 2, 1, 0)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content: b"",
+        lambda content: content[:20],
+        lambda content: content[:-1],
+        lambda content: content + b"x",
+        lambda content: b"something else entirely, from another program",
+        lambda content: content[:-1] + bytes([content[-1] ^ 1]),
+        lambda content: content[:30] + bytes([content[30] ^ 1]) + content[31:],
+    ],
+)
+def test_a_damaged_entry_is_a_miss_and_is_replaced(tmp_path: Path, damage) -> None:  # type: ignore[no-untyped-def]
+    cache = Cache(tmp_path)
+    cache.put(KEY, b"code")
+    path = file_of(tmp_path, KEY)
+    path.write_bytes(damage(path.read_bytes()))
+    assert cache.get(KEY) is None
+    assert cache.stats().damaged == 1
+    cache.put(KEY, b"code")
+    assert cache.get(KEY) == b"code"
+
+
+def test_an_entry_under_a_wrong_name_is_a_miss(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    cache.put(KEY, b"code")
+    file_of(tmp_path, OTHER).parent.mkdir()
+    file_of(tmp_path, KEY).rename(file_of(tmp_path, OTHER))
+    assert cache.get(OTHER) is None
+
+
+def test_a_folder_that_cannot_be_made_warns_once(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    cache = Cache(tmp_path / "file" / "cache")
+    with pytest.warns(UserWarning, match="goes on without its disk cache"):
+        cache.put(KEY, b"code")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        cache.put(KEY, b"code")
+        assert cache.get(KEY) is None
+    assert cache.stats().entries == 0
+
+
+def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(source: str, target: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    cache = Cache(tmp_path)
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.warns(UserWarning, match="No space left"):
+        cache.put(KEY, b"code")
+    assert cache.get(KEY) is None
+    assert not list(tmp_path.glob("*/*"))
+
+
+def test_clear_and_prune(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    keys = [f"{index:02x}" * 16 for index in range(10)]
+    for age, key in enumerate(keys):
+        cache.put(key, bytes(1000))
+        os.utime(file_of(tmp_path, key), (age, age))
+    assert cache.get(keys[0]) is not None  # now the one used last
+    (tmp_path / "00" / "README").write_text("not ours")
+    size = cache.stats().size_bytes // 10
+    assert cache.prune(3 * size) == 7
+    assert [key for key in keys if cache.get(key)] == [keys[0], *keys[8:]]
+    assert cache.clear() == 3
+    assert cache.stats().entries == 0
+    assert (tmp_path / "00" / "README").exists()
+
+
+def test_a_cache_stays_below_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("clew.runtime.cache._LIMIT_BYTES", 5000)
+    monkeypatch.setattr("clew.runtime.cache._PRUNE_EVERY", 10)
+    cache = Cache(tmp_path)
+    for index in range(50):
+        cache.put(f"{index:02x}" * 16, bytes(1000))
+    assert 0 < cache.stats().size_bytes <= 5000
+
+
+def test_a_cache_without_a_folder_keeps_nothing() -> None:
+    cache = Cache(None)
+    cache.put(KEY, b"code")
+    assert cache.get(KEY) is None
+    assert (cache.clear(), cache.prune(0), cache.stats().entries) == (0, 0, 0)
+
+
+def write_and_read(root: Path, rounds: int) -> None:
+    cache = Cache(root)
+    for number in range(rounds):
+        cache.put(KEY, bytes([number % 256]) * 50_000)
+        data = cache.get(KEY)
+        assert data is not None
+        assert data == data[:1] * 50_000
+    assert cache.stats().damaged == 0
+
+
+def test_several_processes_share_a_cache(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    writers = [context.Process(target=write_and_read, args=(tmp_path, 100)) for _ in range(4)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+        assert writer.exitcode == 0
+
+
+def test_the_place_comes_from_the_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLEW_CACHE_DIR", str(tmp_path))
+    assert default_cache().root == tmp_path
+    monkeypatch.setenv("CLEW_CACHE", "0")
+    assert default_cache().root is None

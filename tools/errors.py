@@ -1,0 +1,174 @@
+"""Writes `docs/errors.md` from the errors that the source raises.
+
+    python tools/errors.py           writes the page
+    python tools/errors.py --check   fails when the page is not what the source says
+
+A code is one letter for the area and three digits. Codes with many messages have a summary here.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+SOURCE: Final = ROOT / "src" / "clew"
+PAGE: Final = ROOT / "docs" / "errors.md"
+_MOST_MESSAGES: Final = 5
+
+AREAS: Final = {
+    "M": ("ModelError", "The model file is damaged, unsafe or inconsistent."),
+    "U": ("UnsupportedError", "The model is valid, and clew cannot compile it."),
+    "T": ("GraphTypeError", "Types, shapes or attributes of an operator do not fit."),
+    "P": ("TextError", "The text form of a graph or of a schedule does not parse."),
+    "I": ("InputError", "What was passed to a function, a compiled model or a command is wrong."),
+    "S": ("ScheduleError", "A schedule primitive is not legal here."),
+    "C": ("CompileError", "Native compilation, linking, a stored artifact or a check failed."),
+}
+
+_CLASSES: Final = {name for name, _ in AREAS.values()}
+
+# What the messages of one code have in common, where there are more than a few of them.
+SUMMARIES: Final = {
+    "M006": "a tensor's data are missing, too large, or not what its shape and type say",
+    "M008": "a version of the format or of an operator set is out of range",
+    "M010": "the model contradicts itself: names, outputs or types",
+    "P001": "the text does not follow the grammar of `docs/text-format.md`",
+    "P004": "a name is defined twice, or not before its use",
+    "T010": "the number of inputs does not fit the operator",
+    "T100": "shapes do not broadcast",
+    "T101": "dtypes of inputs that must agree differ",
+    "T102": "sizes that must agree differ",
+    "T103": "channels or features of data and weight do not fit",
+    "T104": "an axis is out of range or given twice",
+    "T105": "the operator is not defined for this dtype",
+    "T106": "a dtype is not known, or cannot be converted to",
+    "T107": "an attribute's value is out of range, or there are too many or few of them",
+    "T108": "indices, sections or ranges do not fit the shape",
+    "T109": "a layout is unknown or does not fit the tensor",
+    "T110": "the result would have no elements, or a negative size",
+}
+
+
+@dataclass(frozen=True)
+class Raised:
+    """A place that raises a coded error; `…` in its texts stands for what varies."""
+
+    code: str
+    error: str
+    message: str
+    hint: str
+    file: str
+
+
+def raised() -> Iterator[Raised]:
+    """Yields every place in the source that makes a coded error, by file."""
+    for path in sorted(SOURCE.rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        file = path.relative_to(ROOT).as_posix()
+        seen: set[int] = set()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call):
+                for code, message in _coded(node):
+                    seen.add(id(code))
+                    hints = [k.value for k in node.keywords if k.arg == "hint"]
+                    name = node.func.id if isinstance(node.func, ast.Name) else ""
+                    hint = _text(hints[0]) if hints else ""
+                    yield Raised(_code(code), name, _text(message), hint, file)
+                seen.update(id(k.value) for k in node.keywords if k.arg == "error")  # samples
+        for node in ast.walk(tree):  # defaults, tables
+            if isinstance(node, ast.Constant) and id(node) not in seen and _code(node):
+                yield Raised(_code(node), "", "", "", file)
+
+
+def _coded(call: ast.Call) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Yields code and message of a call `f("T100", message)` or `f(message, code="T100")`."""
+    if len(call.args) >= 2 and _code(call.args[0]):
+        yield call.args[0], call.args[1]
+    for keyword in call.keywords:
+        if keyword.arg == "code" and _code(keyword.value) and call.args:
+            yield keyword.value, call.args[0]
+
+
+def _code(node: ast.expr) -> str:
+    value = node.value if isinstance(node, ast.Constant) else None
+    if not isinstance(value, str) or len(value) != 4:
+        return ""
+    return value if value[0] in AREAS and value[1:].isdigit() else ""
+
+
+def _text(node: ast.expr) -> str:
+    """Returns the text of a string or f-string; of another expression, nothing."""
+    match node:
+        case ast.Constant(value=str() as text):
+            return text
+        case ast.JoinedStr():
+            return "".join(_text(v) or "…" for v in node.values)
+        case ast.BinOp():
+            return _text(node.left) + _text(node.right)
+    return ""
+
+
+def page() -> str:
+    """Returns the text of `docs/errors.md`.
+
+    Asserts that each code has its area's error class, and a summary where it has many messages.
+    """
+    found: dict[str, list[Raised]] = {}
+    for place in raised():
+        found.setdefault(place.code, []).append(place)
+    unused = sorted(set(SUMMARIES) - set(found))
+    assert not unused, f"summaries of codes that nothing raises: {unused}"
+    lines = [
+        "# Errors",
+        "",
+        "What a user can cause is a `ClewError` with a code, a place and often a hint; the command",
+        "line prints it and ends with exit code 1. `…` stands for what varies.",
+        "",
+        "`tools/errors.py` writes this page from the source.",
+    ]
+    for letter, (name, meaning) in AREAS.items():
+        lines += ["", f"## {letter}: `{name}`", "", meaning, ""]
+        lines += ["| code | message | raised in |", "|---|---|---|"]
+        lines += [_row(code, found[code], name) for code in sorted(found) if code[0] == letter]
+    return "\n".join(lines) + "\n"
+
+
+def _row(code: str, places: list[Raised], name: str) -> str:
+    wrong = [p.file for p in places if p.error in _CLASSES - {name}]
+    assert not wrong, f"{code} is raised as something else than {name} in {wrong}"
+    messages = list(dict.fromkeys(p.message for p in places if p.message))
+    if code in SUMMARIES:
+        text = f"*{SUMMARIES[code]}*"
+        messages = messages[:1]
+        text += f"<br>as in: {_cell(messages[0])}" if messages else ""
+    else:
+        assert len(messages) <= _MOST_MESSAGES, f"{code} has {len(messages)} messages: summarise it"
+        text = "<br>".join(_cell(m) for m in messages)
+    hints = list(dict.fromkeys(p.hint for p in places if p.hint and "…" not in p.hint))
+    if hints and code not in SUMMARIES:
+        text += f"<br>hint: {_cell(hints[0])}"
+    files = list(dict.fromkeys(p.file.removeprefix("src/clew/") for p in places))
+    where = ", ".join(f"`{f}`" for f in files[:3]) + (" and others" if len(files) > 3 else "")
+    return f"| {code} | {text} | {where} |"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+
+
+def main() -> None:
+    """Writes or checks the page."""
+    text = page()
+    if "--check" not in sys.argv[1:]:
+        PAGE.write_text(text, encoding="utf-8")
+    elif not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text:
+        sys.exit("docs/errors.md is not what the source says: run python tools/errors.py")
+
+
+if __name__ == "__main__":
+    main()
