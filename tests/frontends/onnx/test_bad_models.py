@@ -62,6 +62,16 @@ def test_truncated_anywhere_never_crashes():
             load(data[:size])
 
 
+def test_a_file_deep_in_folders_is_still_named(tmp_path: Path):
+    folder = tmp_path / ("deep" * 30)
+    folder.mkdir()
+    path = folder / "cut.onnx"
+    path.write_bytes(RELU.SerializeToString()[:-20])
+    error = fails(ModelError, "M001", path)
+    assert "cut.onnx" in error.message
+    assert len(error.message) < 200
+
+
 def test_truncated_file_names_the_file(tmp_path: Path):
     path = tmp_path / "cut.onnx"
     path.write_bytes(RELU.SerializeToString()[:-20])

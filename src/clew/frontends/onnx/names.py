@@ -10,11 +10,17 @@ _SHOWN: Final = 80
 
 
 def display(name: str) -> str:
-    """Returns a name fit for one line of a message: escaped, and cut when long."""
+    """Returns a name fit for one line of a message: escaped, and cut in the middle when long.
+
+    What tells long names apart stands at their ends: a file's name, a layer's operator.
+    """
     if len(name) <= _SHOWN and name.isprintable():
         return name
     text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
+    if len(text) <= _SHOWN:
+        return text
+    half = (_SHOWN - 1) // 2
+    return f"{text[:half]}…{text[-half:]}"
 
 
 def listing(names: Iterable[str], most: int = 8) -> str:
