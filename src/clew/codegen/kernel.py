@@ -348,7 +348,8 @@ class _Function:
         place = v.place(stmt.buffer, v.flat(stmt, stmt.buffer, stmt.indices))
         pointer = v.pointer_at(stmt.buffer, place)
         self.module.declare("llvm.prefetch.p0", "void", ["ptr", "i32", "i32", "i32"])
-        self.b.emit(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 3, i32 1)")
+        # Into the second-level cache: a panel may be larger than the first.
+        self.b.emit(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 2, i32 1)")
 
 
 _OPERATOR = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "and": "and", "or": "or"}

@@ -20,6 +20,7 @@ from typing import Any
 from clew.loop.affine import Simplifier
 from clew.loop.ir import Nest, Scope, loops
 from clew.loop.primitives import loops as _loops  # noqa: F401  registers primitives
+from clew.loop.primitives import prefetch as _prefetch  # noqa: F401
 from clew.loop.primitives import stages as _stages  # noqa: F401
 from clew.loop.primitives.common import PRIMITIVES, check_kinds, simplified
 from clew.loop.printer import print_nest
@@ -155,6 +156,10 @@ class Schedule:
     def hoist(self, loop: str) -> Schedule:
         """Joins the peeled copies of an outermost loop."""
         return self.apply("hoist", loop=loop)
+
+    def prefetch(self, buffer: str, ahead: str, at: str) -> Schedule:
+        """Asks for what the next iteration of `ahead` reads, a share an iteration of `at`."""
+        return self.apply("prefetch", buffer=buffer, ahead=ahead, at=at)
 
     def inline(self, stage: str) -> Schedule:
         """Computes a stage where it is read."""

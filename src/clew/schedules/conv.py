@@ -11,6 +11,7 @@ from clew.loop.ir import buffer_loads
 from clew.loop.schedule import Schedule
 from clew.schedules.matmul import register_tile, spread
 from clew.schedules.shape import StageInfo
+from clew.schedules.streaming import stream
 from clew.schedules.tiles import balanced, rows_of_tile
 from clew.target import Target
 
@@ -47,10 +48,11 @@ def schedule(
     schedule.reorder(oh_outer, ow, oh_inner, co_inner, ci)
     ow_outer, ow_inner = schedule.split(ow, columns, tail="balance")
     schedule.compute_at(anchor, ow_outer, "register")
-    register_tile(schedule, info, block, blocks=info.axes[1])
+    reduction = register_tile(schedule, info, block, blocks=info.axes[1])
     for name in (oh_inner, ow_inner, co_inner):
         schedule.unroll(name)
     schedule.vectorize(ci)
+    stream(schedule, info, co_outer, [oh_outer, ow_outer, *reduction], target)
     spread(schedule, [n, co_outer, oh_outer])
     return True
 

@@ -12,6 +12,7 @@ from clew.loop.affine import Simplifier
 from clew.loop.ir import buffer_loads
 from clew.loop.schedule import Schedule
 from clew.schedules.shape import StageInfo, lane_stride
+from clew.schedules.streaming import stream
 from clew.schedules.tiles import (
     balanced,
     reduction_unroll,
@@ -22,6 +23,10 @@ from clew.support.errors import ScheduleError
 from clew.target import Target
 
 NAME = "matmul"
+# The panel at work and the one on its way take the rest of the second-level cache.
+_SHARE_OF_ROWS = 0.4
+# Fewer rows would have a panel pass by for too little work.
+_LEAST_ROWS = 56
 
 
 def schedule(
@@ -45,9 +50,14 @@ def schedule(
     *batch, columns = axes
     row = batch.pop() if batch else ""
     vectors = vectors_of_tile(last.extent, lanes)
+    if row:
+        rows = _rows_in_cache(schedule, info, row, target)
+        if rows < schedule.extent(row):
+            outer, row = schedule.split(row, rows, tail="balance")
+            batch.append(outer)
     # Columns go outermost before they are split: a peeled last panel is then a nest beside the main
     # one.
-    schedule.reorder(columns, *axes[:-1])
+    schedule.reorder(columns, *batch, *([row] if row else []))
     panel, column = schedule.split(columns, lanes * vectors)
     vector, lane = schedule.split(column, lanes, tail="guard")
     schedule.reorder(*batch, panel, *([row] if row else []), vector, lane)
@@ -57,17 +67,30 @@ def schedule(
         attach, inner = schedule.split(row, size, tail="balance")
         schedule.unroll(inner)
     schedule.compute_at(anchor, attach, "register")
-    register_tile(schedule, info, lanes)
+    reduction = register_tile(schedule, info, lanes)
     schedule.unroll(vector)
     schedule.vectorize(lane)
+    stream(schedule, info, panel, [attach, *reduction] if row else reduction, target)
     spread(schedule, [*batch, panel])
     return True
 
 
+def _rows_in_cache(schedule: Schedule, info: StageInfo, row: str, target: Target) -> int:
+    """Returns how many rows of the first operand stay in the second-level cache while panels of the
+    second pass by.
+    """
+    depth = math.prod(schedule.extent(name) for name in info.reduction_axes)
+    row_bytes = depth * max(x.source.size_bytes // math.prod(x.source.shape) for x in buffer_loads(info.store.value))
+    fitting = int(target.l2_bytes * _SHARE_OF_ROWS) // max(row_bytes, 1)
+    extent = schedule.extent(row)
+    return balanced(extent, max(fitting, _LEAST_ROWS)) if fitting < extent else extent
+
+
 def register_tile(
     schedule: Schedule, info: StageInfo, lanes: int, blocks: str | None = None
-) -> None:
+) -> list[str]:
     """Orders an anchor that was moved into registers: reduction outside, its tile unrolled inside.
+    Returns the reduction's loops, outermost first.
 
     `blocks` is the axis whose steps are further vectors of the same pixel: it goes innermost, so
     that a broadcast is used up at once.
@@ -81,12 +104,14 @@ def register_tile(
     deepest = info.reduction_axes[-1]
     accumulators = math.prod(schedule.extent(name) for name in (*others, vector))
     steps = reduction_unroll(accumulators)
+    reduction = list(info.reduction_axes)
     if 1 < steps < schedule.extent(deepest):
-        _, inner = schedule.split(deepest, steps)
+        reduction[-1], inner = schedule.split(deepest, steps)
         schedule.unroll(inner)
     for name in (*others, vector):
         schedule.unroll(name)
     schedule.vectorize(lane)
+    return reduction
 
 
 def spread(schedule: Schedule, outer: list[str]) -> None:

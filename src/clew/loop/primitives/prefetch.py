@@ -1,0 +1,132 @@
+"""Primitive that asks for memory ahead of its use."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from clew.loop.affine import Simplifier, contains
+from clew.loop.ir import Block, Buffer, For, If, Nest, Prefetch, Stmt, Store, block, reads
+from clew.loop.primitives.common import primitive, rewrite_loops
+from clew.support.errors import ScheduleError
+from clew.te.expr import INDEX, Imm, Index, Load, Scalar, binary
+
+CACHE_LINE_BYTES = 64
+
+
+@primitive
+def prefetch(nest: Nest, simplifier: Simplifier, *, buffer: str, ahead: str, at: str) -> Nest:
+    """Asks, while an iteration of `ahead` runs, for what the next one reads of `buffer`.
+
+    What an iteration reads must be one run of memory, `buffer[ahead, ...]`. Each iteration of
+    `at`, a loop inside `ahead`, asks for an equal share of the cache lines; the last iteration of
+    `ahead` asks for its own again.
+
+    Errors: S001; S026 when `buffer` is not read in runs of memory, one an iteration of `ahead`;
+    S027 when `at` is not inside `ahead`.
+    """
+    placed = False
+
+    def rewrite(found: For) -> Stmt:
+        nonlocal placed
+        load_of = [(s, x) for s, x in reads(found.body) if x.source.name == buffer]
+        if not any(contains(i, found.index) for _, x in load_of for i in x.indices):
+            return found  # a peeled rest, whose place is a literal
+        axis = _panel_axis([x for _, x in load_of], found.index, buffer)
+        steps = _count(found.body, at)
+        if not steps:
+            raise ScheduleError("S027", f"loop {at} is not inside loop {ahead}")
+        stmt, load = load_of[0]
+        assert isinstance(stmt, Store)
+        share = _Share(load.source, axis, stmt.stage, found.index, steps)
+        placed = True
+        return replace(found, body=_insert(found.body, at, Imm(0, INDEX), share, simplifier))
+
+    new = rewrite_loops(nest, ahead, rewrite)
+    if not placed:
+        raise ScheduleError("S026", f"loop {ahead} does not walk over {buffer}")
+    return new
+
+
+def _panel_axis(loads: list[Load], index: Index, buffer: str) -> int:
+    """Returns the axis that `index` walks, the outermost of those longer than 1."""
+    axes = {n for x in loads for n, i in enumerate(x.indices) if contains(i, index)}
+    axis = min(axes)
+    shape = loads[0].source.shape
+    alone = axes == {axis} and all(x.indices[axis] is index for x in loads)
+    if not alone or math.prod(shape[:axis]) != 1:
+        raise ScheduleError(
+            "S026",
+            f"an iteration of {index.name} does not read one run of memory of {buffer}",
+            hint="its first axis has to be the loop itself",
+        )
+    return axis
+
+
+class _Share:
+    """What each of `steps` steps asks for of the next panel."""
+
+    def __init__(self, buffer: Buffer, axis: int, stage: str, panel: Index, steps: int) -> None:
+        self.buffer = buffer
+        self.axis = axis
+        self.stage = stage
+        last = buffer.shape[axis] - 1
+        self.next = binary("min", binary("add", panel, Imm(1, INDEX)), Imm(last, INDEX))
+        size = math.prod(buffer.shape[axis + 1 :])
+        self.per_line = max(1, CACHE_LINE_BYTES // _bytes(buffer))
+        self.lines = -(-size // self.per_line)
+        self.each = -(-self.lines // steps)
+
+    def of(self, step: Scalar, simplifier: Simplifier) -> list[Stmt]:
+        """Returns the statements of one step."""
+        first = binary("mul", step, Imm(self.each, INDEX))
+        if simplifier.bounds(first)[1] > self.lines - self.each:
+            first = binary("min", first, Imm(max(self.lines - self.each, 0), INDEX))
+        inner = len(self.buffer.shape) - self.axis - 1
+        outer: list[Scalar] = [Imm(0, INDEX)] * self.axis + [self.next]
+        made: list[Stmt] = []
+        for n in range(min(self.each, self.lines)):
+            line = binary("add", first, Imm(n, INDEX))
+            place = binary("mul", line, Imm(self.per_line, INDEX))
+            # The place within the panel counts from its start, over all of its axes.
+            rest = [Imm(0, INDEX)] * (inner - 1) + [place]
+            made.append(Prefetch(self.buffer, (*outer, *rest), self.stage))
+        return made
+
+
+def _bytes(buffer: Buffer) -> int:
+    return buffer.size_bytes // max(1, math.prod(buffer.shape))
+
+
+def _count(stmt: Stmt, at: str) -> int:
+    """Returns how often the body of loop `at` runs in a statement."""
+    match stmt:
+        case For():
+            return stmt.extent * (1 if stmt.name == at else _count(stmt.body, at))
+        case If():
+            return _count(stmt.body, at)
+        case Block():
+            return sum(_count(s, at) for s in stmt.stmts)
+    return 0
+
+
+def _insert(stmt: Stmt, at: str, step: Scalar, share: _Share, simplifier: Simplifier) -> Stmt:
+    """Returns the statement with each step's share; `step` is the number of its first."""
+    match stmt:
+        case For():
+            inner = 1 if stmt.name == at else _count(stmt.body, at)
+            if not inner:
+                return stmt
+            here = binary("add", step, binary("mul", stmt.index, Imm(inner, INDEX)))
+            if stmt.name == at:
+                return replace(stmt, body=block(*share.of(here, simplifier), stmt.body))
+            return replace(stmt, body=_insert(stmt.body, at, here, share, simplifier))
+        case If():
+            return replace(stmt, body=_insert(stmt.body, at, step, share, simplifier))
+        case Block():
+            made: list[Stmt] = []
+            for child in stmt.stmts:
+                made.append(_insert(child, at, step, share, simplifier))
+                step = binary("add", step, Imm(_count(child, at), INDEX))
+            return block(*made)
+    return stmt
