@@ -152,6 +152,7 @@ class Context:
 
     def __init__(self, plan: SegmentPlan, symbols: SymbolTable, threads: int, places: Places):
         self._owners = places.owners
+        self.constants: object = None  # what they were made for, where a segment may move it
         self._n_inputs = len(plan.inputs)
         self.bases = (ctypes.c_int64 * max(1, len(plan.inputs) + len(plan.outputs)))()
         self.bases_address = ctypes.addressof(self.bases)

@@ -18,6 +18,7 @@ from clew.runtime.memory import (
     check_plan,
 )
 from clew.runtime.plan import BufferSpec, SegmentPlan
+from clew.runtime.resident import Resident
 from clew.runtime.threads import ThreadPool
 from clew.support.arrays import ALIGNMENT_BYTES, aligned_copy
 from clew.support.errors import InputError
@@ -55,6 +56,7 @@ class NativeSegment:
             for spec in plan.outputs
         ]
         self._idle: deque[Context] = deque()  # its pop and append need no lock
+        self._resident = Resident(self._constants, self._settle)
 
     def __call__(
         self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray] | None = None
@@ -69,8 +71,15 @@ class NativeSegment:
         context, arrays, results = self._begin(inputs, outputs)
         self._run(context.segment_address, context.bases_address, self.pool.address, None)
         self._give_back(context)
+        self._resident.count_call()
         del arrays  # until here the kernels read them
         return results
+
+    def _settle(self, copies: list[np.ndarray]) -> None:
+        """Lets later calls read the constants where they are now."""
+        self._constants = copies
+        self.plan = replace(self.plan, constants=tuple(copies))
+        self._idle.clear()
 
     def profile(self, inputs: Sequence[np.ndarray], repeats: int = 1) -> np.ndarray:
         """Returns i64[repeats, steps]: the nanoseconds that each step of the plan took.
@@ -113,11 +122,15 @@ class NativeSegment:
         try:
             return self._idle.pop()
         except IndexError:
-            places = plain_places(self.plan, self._constants, self.pool.threads)
-            return Context(self.plan, self._library, self.pool.threads, places)
+            constants = self._constants
+            places = plain_places(self.plan, constants, self.pool.threads)
+            context = Context(self.plan, self._library, self.pool.threads, places)
+            context.constants = constants
+            return context
 
     def _give_back(self, context: Context) -> None:
-        if len(self._idle) < _IDLE_CONTEXTS:
+        up_to_date = context.constants is self._constants
+        if up_to_date and len(self._idle) < _IDLE_CONTEXTS:
             self._idle.append(context)
 
     def _begin(

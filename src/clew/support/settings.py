@@ -5,6 +5,7 @@
 | `CLEW_CACHE_DIR` | folder of the disk cache | the platform's cache folder |
 | `CLEW_CACHE` | `0` switches the disk cache off | on |
 | `CLEW_THREADS` | threads of a compiled model unless told | the CPUs this process may use |
+| `CLEW_HUGE_PAGES` | `0` leaves weights in the file that processes share | on |
 | `CLEW_COMPILE_JOBS` | processes for code generation | the CPUs this process may use |
 """
 
@@ -25,6 +26,7 @@ class Settings:
     cache_enabled: bool
     threads: int
     compile_jobs: int
+    huge_pages: bool
 
 
 def usable_cpus() -> int:
@@ -61,4 +63,5 @@ def settings() -> Settings:
         cache_enabled=os.environ.get("CLEW_CACHE", "1") != "0",
         threads=_count("CLEW_THREADS", usable_cpus()),
         compile_jobs=_count("CLEW_COMPILE_JOBS", usable_cpus()),
+        huge_pages=os.environ.get("CLEW_HUGE_PAGES", "1") != "0",
     )
