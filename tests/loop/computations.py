@@ -121,7 +121,7 @@ def draw_step(draw: Any, schedule: Schedule) -> tuple[str, dict[str, Any]]:
     name = draw(
         st.sampled_from(
             ["split", "split", "fuse", "reorder", "vectorize", "unroll", "parallel", "hoist",
-             "inline", "compute_at", "compute_at", "cache_write", "rfactor"]
+             "inline", "compute_at", "compute_at", "cache_write", "rfactor", "prefetch"]
         )
     )  # fmt: skip
     match name:
@@ -139,6 +139,9 @@ def draw_step(draw: Any, schedule: Schedule) -> tuple[str, dict[str, Any]]:
         case "compute_at":
             scope = draw(st.sampled_from(["scratch", "register", "workspace"]))
             return name, {"stage": draw(stage), "loop": draw(loop), "scope": scope}
+        case "prefetch":
+            buffer = st.sampled_from([b.name for b in schedule.nest.inputs])
+            return name, {"buffer": draw(buffer), "ahead": draw(loop), "at": draw(loop)}
         case "rfactor":
             lanes = draw(st.lists(loop, min_size=1, max_size=2, unique=True))
             return name, {"stage": draw(stage), "lanes": tuple(lanes)}

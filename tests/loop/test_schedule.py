@@ -85,6 +85,20 @@ def test_names_of_what_primitives_make() -> None:
     assert _new("conv").cache_write("out") == "out@out"
 
 
+def test_prefetch_asks_for_a_share_of_the_next_panel_each_step() -> None:
+    nest, arrays, expected = plain("matmul", 6, 40)
+    schedule = Schedule(nest)
+    schedule.reorder("product.k", "product.i", "product.j")
+    schedule.split("product.i", 4)  # the rest counts on from the main part
+    schedule.prefetch("b", "product.k", "product.i.i")
+    asked = [line.strip() for line in str(schedule).splitlines() if "prefetch" in line]
+    # 40 numbers are 2.5 lines of 64 bytes: three steps of six ask for one each, the rest again.
+    assert len(asked) == 2
+    assert all("min((product.k + 1), 4)" in line for line in asked)
+    assert "4) + product.i.i)" in asked[1]
+    assert same(interpret(schedule.finished(), arrays), expected)
+
+
 _REFUSALS: list[tuple[str, str, str, Callable[[Schedule], object]]] = [
     ("S001", "matmul", "matmul has no loop 'out.z'", lambda s: s.unroll("out.z")),
     ("S002", "matmul", "'none' of matmul has no loops of its own", lambda s: s.inline("none")),
@@ -115,6 +129,12 @@ _REFUSALS: list[tuple[str, str, str, Callable[[Schedule], object]]] = [
         "S010", "matmul", "copies of loop out.i.i differ",
         lambda s: (s.split("out.i", 4), s.reorder("out.i.i", "out.i.o"), s.hoist("out.i.i")),
     ),
+    (
+        "S011", "matmul", "one run of memory",
+        lambda s: (s.reorder("product.j", "product.k"), s.prefetch("b", "product.j", "product.k")),
+    ),
+    ("S011", "matmul", "does not walk over a", lambda s: s.prefetch("a", "product.j", "product.k")),
+    ("S012", "matmul", "is not inside", lambda s: s.prefetch("b", "product.k", "product.i")),
     ("S020", "chain", "have been changed", lambda s: (s.split("added.i", 2), s.inline("added"))),
     ("S021", "matmul", "is a reduction", lambda s: s.inline("product")),
     ("S022", "chain", "is an output", lambda s: s.inline("out")),

@@ -14,9 +14,13 @@ from clew.schedules.shape import StageInfo
 from clew.schedules.streaming import stream
 from clew.schedules.tiles import balanced, rows_of_tile
 from clew.target import Target
+from clew.te.expr import Load
 
 NAME = "conv"
 _RANK = 5
+# The panels of weights at work and on their way take the rest of the second-level cache.
+_SHARE_OF_IMAGE = 0.4
+_FEW_PANELS = 4
 
 
 def applies(infos: dict[str, StageInfo], anchor: str, target: Target) -> bool:
@@ -42,8 +46,14 @@ def schedule(
     lines = balanced(height, max(1, most // columns))
     out = schedule.cache_write(anchor) if root == anchor else root
     n, co, oh, ow, ci = infos[root].axes_in(out)
+    outer = [n]
+    kept = _lines_in_cache(info, target, blocks // vectors)
+    if kept < height:
+        schedule.reorder(oh, n, co, ow, ci)  # outermost: bands may differ in height
+        band, oh = schedule.split(oh, balanced(height, max(kept, lines)), tail="balance")
+        outer.insert(0, band)
     co_outer, co_inner = schedule.split(co, vectors)
-    schedule.reorder(n, co_outer, oh, ow, co_inner, ci)
+    schedule.reorder(*outer, co_outer, oh, ow, co_inner, ci)
     oh_outer, oh_inner = schedule.split(oh, lines, tail="balance")
     schedule.reorder(oh_outer, ow, oh_inner, co_inner, ci)
     ow_outer, ow_inner = schedule.split(ow, columns, tail="balance")
@@ -53,8 +63,25 @@ def schedule(
         schedule.unroll(name)
     schedule.vectorize(ci)
     stream(schedule, info, co_outer, [oh_outer, ow_outer, *reduction], target)
-    spread(schedule, [n, co_outer, oh_outer])
+    spread(schedule, [*outer, co_outer, oh_outer])
     return True
+
+
+def _lines_in_cache(info: StageInfo, target: Target, panels: int) -> int:
+    """Returns how many lines of the result read a part of the image that stays in the second-level
+    cache while panels of weights pass by; all of them where few pass.
+    """
+    height = info.store.buffer.shape[2]
+    image = next(x.source for x in buffer_loads(info.store.value) if _has_lines(info, x))
+    if panels < _FEW_PANELS:
+        return height
+    line_bytes = image.size_bytes / image.shape[0] / height
+    return min(height, max(1, int(target.l2_bytes * _SHARE_OF_IMAGE / line_bytes)))
+
+
+def _has_lines(info: StageInfo, load: Load) -> bool:
+    line = next(n.index for n in info.loops if n.name == info.axes[2])
+    return any(contains(i, line) for i in load.indices)
 
 
 def _reads_own_channels(info: StageInfo) -> bool:

@@ -80,7 +80,9 @@ def _rows_in_cache(schedule: Schedule, info: StageInfo, row: str, target: Target
     second pass by.
     """
     depth = math.prod(schedule.extent(name) for name in info.reduction_axes)
-    row_bytes = depth * max(x.source.size_bytes // math.prod(x.source.shape) for x in buffer_loads(info.store.value))
+    row_bytes = depth * max(
+        x.source.size_bytes // math.prod(x.source.shape) for x in buffer_loads(info.store.value)
+    )
     fitting = int(target.l2_bytes * _SHARE_OF_ROWS) // max(row_bytes, 1)
     extent = schedule.extent(row)
     return balanced(extent, max(fitting, _LEAST_ROWS)) if fitting < extent else extent

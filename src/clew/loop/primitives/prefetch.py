@@ -22,8 +22,8 @@ def prefetch(nest: Nest, simplifier: Simplifier, *, buffer: str, ahead: str, at:
     `at`, a loop inside `ahead`, asks for an equal share of the cache lines; the last iteration of
     `ahead` asks for its own again.
 
-    Errors: S001; S026 when `buffer` is not read in runs of memory, one an iteration of `ahead`;
-    S027 when `at` is not inside `ahead`.
+    Errors: S001; S011 when `buffer` is not read in runs of memory, one an iteration of `ahead`;
+    S012 when `at` is not inside `ahead`.
     """
     placed = False
 
@@ -35,7 +35,7 @@ def prefetch(nest: Nest, simplifier: Simplifier, *, buffer: str, ahead: str, at:
         axis = _panel_axis([x for _, x in load_of], found.index, buffer)
         steps = _count(found.body, at)
         if not steps:
-            raise ScheduleError("S027", f"loop {at} is not inside loop {ahead}")
+            raise ScheduleError("S012", f"loop {at} is not inside loop {ahead}")
         stmt, load = load_of[0]
         assert isinstance(stmt, Store)
         share = _Share(load.source, axis, stmt.stage, found.index, steps)
@@ -44,7 +44,7 @@ def prefetch(nest: Nest, simplifier: Simplifier, *, buffer: str, ahead: str, at:
 
     new = rewrite_loops(nest, ahead, rewrite)
     if not placed:
-        raise ScheduleError("S026", f"loop {ahead} does not walk over {buffer}")
+        raise ScheduleError("S011", f"loop {ahead} does not walk over {buffer}")
     return new
 
 
@@ -56,7 +56,7 @@ def _panel_axis(loads: list[Load], index: Index, buffer: str) -> int:
     alone = axes == {axis} and all(x.indices[axis] is index for x in loads)
     if not alone or math.prod(shape[:axis]) != 1:
         raise ScheduleError(
-            "S026",
+            "S011",
             f"an iteration of {index.name} does not read one run of memory of {buffer}",
             hint="its first axis has to be the loop itself",
         )
