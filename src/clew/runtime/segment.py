@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
@@ -56,7 +57,14 @@ class NativeSegment:
             for spec in plan.outputs
         ]
         self._idle: deque[Context] = deque()  # its pop and append need no lock
-        self._resident = Resident(self._constants, self._settle)
+        this = weakref.ref(self)  # a cycle would keep the pool's threads until it is collected
+
+        def settle(copies: list[np.ndarray]) -> None:
+            segment = this()
+            if segment is not None:
+                segment._settle(copies)
+
+        self._resident = Resident(self._constants, settle)
 
     def __call__(
         self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray] | None = None
