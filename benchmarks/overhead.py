@@ -16,8 +16,8 @@ import onnx
 import typer
 from rich.table import Table
 
+from clew.bench.interleave import interleaved_ns
 from harness.engines import engines
-from harness.interleave import interleaved_ns
 from harness.report import console
 from zoo import handmade
 
@@ -43,7 +43,9 @@ def main(
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "chain.onnx"
             onnx.save(handmade.chain(length), path)
-            runners = {name: known[name].prepare(path, feed, threads) for name in only.split(",")}
+            runners = {
+                name: known[name].prepare(path, feed, threads, "f32") for name in only.split(",")
+            }
             times = interleaved_ns(runners, rounds, min_turn_s=0.02)
         for name, spans in times.items():
             median, best = statistics.median(spans) / 1e3, min(spans) / 1e3

@@ -1,52 +1,54 @@
 """Times clew against onnxruntime, openvino and torch.compile, interleaved in one run.
 
     python benchmarks/peers.py --models light_resnet50,bert_base --threads 1,2 --json out.json
+    python benchmarks/peers.py --markdown docs/performance.md
 
 For each model and thread count all engines load the same weights and take turns; the table shows
 the median call, how its time compares with the first engine's, the rate, its share of the FMA peak
 that was measured in the same turns, and how far the outputs lie from ONNX Runtime's. FLOPs are
-those of Conv, Gemm and MatMul. The exit code is 1 when an engine failed or outputs disagree.
+those of Conv, Gemm and MatMul. At the end stands, for each model, how many times as fast as the
+fastest peer clew is, with the geometric mean and the least of these ratios.
+
+`--precision bf16` compares clew's bf16 with OpenVINO's own choice; ONNX Runtime stays at f32, and
+errors are against it. The exit code is 1 when clew failed or an engine's outputs disagree.
 """
 
 import json
-import statistics
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import typer
 from rich.table import Table
+from rich.text import Text
 
 import zoo
-from harness.engines import Engine, Feed, Outputs, Runner, engines
+from clew.bench.engines import PRECISIONS
+from clew.bench.measure import Figures, Measured, geometric_mean, measure
+from clew.bench.peak import FmaPeak
+from harness.engines import Engine, engines
 from harness.flops import model_flops
-from harness.interleave import interleaved_ns, median_ms
-from harness.peak import FmaPeak
-from harness.report import console, progress
+from harness.report import circumstances, console, fill, markdown, progress
 
 DEFAULT_MODELS = (
-    "light_resnet50,mobilenet_v2,resnet18,convnext_tiny,vit_base,bert_base,gpt2,llama_small"
+    "light_resnet50,light_squeezenet,light_shufflenet,light_densenet121,light_inception_v1,"
+    "light_inception_v2,light_vgg19,mobilenet_v2,vit_base,bert_base,gpt2,llama_small,"
+    "convnext_tiny,keyword_spotting"
 )
-REFERENCE = "onnxruntime"
+_TOLERANCES = {"f32": 1e-3, "bf16": 1e-1, "auto": 1e-1}
+_FASTER = "clew"
 
 
 @dataclass(frozen=True)
-class Row:
-    """One engine on one model. `failure` says why there are no figures."""
+class Result:
+    """What was measured of one model at one thread count."""
 
     model: str
     threads: int
-    engine: str
     gflop: float
-    failure: str = ""
-    median_ms: float = 0.0
-    best_ms: float = 0.0
-    calls: int = 0
-    over_first: float = 0.0  # its median ÷ the first engine's
-    gflops: float = 0.0
-    peak_share: float = 0.0
-    error: float = 0.0  # max |difference| ÷ max |reference|, the worst output
+    measured: Measured
 
 
 def main(
@@ -56,32 +58,42 @@ def main(
     only: Annotated[
         str, typer.Option("--engines", help="Engines, the first is compared with.")
     ] = "clew,onnxruntime,openvino,torch",
-    tolerance: Annotated[float, typer.Option(help="Largest accepted relative error.")] = 1e-3,
+    precision: Annotated[str, typer.Option(help=" or ".join(PRECISIONS))] = "f32",
+    tolerance: Annotated[
+        float | None, typer.Option(help="Largest relative error; 1e-3, and 0.1 beyond f32.")
+    ] = None,
     json_file: Annotated[
-        Path | None, typer.Option("--json", help="Also write the rows to this file.")
+        Path | None, typer.Option("--json", help="Also write the figures to this file.")
+    ] = None,
+    document: Annotated[
+        Path | None, typer.Option("--markdown", help="Also put the tables into this document.")
     ] = None,
 ) -> None:
     """Times clew and its peers on models of the zoo and prints one table per thread count."""
     known = engines()
     chosen = [known[name] for name in _choices(only, list(known), "engine")]
-    present = [engine for engine in chosen if engine.installed]
+    _choices(precision, list(PRECISIONS), "precision")
     for engine in chosen:
-        if engine not in present:
+        if not engine.installed:
             progress.print(f"{engine.name} is not installed and left out")
-    names = [name for word in models.split(",") for name in _models(word)]
+    present = [engine for engine in chosen if engine.installed]
+    names = list(dict.fromkeys(name for word in models.split(",") for name in _models(word)))
+    accepted = _TOLERANCES[precision] if tolerance is None else tolerance
     peak = FmaPeak()
-    rows: list[Row] = []
+    results: list[Result] = []
     for count in [int(word) for word in threads.split(",")]:
-        peaks: list[float] = []
-        batch: list[Row] = []
+        batch: list[Result] = []
         for name in names:
-            progress.print(f"{name}, {count} thread{'s' * (count > 1)}")
-            batch += measure(name, count, present, rounds, peak, peaks)
-        console.print(_table(batch, count, peaks, tolerance))
-        rows += batch
+            progress.print(f"{name}, {_threads(count)}")
+            batch.append(measured(name, count, present, rounds, peak, precision))
+        console.print(_table(batch, accepted))
+        console.print(_leads_table(batch))
+        results += batch
     if json_file:
-        json_file.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
-    if any(row.failure or row.error > tolerance for row in rows):
+        json_file.write_text(json.dumps(_rows(results, precision), indent=1) + "\n")
+    if document:
+        fill(document, f"peers {precision}", _document(results))
+    if any(_is_wrong(f, accepted) for r in results for f in r.measured.figures):
         raise typer.Exit(1)
 
 
@@ -94,110 +106,163 @@ def _choices(text: str, known: list[str], kind: str) -> list[str]:
 
 
 def _models(word: str) -> list[str]:
-    """Returns the models that a word of `--models` means: one name or a whole group."""
+    """Returns the models that a word of `--models` means: one name, a group, or the default."""
+    if word == "default":
+        return DEFAULT_MODELS.split(",")
     if word in zoo.groups():
         return zoo.names(word)
     return _choices(word, zoo.names(), "model")
 
 
-def measure(
-    name: str, threads: int, chosen: list[Engine], rounds: int, peak: FmaPeak, peaks: list[float]
-) -> list[Row]:
-    """Returns a row per engine; appends each round's FMA peak (GFLOP/s) to `peaks`."""
-    feed = zoo.inputs(name)
-    flops = model_flops(zoo.path(name))
-    serving = [e for e in chosen if e.from_onnx or name in zoo.names("exported")]
-    runners, failures = _prepare(zoo.path(name), feed, threads, serving)
-    outputs: dict[str, Outputs] = {engine: runners[engine]() for engine in runners}
-    reference = outputs.get(REFERENCE) or next(iter(outputs.values()), [])
-    errors = {engine: _error(values, reference) for engine, values in outputs.items()}
-    of_this_model: list[float] = []
-    times = interleaved_ns(
-        runners, rounds, on_round=lambda: of_this_model.append(peak.gflops(threads))
-    )
-    peaks += of_this_model
-    rows = [
-        Row(name, threads, engine, flops / 1e9, failure=text) for engine, text in failures.items()
+def _threads(count: int) -> str:
+    return f"{count} thread{'s' * (count > 1)}"
+
+
+def measured(
+    name: str, threads: int, chosen: list[Engine], rounds: int, peak: FmaPeak, precision: str
+) -> Result:
+    """Returns what was measured of a model. Whatever fails is in it, and ends nothing."""
+    try:
+        path, feed = zoo.path(name), zoo.inputs(name)
+        flops = model_flops(path)
+    except Exception as failure:  # an exporter's, of any kind
+        text = f"{type(failure).__name__}: {failure}".splitlines()[0]
+        return Result(name, threads, 0.0, Measured((Figures("model", text),), ()))
+    serving = [e for e in chosen if e.from_file or name in zoo.names("exported")]
+    prepares = {e.name: partial(e.prepare, path, feed, threads, precision) for e in serving}
+    return Result(name, threads, flops / 1e9, measure(prepares, flops, threads, rounds, peak))
+
+
+def _is_wrong(figures: Figures, accepted: float) -> bool:
+    """Whether clew failed, or outputs disagree. What a peer cannot run is its own affair."""
+    if figures.failure:
+        return figures.engine in (_FASTER, "model")
+    return figures.error > accepted
+
+
+def _rows(results: Sequence[Result], precision: str) -> list[dict[str, object]]:
+    """Returns a row per model, thread count and engine."""
+    return [
+        {
+            "model": r.model,
+            "threads": r.threads,
+            "precision": precision,
+            "gflop": r.gflop,
+            "peak_gflops": r.measured.peak_gflops,
+            **asdict(f),
+            # JSON has no NaN: nothing to compare with.
+            "error": f.error if f.error == f.error else None,
+        }
+        for r in results
+        for f in r.measured.figures
     ]
-    first = next(iter(times), "")
-    for engine, spans in times.items():
-        rate = flops / median_ms(spans) / 1e6
-        rows.append(
-            Row(
-                name,
-                threads,
-                engine,
-                flops / 1e9,
-                median_ms=median_ms(spans),
-                best_ms=min(spans) / 1e6,
-                calls=len(spans),
-                over_first=median_ms(spans) / median_ms(times[first]),
-                gflops=rate,
-                peak_share=rate / statistics.median(of_this_model),
-                error=errors[engine],
-            )
-        )
-    return rows
 
 
-def _prepare(
-    path: Path, feed: Feed, threads: int, chosen: list[Engine]
-) -> tuple[dict[str, Runner], dict[str, str]]:
-    """Returns runners that ran once, and for the others the first line of what went wrong."""
-    runners: dict[str, Runner] = {}
-    failures: dict[str, str] = {}
-    for engine in chosen:
-        try:
-            runner = engine.prepare(path, feed, threads)
-            runner()
-        except Exception as failure:  # whatever one engine raises must not end the comparison
-            failures[engine.name] = f"{type(failure).__name__}: {failure}".splitlines()[0]
-        else:
-            runners[engine.name] = runner
-    return runners, failures
+def _peak(results: Sequence[Result]) -> str:
+    peaks = [p for r in results for p in r.measured.peaks]
+    if not peaks:
+        return ""
+    middle = sorted(peaks)[len(peaks) // 2]
+    return f", FMA peak {middle:.0f} GFLOP/s (median; best {max(peaks):.0f})"
 
 
-def _error(values: Outputs, reference: Outputs) -> float:
-    """Returns the worst output's max |difference| ÷ max |reference|; infinite if shapes differ."""
-    if [value.shape for value in values] != [value.shape for value in reference]:
-        return float("inf")
-    return max(
-        float(np.abs(value - true).max() / max(np.abs(true).max(), 1e-30))
-        for value, true in zip(values, reference, strict=True)
-    )
+def _cells(f: Figures, first: Figures | None) -> list[str]:
+    return [
+        f"{f.median_ms:.3f}",
+        f"{f.best_ms:.3f}",
+        f"{f.median_ms / first.median_ms:.2f}" if first else "",
+        f"{f.gflops:.0f}",
+        f"{100 * f.peak_share:.0f}",
+        f"{f.error:.1e}",
+    ]
 
 
-def _table(rows: list[Row], threads: int, peaks: list[float], tolerance: float) -> Table:
-    measured = (
-        f"FMA peak {statistics.median(peaks):.0f} GFLOP/s (median; best {max(peaks):.0f})"
-        if peaks
-        else ""
-    )
-    table = Table(title=f"{threads} thread{'s' * (threads > 1)}, {measured}", title_justify="left")
+_COLUMNS = ("median ms", "best ms", "× first", "GFLOP/s", "% of peak", "error")
+
+
+def _table(results: Sequence[Result], accepted: float) -> Table:
+    title = f"{_threads(results[0].threads)}{_peak(results)}"
+    table = Table(title=title, title_justify="left")
     table.add_column("model")
     table.add_column("engine")
-    for header in ("median ms", "best ms", "× first", "GFLOP/s", "% of peak", "error"):
+    for header in _COLUMNS:
         table.add_column(header, justify="right")
-    previous = ""
-    for row in rows:
-        if row.model != previous and previous:
-            table.add_section()
-        label = f"{row.model} ({row.gflop:.2f} GFLOP)" if row.model != previous else ""
-        previous = row.model
-        if row.failure:
-            table.add_row(label, row.engine, f"[red]{row.failure[:60]}")
-            continue
-        table.add_row(
-            label,
-            row.engine,
-            f"{row.median_ms:.3f}",
-            f"{row.best_ms:.3f}",
-            f"{row.over_first:.2f}",
-            f"{row.gflops:.0f}",
-            f"{100 * row.peak_share:.0f}",
-            f"[red]{row.error:.1e}" if row.error > tolerance else f"{row.error:.1e}",
-        )
+    for r in results:
+        label = f"{r.model} ({r.gflop:.2f} GFLOP)"
+        first = next((f for f in r.measured.figures if not f.failure), None)
+        for f in r.measured.figures:
+            if f.failure:
+                table.add_row(label, f.engine, Text(f.failure[:60], style="red"))
+            else:
+                *numbers, error = _cells(f, first)
+                wrong = _is_wrong(f, accepted)
+                table.add_row(label, f.engine, *numbers, f"[red]{error}" if wrong else error)
+            label = ""
+        table.add_section()
     return table
+
+
+def leads(results: Sequence[Result]) -> list[tuple[str, float, str]]:
+    """Returns, for each model that clew and a peer ran, (model, fastest peer ÷ clew, that peer)."""
+    found = [(r.model, r.measured.lead(_FASTER)) for r in results]
+    return [(model, *lead) for model, lead in found if lead is not None]
+
+
+def _summary(results: Sequence[Result]) -> str:
+    found = leads(results)
+    if not found:
+        return "no model that clew and a peer ran"
+    ratios = [ratio for _, ratio, _ in found]
+    least = min(found, key=lambda each: each[1])
+    return (
+        f"geometric mean {geometric_mean(ratios):.2f}, least {least[1]:.2f} ({least[0]}), "
+        f"{sum(r >= 1 for r in ratios)} of {len(ratios)} models at least as fast"
+    )
+
+
+def _leads_table(results: Sequence[Result]) -> Table:
+    table = Table(title="fastest peer ÷ clew", title_justify="left", caption=_summary(results))
+    table.add_column("model")
+    table.add_column("ratio", justify="right")
+    table.add_column("fastest peer")
+    for model, ratio, peer in leads(results):
+        table.add_row(model, f"{ratio:.2f}" if ratio >= 1 else f"[red]{ratio:.2f}", peer)
+    return table
+
+
+def _document(results: Sequence[Result]) -> str:
+    """Returns the tables of a document, one per thread count: models down, engines across."""
+    parts = [circumstances()]
+    for count in dict.fromkeys(r.threads for r in results):
+        batch = [r for r in results if r.threads == count]
+        names = list(dict.fromkeys(f.engine for r in batch for f in r.measured.figures))
+        rows = [
+            [r.model, *(_document_cell(r.measured, n) for n in names), *_ends(r)] for r in batch
+        ]
+        ends = ("% of peak", "fastest peer ÷ clew", "error")
+        columns = ["model", *(f"{n}, ms" for n in names), *ends]
+        parts.append(
+            f"**{_threads(count)}**{_peak(batch)}. Fastest peer ÷ clew: {_summary(batch)}."
+        )
+        parts.append(markdown(columns, rows, numbers=1))
+    return "\n\n".join(parts)
+
+
+def _document_cell(measured: Measured, engine: str) -> str:
+    found = measured.of(engine)
+    if found is not None:
+        return f"{found.median_ms:.2f}"
+    return "failed" if any(f.engine == engine for f in measured.figures) else "–"
+
+
+def _ends(result: Result) -> list[str]:
+    """Returns clew's share of the peak, its ratio to the fastest peer, and its error."""
+    own, lead = result.measured.of(_FASTER), result.measured.lead(_FASTER)
+    return [
+        f"{100 * own.peak_share:.0f}" if own else "–",
+        f"{lead[0]:.2f}" if lead else "–",
+        f"{own.error:.1e}" if own else "–",
+    ]
 
 
 if __name__ == "__main__":

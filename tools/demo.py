@@ -29,8 +29,8 @@ from rich.text import Text
 
 import clew
 import zoo
-from clew.cli.compare import relative_error
 from clew.cli.output import table
+from clew.support.difference import relative_error
 from clew.target import host
 
 _COLUMNS = 100

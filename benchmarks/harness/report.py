@@ -1,8 +1,51 @@
-"""Where the scripts print: tables to stdout, progress to stderr."""
+"""Where the scripts print: tables to stdout, progress to stderr, and tables into documents."""
 
+import datetime
+import re
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 
 from rich.console import Console
 
+from clew.target import Target, host
+
 console = Console(width=None if sys.stdout.isatty() else 120)
 progress = Console(stderr=True)
+
+# Of LLVM's features those that decide what kernels are written.
+_FEATURES = ("avx2", "fma", "avx512f", "avx512vnni", "avx512bf16", "amx-bf16", "amx-int8")
+
+
+def circumstances(target: Target | None = None) -> str:
+    """Returns the day and what the machine offers, but no name of it."""
+    here = target or host()
+    features = [f for f in _FEATURES if here.has(f)]
+    caches = f"L1 {here.l1_bytes >> 10} KiB, L2 {here.l2_bytes >> 10} KiB a core"
+    day = datetime.date.today().isoformat()
+    return (
+        f"Measured on {day}: {here.cores} cores, {here.vector_bits}-bit vectors, "
+        f"{caches}; {', '.join(features) or 'no feature of interest'}."
+    )
+
+
+def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: int = 0) -> str:
+    """Returns a table; all columns but the first so many hold numbers, where `numbers` is given."""
+    aligned = ["---:" if numbers and n >= numbers else "---" for n in range(len(columns))]
+    lines = [columns, aligned, *rows]
+    return "\n".join("| " + " | ".join(c.replace("|", "\\|") for c in row) + " |" for row in lines)
+
+
+def fill(document: Path, section: str, text: str) -> None:
+    """Puts text between `<!-- begin SECTION -->` and `<!-- end SECTION -->` of a document; adds
+    both at its end where they are missing, and the document.
+    """
+    begin, end = f"<!-- begin {section} -->", f"<!-- end {section} -->"
+    whole = document.read_text() if document.exists() else ""
+    filled = f"{begin}\n{text.strip()}\n{end}"
+    pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
+    if pattern.search(whole):
+        whole = pattern.sub(lambda _: filled, whole)
+    else:
+        whole = f"{whole.rstrip()}\n\n{filled}\n".lstrip()
+    document.write_text(whole)

@@ -70,6 +70,11 @@ class Kernel:
         return tuple(c.op_name for c in operator_calls(self.function))
 
     @property
+    def tensors(self) -> tuple[Any, ...]:
+        """Its outputs as tensor expressions over its inputs: what it computes, unscheduled."""
+        return self._use.source.stages.outputs
+
+    @property
     def loops(self) -> str:
         """The scheduled loop nest as text."""
         return self._use.source.printed.text

@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from clew.cli.compare import relative_error
 from clew.cli.output import describe, emit_json, flat
+from clew.support.difference import relative_error
 
 INF, NAN = float("inf"), float("nan")
 

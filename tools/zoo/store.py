@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from zoo import encoder, exported, handmade, light
+from zoo import encoder, exported, handmade, light, workloads
 from zoo.entries import Array, Entry
 
 _CACHE = Path(__file__).resolve().parents[2] / ".cache" / "models"
@@ -20,7 +20,7 @@ _EXPORTERS = ("onnx", "onnxscript", "torch", "transformers")
 
 @cache
 def _catalogue() -> dict[str, Entry]:
-    builders = (light, exported, handmade, encoder)
+    builders = (light, exported, handmade, encoder, workloads)
     entries = [entry for builder in builders for entry in builder.entries()]
     catalogue = {entry.name: entry for entry in entries}
     assert len(catalogue) == len(entries), "two models share a name"

@@ -20,8 +20,9 @@ import clew
 from clew.cli import options as opt
 from clew.cli import storage
 from clew.cli.arguments import need_sizes
+from clew.cli.bench import bench
 from clew.cli.catalogue import ops
-from clew.cli.compare import onnxruntime_outputs, relative_error
+from clew.cli.compare import onnxruntime_outputs
 from clew.cli.options import (
     SAVED_SUFFIX,
     Asked,
@@ -42,6 +43,7 @@ from clew.cli.output import (
     stdout,
 )
 from clew.cli.tracing import trace
+from clew.support.difference import relative_error
 from clew.support.errors import ClewError, CompileError, InputError
 
 app = typer.Typer(
@@ -191,6 +193,7 @@ def compile_(
 
 app.command()(run)
 app.command("compile")(compile_)
+app.command()(bench)
 app.command()(trace)
 app.command()(ops)
 app.add_typer(storage.app)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 
 from clew.ir.dims import Dim, product
+from clew.ir.types import bits
 from clew.te.expr import (
     Binary,
     Cast,
@@ -110,6 +111,47 @@ def flops_of(outputs: Sequence[Tensor]) -> Dim:
             body = body.value
         total = total + points * _operations(body)
     return total
+
+
+def product_flops_of(outputs: Sequence[Tensor]) -> Dim:
+    """Returns the FLOPs of sums of products alone (convolutions, matrix products), two for each
+    multiply-add: what a model's size is usually given in.
+    """
+    total: Dim = 0
+    for stage in stages(outputs):
+        body = stage.body
+        if isinstance(body, Reduce) and _is_product_sum(body):
+            total = total + 2 * product((*stage.shape, *(a.extent for a in body.axes)))
+    return total
+
+
+def bytes_of(outputs: Sequence[Tensor]) -> int:
+    """Returns the bytes that a computation of known shapes must move at least: each input that it
+    reads and each output, once. Of an input that is read in part (a slice, rows of a table) only
+    as many elements count as there are reads.
+    """
+    reads: dict[int, tuple[Tensor, int]] = {}
+    for stage in stages(outputs):
+        body = stage.body
+        assert body is not None
+        over = body.axes if isinstance(body, Reduce) else ()
+        points = _known(product((*stage.shape, *(a.extent for a in over))))
+        for load in loads(body):
+            if load.source.body is None:
+                _, count = reads.get(id(load.source), (load.source, 0))
+                reads[id(load.source)] = (load.source, count + points)
+    read = [(t, min(count, _known(t.size))) for t, count in reads.values()]
+    written = [(t, _known(t.size)) for t in {id(t): t for t in outputs}.values()]
+    return sum(count * _element_bytes(t) for t, count in [*read, *written])
+
+
+def _known(elements: Dim) -> int:
+    assert isinstance(elements, int), "bytes are counted once shapes are known"
+    return elements
+
+
+def _element_bytes(tensor: Tensor) -> int:
+    return max(8, bits(tensor.dtype)) // 8
 
 
 def _operations(expr: Scalar) -> int:

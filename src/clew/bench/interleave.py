@@ -1,5 +1,7 @@
 """Times several functions against each other, turn by turn, so that all see the same machine."""
 
+from __future__ import annotations
+
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -18,11 +20,12 @@ def interleaved_ns(
 
     Each round gives every function one turn, in an order that rotates from round to round. A turn
     is a pause, one call that is not counted, then calls until `min_turn_s` is over. `on_round`
-    runs once a round.
+    runs once a round, after a pause of its own.
     """
     names = list(functions)
     times: dict[str, list[int]] = {name: [] for name in names}
     for turn in range(rounds):
+        time.sleep(_PAUSE_S)
         on_round()
         shift = turn % len(names)
         for name in names[shift:] + names[:shift]:

@@ -1,11 +1,14 @@
 """Measures how many f32 operations a second this machine's vector units do, through llvmlite."""
 
-import ctypes
-import threading
-import time
+from __future__ import annotations
 
-import llvmlite.binding as llvm
+import ctypes
+from functools import partial
+
 import numpy as np
+
+from clew.bench.jit import NativeFunction, seconds_together
+from clew.target import host
 
 _CHAINS = 20  # independent accumulators: more than latency × units on any current core
 _STEPS = 400_000
@@ -16,40 +19,19 @@ class FmaPeak:
 
     def __init__(self) -> None:
         """Compiles the kernel for the machine it runs on."""
-        llvm.initialize_native_target()
-        llvm.initialize_native_asmprinter()
-        features = llvm.get_host_cpu_features()
-        self.lanes = 16 if features.get("avx512f") else 8 if features.get("fma") else 4
-        machine = llvm.Target.from_default_triple().create_target_machine(
-            cpu=llvm.get_host_cpu_name(), features=features.flatten(), opt=3
-        )
-        module = llvm.parse_assembly(_source(self.lanes))
-        module.verify()
-        self._engine = llvm.create_mcjit_compiler(module, machine)
-        self._engine.finalize_object()
-        address = self._engine.get_function_address("fma_peak")
-        self._kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)
+        self.lanes = host().vector_lanes("f32")
+        self._kernel = NativeFunction(_source(self.lanes), "fma_peak", ctypes.c_void_p)
 
-    def gflops(self, threads: int) -> float:
-        """Returns GFLOP/s of one short run (about a millisecond) on `threads` threads at once."""
+    def gflops(self, threads: int, runs: int = 3) -> float:
+        """Returns GFLOP/s on `threads` threads at once: the best of a few runs of a millisecond,
+        for a peak that another thread disturbed is none.
+        """
+        return max(self._once(threads) for _ in range(runs))
+
+    def _once(self, threads: int) -> float:
         buffers = [np.full(_CHAINS * self.lanes, 0.5, np.float32) for _ in range(threads)]
-        start = threading.Barrier(threads)
-        spans: list[tuple[float, float]] = []
-
-        def work(buffer: np.ndarray) -> None:
-            address = buffer.ctypes.data
-            start.wait()
-            began = time.perf_counter()
-            self._kernel(address)
-            spans.append((began, time.perf_counter()))
-
-        workers = [threading.Thread(target=work, args=(buffer,)) for buffer in buffers]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
-        elapsed = max(end for _, end in spans) - min(begin for begin, _ in spans)
-        return threads * _STEPS * _CHAINS * self.lanes * 2 / elapsed / 1e9
+        jobs = [partial(self._kernel, buffer.ctypes.data) for buffer in buffers]
+        return threads * _STEPS * _CHAINS * self.lanes * 2 / seconds_together(jobs) / 1e9
 
 
 def _source(lanes: int) -> str:

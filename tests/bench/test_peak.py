@@ -1,6 +1,6 @@
 import re
 
-from harness import peak
+from clew.bench import peak
 
 
 def test_kernel_runs_and_reports_a_plausible_rate() -> None:

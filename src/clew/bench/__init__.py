@@ -1,0 +1,1 @@
+"""Measuring: engines that take turns, and what the machine could do at best in those turns."""

@@ -1,0 +1,112 @@
+"""The engines that are compared: each loads a model's file and returns what runs it once.
+
+Each engine is imported where it is prepared, so that none weighs on a process that runs another,
+and none needs to be installed.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+import clew
+from clew.support.errors import InputError
+
+Feed = Mapping[str, np.ndarray]
+Outputs = list[np.ndarray]  # in the order of the graph's outputs
+Runner = Callable[[], Outputs]
+
+PRECISIONS: Final = ("f32", "bf16", "auto")
+"""f32: products of 32-bit floats. bf16: products of bfloat16. auto: what the engine finds best."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """`prepare(path, feed, threads, precision)` returns a runner of the model at `path`.
+
+    `needs` are the modules it imports. An engine that is not `from_file` runs the module which the
+    file was exported from, and so serves only models that have one.
+    """
+
+    name: str
+    prepare: Callable[[Path, Feed, int, str], Runner]
+    needs: tuple[str, ...]
+    from_file: bool = True
+
+    @property
+    def installed(self) -> bool:
+        """Whether all modules it needs can be imported."""
+        return all(importlib.util.find_spec(module) for module in self.needs)
+
+
+def engines() -> dict[str, Engine]:
+    """Returns the engines by name, clew first."""
+    known = (
+        Engine("clew", _clew, ("clew",)),
+        Engine("onnxruntime", _onnxruntime, ("onnxruntime",)),
+        Engine("openvino", _openvino, ("openvino",)),
+    )
+    return {engine.name: engine for engine in known}
+
+
+def compile_options(precision: str) -> dict[str, Any]:
+    """Returns the options of `clew.compile` for a precision.
+
+    Errors: I066 where this clew compiles at f32 only.
+    """
+    if "precision" in inspect.signature(clew.compile).parameters:
+        return {"precision": precision}
+    if precision != "f32":
+        raise InputError(
+            "I066", f"this clew has no precision {precision!r}", hint="--precision f32 always works"
+        )
+    return {}
+
+
+def _clew(path: Path, feed: Feed, threads: int, precision: str) -> Runner:
+    options = compile_options(precision)
+    compiled = clew.compile(clew.load(path), threads=threads, **options)
+    return lambda: list(compiled.run(feed).values())
+
+
+def _onnxruntime(path: Path, feed: Feed, threads: int, precision: str) -> Runner:
+    """Its CPU provider has f32 kernels for f32 models, whatever the precision: the reference."""
+    import onnxruntime  # noqa: PLC0415 - optional
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    onnxruntime.set_default_logger_severity(3)  # errors only
+    providers = ["CPUExecutionProvider"]
+    session = onnxruntime.InferenceSession(str(path), options, providers=providers)
+    inputs = dict(feed)
+
+    def run() -> Outputs:
+        outputs: Outputs = session.run(None, inputs)
+        return outputs
+
+    return run
+
+
+def _openvino(path: Path, feed: Feed, threads: int, precision: str) -> Runner:
+    """f32 is asked for; otherwise it chooses, which is bf16 where the machine multiplies that."""
+    import openvino  # noqa: PLC0415 - optional
+
+    properties: dict[str, Any] = {"NUM_STREAMS": 1, "INFERENCE_NUM_THREADS": threads}
+    if precision == "f32":
+        properties["INFERENCE_PRECISION_HINT"] = "f32"
+    model = openvino.Core().compile_model(str(path), "CPU", properties)
+    request = model.create_infer_request()
+    inputs = dict(feed)
+
+    def run() -> Outputs:
+        results = request.infer(inputs, share_inputs=True, share_outputs=True)
+        return [results[port] for port in model.outputs]
+
+    return run

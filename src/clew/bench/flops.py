@@ -1,0 +1,47 @@
+"""Counts the FLOPs of a model's convolutions and matrix products, from what its operators say."""
+
+from __future__ import annotations
+
+from clew.build.build import Build
+from clew.ir.expr import Call
+from clew.ir.module import Module
+from clew.ir.types import TensorType
+from clew.ir.visit import post_order
+from clew.ops.registry import Op, argument_references
+from clew.passes.expand import expand
+from clew.te.analysis import Kind, product_flops_of
+
+
+def model_flops(build: Build) -> int:
+    """Returns the FLOPs of one run of the model as it was imported: two for each multiply-add.
+
+    All else is left out, as is usual, so that every engine's rate counts the same work, however it
+    computes. Both branches of a condition count, the body of a loop once.
+    """
+    for stage in build.stages:
+        found = module_flops(stage.module)
+        if found is not None:
+            return found
+    return 0
+
+
+def module_flops(module: Module) -> int | None:
+    """Returns the FLOPs of a graph's sums of products; None where sizes are not settled yet."""
+    whole = expand(module, lambda node: isinstance(node.op, Op) and node.op.compute is None)  # type: ignore[attr-defined]
+    total = 0
+    for node in post_order([function for _, function in whole], into_functions=True):
+        if not isinstance(node, Call) or not isinstance(node.op, Op):
+            continue
+        if node.op.compute is None or node.op.host or argument_references(node.attrs):
+            continue
+        types = [a.type for a in node.args]
+        if not all(isinstance(t, TensorType) for t in types):
+            continue
+        if node.op.kind(types, node.attrs) is not Kind.ANCHOR:  # type: ignore[arg-type]
+            continue
+        made = node.op.compute_tensors(types, node.attrs)  # type: ignore[arg-type]
+        count = product_flops_of(made if isinstance(made, tuple) else (made,))
+        if not isinstance(count, int):
+            return None
+        total += count
+    return total

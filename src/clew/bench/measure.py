@@ -1,0 +1,159 @@
+"""Times engines on one model, turn by turn, with the FMA peak measured in the same turns."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from clew.bench.engines import Outputs, Runner
+from clew.bench.interleave import interleaved_ns, median_ms
+from clew.bench.peak import FmaPeak
+from clew.support.difference import relative_error
+
+REFERENCE: Final = "onnxruntime"
+"""The engine whose f32 outputs the others are compared with, where it takes part."""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What was measured of one engine. `failure` says why there is nothing.
+
+    Times are milliseconds of single calls. `gflops` counts the model's own products whatever the
+    engine computes, `peak_share` is that rate over the FMA peak; both are 0 where the model's FLOPs
+    are not known. `error` is the worst output's largest difference from the reference's, relative
+    to its largest value; NaN where there is no reference.
+    """
+
+    engine: str
+    failure: str = ""
+    median_ms: float = 0.0
+    best_ms: float = 0.0
+    calls: int = 0
+    gflops: float = 0.0
+    peak_share: float = 0.0
+    error: float = math.nan
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Engines in the order they were given, and the FMA peak of each round in GFLOP/s."""
+
+    figures: tuple[Figures, ...]
+    peaks: tuple[float, ...]
+
+    @property
+    def peak_gflops(self) -> float:
+        """The median of the peaks; 0 where nothing ran."""
+        return statistics.median(self.peaks) if self.peaks else 0.0
+
+    def of(self, engine: str) -> Figures | None:
+        """Returns an engine's figures where it ran."""
+        return next((f for f in self.figures if f.engine == engine and not f.failure), None)
+
+    def lead(self, engine: str) -> tuple[float, str] | None:
+        """Returns the fastest other engine's median ÷ this engine's, and that engine's name."""
+        own = self.of(engine)
+        others = [f for f in self.figures if not f.failure and f.engine != engine]
+        if own is None or not others:
+            return None
+        fastest = min(others, key=lambda f: f.median_ms)
+        return fastest.median_ms / own.median_ms, fastest.engine
+
+
+def measure(
+    prepares: Mapping[str, Callable[[], Runner]],
+    flops: int,
+    threads: int,
+    rounds: int,
+    peak: FmaPeak,
+    min_turn_s: float = 0.05,
+) -> Measured:
+    """Returns the figures of the engines by name, of a model of so many FLOPs.
+
+    Every engine is prepared and run once, then they take turns. What one raises is its `failure`
+    and ends nothing. The peak is of `threads` threads.
+    """
+    runners, failures = _prepared(prepares)
+    outputs = {name: runner() for name, runner in runners.items()}
+    errors = _errors({name: flat(values) for name, values in outputs.items()})
+    del outputs
+    peaks: list[float] = []
+    times = (
+        interleaved_ns(runners, rounds, min_turn_s, lambda: peaks.append(peak.gflops(threads)))
+        if runners
+        else {}
+    )
+    found = []
+    for name in prepares:
+        if name in failures:
+            found.append(Figures(name, failures[name]))
+            continue
+        rate = flops / median_ms(times[name]) / 1e6
+        found.append(
+            Figures(
+                name,
+                median_ms=median_ms(times[name]),
+                best_ms=min(times[name]) / 1e6,
+                calls=len(times[name]),
+                gflops=rate,
+                peak_share=rate / statistics.median(peaks),
+                error=errors[name],
+            )
+        )
+    return Measured(tuple(found), tuple(peaks))
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    """Returns the geometric mean of positive numbers, the mean that ratios have."""
+    return math.exp(statistics.fmean(map(math.log, values)))
+
+
+def flat(values: Sequence[Any]) -> Outputs:
+    """Returns outputs as a list of copied arrays: sequences spread out, absent ones left out."""
+    found: Outputs = []
+    for value in values:
+        if isinstance(value, (list, tuple)):
+            found += flat(value)
+        elif value is not None:
+            found.append(np.array(value))
+    return found
+
+
+def _prepared(
+    prepares: Mapping[str, Callable[[], Runner]],
+) -> tuple[dict[str, Runner], dict[str, str]]:
+    """Returns runners that ran once, and for the others the first line of what went wrong."""
+    runners: dict[str, Runner] = {}
+    failures: dict[str, str] = {}
+    for name, prepare in prepares.items():
+        try:
+            runner = prepare()
+            runner()
+        except Exception as failure:  # whatever one engine raises must not end the comparison
+            lines = f"{type(failure).__name__}: {failure}".splitlines()
+            failures[name] = lines[0].strip()
+        else:
+            runners[name] = runner
+    return runners, failures
+
+
+def _errors(outputs: Mapping[str, Outputs]) -> dict[str, float]:
+    """Returns each engine's error against the reference, or the last engine where that is not
+    there; NaN where there is only one.
+    """
+    if len(outputs) < 2:
+        return dict.fromkeys(outputs, math.nan)
+    reference = outputs.get(REFERENCE) or list(outputs.values())[-1]
+    return {name: _error(values, reference) for name, values in outputs.items()}
+
+
+def _error(values: Outputs, reference: Outputs) -> float:
+    if len(values) != len(reference):
+        return math.inf
+    pairs = zip(values, reference, strict=True)
+    return max((relative_error(value, true) for value, true in pairs), default=0.0)
