@@ -1,0 +1,102 @@
+"""Models of one operator, to measure single kernels with."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+_OPSET = 23  # the first that has RMSNormalization
+
+
+@dataclass(frozen=True)
+class OneOp:
+    """A model `y = op(x, weights...)` and a value of x."""
+
+    model: onnx.ModelProto
+    x: np.ndarray
+
+
+def one_op(
+    op: str,
+    x: np.ndarray,
+    *weights: np.ndarray,
+    relu: bool = False,
+    attributes: Mapping[str, Any] | None = None,
+) -> OneOp:
+    """Returns the model; the weights are constants. `relu` adds a ReLU, which is to be fused."""
+    names = [f"w{n}" for n in range(len(weights))]
+    nodes = [helper.make_node(op, ["x", *names], ["z" if relu else "y"], name=op)]
+    nodes[0].attribute.extend(helper.make_attribute(k, v) for k, v in (attributes or {}).items())
+    if relu:
+        nodes.append(helper.make_node("Relu", ["z"], ["y"], name="relu"))
+    kind = helper.np_dtype_to_tensor_dtype(x.dtype)
+    graph = helper.make_graph(
+        nodes,
+        "one",
+        [helper.make_tensor_value_info("x", kind, x.shape)],
+        [helper.make_tensor_value_info("y", TensorProto.UNDEFINED, None)],
+        [numpy_helper.from_array(w, n) for w, n in zip(weights, names, strict=True)],
+    )
+    opsets = [helper.make_opsetid("", _OPSET)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    del model.graph.output[:]
+    y = onnx.ValueInfoProto()
+    y.name = "y"
+    model.graph.output.append(y)
+    inferred = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
+    return OneOp(inferred, x)
+
+
+def _normal(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
+
+
+def product(m: int, n: int, k: int) -> OneOp:
+    """Returns f32[m, k] · constant f32[k, n]."""
+    return one_op("MatMul", _normal(m, k), _normal(k, n, seed=1) / np.float32(k**0.5))
+
+
+def integer_product(m: int, n: int, k: int) -> OneOp:
+    """Returns u8[m, k] · constant i8[k, n], in i32."""
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 255, (m, k), np.uint8)
+    return one_op("MatMulInteger", x, rng.integers(-127, 127, (k, n), np.int8))
+
+
+def convolution(
+    channels: int, filters: int, size: int, kernel: int, stride: int = 1, group: int = 1
+) -> OneOp:
+    """Returns a convolution of f32[1, channels, size, size] that pads to keep the size, with bias
+    and ReLU.
+    """
+    inner = channels // group * kernel * kernel
+    weight = _normal(filters, channels // group, kernel, kernel, seed=1) * np.float32(inner**-0.5)
+    pad = kernel // 2
+    attributes = {"strides": [stride] * 2, "pads": [pad] * 4, "group": group}
+    x = _normal(1, channels, size, size)
+    return one_op("Conv", x, weight, _normal(filters, seed=2), relu=True, attributes=attributes)
+
+
+def transpose(rows: int, columns: int) -> OneOp:
+    """Returns f32[rows, columns] transposed."""
+    return one_op("Transpose", _normal(rows, columns), attributes={"perm": [1, 0]})
+
+
+def softmax(rows: int, columns: int) -> OneOp:
+    """Returns the softmax of rows."""
+    return one_op("Softmax", _normal(rows, columns), attributes={"axis": -1})
+
+
+def layer_norm(rows: int, columns: int) -> OneOp:
+    """Returns rows normalised to mean 0 and deviation 1, scaled and shifted."""
+    x, scale, shift = _normal(rows, columns), _normal(columns, seed=1), _normal(columns, seed=2)
+    return one_op("LayerNormalization", x, scale, shift, attributes={"axis": -1})
+
+
+def rms_norm(rows: int, columns: int) -> OneOp:
+    """Returns rows divided by their root mean square, scaled."""
+    x, scale = _normal(rows, columns), _normal(columns, seed=1)
+    return one_op("RMSNormalization", x, scale, attributes={"axis": -1})

@@ -1,0 +1,360 @@
+"""Times single kernels against what the machine allows, measured in the same turns.
+
+    python benchmarks/kernels.py --groups gemm,conv --threads 1
+    python benchmarks/kernels.py --markdown docs/performance.md
+
+Each case is a model of one operator. Products and convolutions are shown as a share of the FMA
+peak; FLOPs are the operator's own, so Winograd's rate may exceed the peak. What only moves data is
+a share of the bandwidth of a copy (of a read, for matrix-vector products) over as many bytes.
+Converting the layout of a model's own input and output is left out: within a network it is not
+there. `peer` is the time that OpenVINO's profile gives the operator's node.
+"""
+
+import json
+import statistics
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import onnx
+import typer
+from rich.table import Table
+from rich.text import Text
+
+import clew
+from clew.bench.bandwidth import Bandwidth, Pattern
+from clew.bench.engines import compile_options
+from clew.bench.flops import model_flops
+from clew.bench.peak import FmaPeak
+from clew.bench.roofline import work_of
+from clew.pipelines import pipeline
+from harness import single_op
+from harness.report import circumstances, console, fill, markdown, progress
+from harness.single_op import OneOp
+
+# The rows of docs/performance.md: (M, N, K) of transformers' layers and a convolution's.
+_PRODUCTS = ((128, 768, 768), (128, 3072, 768), (384, 1024, 1024), (196, 256, 2304))
+# ResNet-50's shapes, each once: (channels, filters, size of the input, kernel, stride).
+_CONVOLUTIONS = (
+    (3, 64, 224, 7, 2),
+    (64, 64, 56, 1, 1),
+    (64, 64, 56, 3, 1),
+    (64, 256, 56, 1, 1),
+    (256, 64, 56, 1, 1),
+    (256, 128, 56, 1, 1),
+    (128, 128, 56, 3, 2),
+    (256, 512, 56, 1, 2),
+    (128, 128, 28, 3, 1),
+    (128, 512, 28, 1, 1),
+    (512, 128, 28, 1, 1),
+    (512, 256, 28, 1, 1),
+    (256, 256, 28, 3, 2),
+    (512, 1024, 28, 1, 2),
+    (256, 256, 14, 3, 1),
+    (256, 1024, 14, 1, 1),
+    (1024, 256, 14, 1, 1),
+    (1024, 512, 14, 1, 1),
+    (512, 512, 14, 3, 2),
+    (1024, 2048, 14, 1, 2),
+    (512, 512, 7, 3, 1),
+    (512, 2048, 7, 1, 1),
+    (2048, 512, 7, 1, 1),
+)
+# (channels, size, stride), as in MobileNetV2.
+_DEPTHWISE = ((96, 112, 1), (144, 56, 1), (576, 14, 1), (96, 112, 2), (144, 56, 2), (576, 14, 2))
+# (rows, columns): beyond every cache that one program can count on, and within L2.
+_LARGE, _SMALL = (32_768, 768), (256, 512)
+_CONVERSIONS = {"layout_transform", "pad"}
+_GROUPS = ("gemm", "conv", "winograd", "depthwise", "memory", "matvec", "bf16", "int8")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One operator to measure. `pattern` names the bandwidth it is compared with; none: the peak.
+
+    `options` are those of `clew.compile`.
+    """
+
+    group: str
+    name: str
+    make: Callable[[], OneOp]
+    pattern: Pattern | None = None
+    peer: bool = False
+    options: Callable[[], dict[str, Any]] = dict
+
+
+@dataclass(frozen=True)
+class Row:
+    """Medians of one case. `rate` and `limit` are GFLOP/s, or GB/s where `unit` says so."""
+
+    group: str
+    name: str
+    threads: int
+    failure: str = ""
+    microseconds: float = 0.0
+    peer_microseconds: float | None = None
+    unit: str = "GFLOP/s"
+    rate: float = 0.0
+    limit: float = 0.0
+
+    @property
+    def share(self) -> float:
+        """How much of the limit is reached."""
+        return self.rate / self.limit if self.limit else 0.0
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """A compiled case: what runs it once and returns nanoseconds, and its work."""
+
+    kernel_ns: Callable[[], float]
+    work: float
+    limit: Callable[[], float]
+    peer_us: Callable[[], float] | None = None
+    samples: dict[str, list[float]] = field(
+        default_factory=lambda: {"kernel": [], "limit": [], "peer": []}
+    )
+
+
+def main(
+    groups: Annotated[str, typer.Option(help=", ".join(_GROUPS))] = ",".join(_GROUPS),
+    threads: Annotated[str, typer.Option(help="Thread counts.")] = "1",
+    rounds: Annotated[int, typer.Option(help="Turns of each case.", min=1)] = 7,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Also write the rows to this file.")
+    ] = None,
+    document: Annotated[
+        Path | None, typer.Option("--markdown", help="Also put the tables into this document.")
+    ] = None,
+) -> None:
+    """Prints each kernel's rate and its share of the limit."""
+    wanted = groups.split(",")
+    for group in wanted:
+        if group not in _GROUPS:
+            raise typer.BadParameter(f"no group {group!r}; there are {', '.join(_GROUPS)}")
+    peak, bandwidth = FmaPeak(), Bandwidth()
+    rows: list[Row] = []
+    for count in [int(word) for word in threads.split(",")]:
+        for group in wanted:
+            chosen = [case for case in cases() if case.group == group]
+            if not chosen:
+                progress.print(f"{group}: this clew has no such kernels")
+                continue
+            progress.print(f"{group}, {count} thread{'s' * (count > 1)}")
+            batch = measured(chosen, count, rounds, peak, bandwidth)
+            console.print(_table(batch))
+            rows += batch
+    if json_file:
+        records = [{**asdict(row), "share": row.share} for row in rows]
+        json_file.write_text(json.dumps(records, indent=1) + "\n")
+    if document:
+        fill(document, "kernels", _document(rows))
+
+
+# -------------------------------------------------------------------------------------------- cases
+
+
+def cases() -> Iterator[Case]:
+    """Yields the cases that this clew has kernels for."""
+    for shape in _PRODUCTS:
+        label = "×".join(map(str, shape))
+        yield Case("gemm", label, partial(single_op.product, *shape))
+        yield Case("int8", label, partial(single_op.integer_product, *shape))
+        if _has_precision():
+            options = partial(compile_options, "bf16")
+            yield Case("bf16", label, partial(single_op.product, *shape), options=options)
+    yield from _convolutions()
+    for channels, size, stride in _DEPTHWISE:
+        make = partial(single_op.convolution, channels, channels, size, 3, stride, channels)
+        label = f"3×3 {channels}@{size}{' stride 2' * (stride > 1)}"
+        yield Case("depthwise", label, make, peer=True)
+    for rows, columns in (_LARGE, _SMALL):
+        for make_rows in (
+            single_op.transpose,
+            single_op.softmax,
+            single_op.layer_norm,
+            single_op.rms_norm,
+        ):
+            label = f"{make_rows.__name__} {rows}×{columns}"
+            yield Case("memory", label, partial(make_rows, rows, columns), "copy")
+    for n, k in ((768, 768), (3072, 768), (4096, 4096), (16_384, 4096)):
+        yield Case("matvec", f"1×{n}×{k}", partial(single_op.product, 1, n, k), "read")
+
+
+def _convolutions() -> Iterator[Case]:
+    passes = winograd_passes()
+    for channels, filters, size, kernel, stride in _CONVOLUTIONS:
+        make = partial(single_op.convolution, channels, filters, size, kernel, stride)
+        label = f"{kernel}×{kernel} {channels}→{filters}@{size}{' stride 2' * (stride > 1)}"
+        yield Case("conv", label, make, peer=True)
+        if passes and kernel == 3 and stride == 1:
+            yield Case("winograd", f"{label}, chosen", make)
+            yield Case(
+                "winograd", f"{label}, direct", make, options=lambda: {"disabled": tuple(passes)}
+            )
+
+
+def winograd_passes() -> list[str]:
+    """Returns the names of the passes that choose Winograd's algorithm; none without the op."""
+    if not any("winograd" in op.name.lower() for op in clew.all_ops()):
+        return []
+    return [p.name for p in pipeline() if "winograd" in p.name.lower()]
+
+
+def _has_precision() -> bool:
+    try:
+        return bool(compile_options("bf16"))
+    except clew.ClewError:
+        return False
+
+
+# ---------------------------------------------------------------------------------------- measuring
+
+
+def measured(
+    chosen: Sequence[Case], threads: int, rounds: int, peak: FmaPeak, bandwidth: Bandwidth
+) -> list[Row]:
+    """Returns a row per case. In each round every case has a turn, and its limit right after."""
+    prepared: dict[str, _Prepared] = {}
+    failures: dict[str, str] = {}
+    for case in chosen:
+        try:
+            prepared[case.name] = _prepare(case, threads, peak, bandwidth)
+        except Exception as failure:  # one operator must not end the others' figures
+            failures[case.name] = f"{type(failure).__name__}: {failure}".splitlines()[0]
+    for _ in range(rounds):
+        for ready in prepared.values():
+            ready.samples["kernel"].append(ready.kernel_ns())
+            ready.samples["limit"].append(ready.limit())
+            if ready.peer_us is not None:
+                ready.samples["peer"].append(ready.peer_us())
+    rows = []
+    for case in chosen:
+        if case.name in failures:
+            rows.append(Row(case.group, case.name, threads, failures[case.name]))
+            continue
+        ready = prepared[case.name]
+        kernel, limit, peer = (ready.samples[key] for key in ("kernel", "limit", "peer"))
+        rows.append(
+            Row(
+                case.group,
+                case.name,
+                threads,
+                microseconds=statistics.median(kernel) / 1e3,
+                peer_microseconds=statistics.median(peer) if peer else None,
+                unit="GB/s" if case.pattern else "GFLOP/s",
+                rate=ready.work / statistics.median(kernel),
+                limit=statistics.median(limit),
+            )
+        )
+    return rows
+
+
+def _prepare(case: Case, threads: int, peak: FmaPeak, bandwidth: Bandwidth) -> _Prepared:
+    made = case.make()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "one.onnx"
+        onnx.save(made.model, path)
+        compiled = clew.compile(clew.load(path), threads=threads, **case.options())
+        peer = _openvino_node(path, made, threads) if case.peer else None
+    counted = [k.name for k in compiled.kernels if not set(k.ops) <= _CONVERSIONS]
+    bytes_moved = sum(work_of(k).bytes for k in compiled.kernels if k.name in counted)
+
+    def kernel_ns() -> float:
+        times = compiled.time_kernels(made.x, repeats=5)
+        return sum(t.median_ns for t in times if t.kernel.name in counted)
+
+    kernel_ns()
+    if case.pattern is None:
+        return _Prepared(
+            kernel_ns, model_flops(compiled.build), partial(peak.gflops, threads), peer
+        )
+    limit = partial(bandwidth.gbps, case.pattern, bytes_moved, threads)
+    return _Prepared(kernel_ns, bytes_moved, limit, peer)
+
+
+def _openvino_node(path: Path, made: OneOp, threads: int) -> Callable[[], float] | None:
+    """Returns what runs OpenVINO and gives its profile's microseconds of the convolution; None
+    where it is not installed.
+    """
+    try:
+        import openvino  # noqa: PLC0415 - optional
+    except ImportError:
+        return None
+    properties = {
+        "INFERENCE_PRECISION_HINT": "f32",
+        "NUM_STREAMS": 1,
+        "INFERENCE_NUM_THREADS": threads,
+        "PERF_COUNT": True,
+    }
+    request = openvino.Core().compile_model(str(path), "CPU", properties).create_infer_request()
+
+    def once() -> float:
+        request.infer({"x": made.x}, share_inputs=True)
+        nodes = [n for n in request.profiling_info if "Convolution" in n.node_type]
+        return float(sum(n.real_time.total_seconds() for n in nodes)) * 1e6
+
+    def node() -> float:
+        return statistics.median(once() for _ in range(5))
+
+    node()
+    return node
+
+
+# ----------------------------------------------------------------------------------------- printing
+
+
+def _columns(rows: Sequence[Row]) -> list[str]:
+    unit = rows[0].unit
+    limit = "bandwidth" if unit == "GB/s" else "FMA peak"
+    peer = ["OpenVINO µs", "OpenVINO ÷ clew"] if _has_peer(rows) else []
+    return [rows[0].group, "µs", unit, limit, "%", *peer]
+
+
+def _has_peer(rows: Sequence[Row]) -> bool:
+    return any(row.peer_microseconds for row in rows)
+
+
+def _cells(row: Row, peers: bool) -> list[str]:
+    cells = [row.name, f"{row.microseconds:.1f}", f"{row.rate:.1f}", f"{row.limit:.1f}"]
+    cells.append(f"{100 * row.share:.0f}")
+    if peers:
+        theirs = row.peer_microseconds
+        cells += [f"{theirs:.0f}", f"{theirs / row.microseconds:.2f}"] if theirs else ["–", "–"]
+    return cells
+
+
+def _table(rows: Sequence[Row]) -> Table:
+    first, *others = _columns(rows)
+    table = Table(title=f"threads: {rows[0].threads}", title_justify="left")
+    table.add_column(first)
+    for name in others:
+        table.add_column(name, justify="right")
+    for row in rows:
+        if row.failure:
+            table.add_row(row.name, Text(row.failure[:80], style="red"))
+        else:
+            table.add_row(*_cells(row, _has_peer(rows)))
+    return table
+
+
+def _document(rows: Sequence[Row]) -> str:
+    parts = [circumstances()]
+    for group, threads in dict.fromkeys((row.group, row.threads) for row in rows):
+        batch = [row for row in rows if (row.group, row.threads) == (group, threads)]
+        columns = _columns(batch)
+        cells = [
+            [row.name, "failed", *["–"] * (len(columns) - 2)]
+            if row.failure
+            else _cells(row, _has_peer(batch))
+            for row in batch
+        ]
+        parts += [f"Threads: {threads}.", markdown(columns, cells, numbers=1)]
+    return "\n\n".join(parts)
+
+
+if __name__ == "__main__":
+    typer.run(main)
