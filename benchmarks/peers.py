@@ -89,10 +89,10 @@ def main(
         console.print(_table(batch, accepted))
         console.print(_leads_table(batch))
         results += batch
-    if json_file:
-        json_file.write_text(json.dumps(_rows(results, precision), indent=1) + "\n")
-    if document:
-        fill(document, f"peers {precision}", _document(results))
+        if json_file:  # after each thread count, so that little is lost where the run is ended
+            json_file.write_text(json.dumps(_rows(results, precision), indent=1) + "\n")
+        if document:
+            fill(document, f"peers {precision}", _document(results))
     if any(_is_wrong(f, accepted) for r in results for f in r.measured.figures):
         raise typer.Exit(1)
 

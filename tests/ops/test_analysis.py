@@ -11,7 +11,7 @@ from clew.ir.dims import SymDim
 from clew.ir.types import TensorType
 from clew.ops.common import boolean, f16, f32, i8, i64, u8
 from clew.ops.registry import get_op
-from clew.te.analysis import Kind, flops_of
+from clew.te.analysis import Kind, bytes_of, flops_of, product_flops_of
 from clew.te.expr import Binary, Cast, Load, Reduce
 from clew.te.tensor import Tensor, stages
 
@@ -140,3 +140,40 @@ def test_blocked_weight_is_read_at_its_blocks() -> None:
     weight = stage.body.value.b  # type: ignore[attr-defined]
     channel = "((oco * 4) + oci)"
     assert str(weight) == f"weight[({channel} // 8), ico, kh, kw, ici, ({channel} % 8)]"
+
+
+@pytest.mark.parametrize(
+    ("name", "types", "attrs", "elements"),
+    [
+        ("add", [f32(2, 3), f32(3)], {}, 6 + 3 + 6),
+        ("nn.matmul", [f32(2, 4, 7), f32(2, 7, 3)], {}, 56 + 42 + 24),
+        ("nn.softmax", [f32(2, 3)], {}, 6 + 6),
+        ("slice", [f32(9)], {"begin": (1,), "end": (5,), "axes": (0,)}, 4 + 4),
+        ("split", [f32(4)], {"sizes": (1, 3), "axis": 0}, 4 + 4),
+    ],
+)
+def test_bytes_count_operands_once_and_what_is_read_of_them(
+    name: str, types: list[TensorType], attrs: dict[str, Any], elements: int
+) -> None:
+    assert bytes_of(_outputs(name, types, attrs)) == 4 * elements
+
+
+def test_bytes_of_a_table_are_those_of_the_rows_that_are_read() -> None:
+    outputs = _outputs("gather", [f32(1000, 8), i64(3)], {"axis": 0})
+    # Rows, indices and result; an index is read anew for each element, but is one of three.
+    assert bytes_of(outputs) == 4 * 24 + 8 * 3 + 4 * 24
+
+
+def test_product_flops_are_those_of_sums_of_products_alone() -> None:
+    types = [f32(1, 4, 5, 5), f32(6, 2, 3, 3)]
+    attrs = {"groups": 2, "padding": (1, 1, 1, 1)}
+    assert product_flops_of(_outputs("nn.conv2d", types, attrs)) == 2 * (6 * 25) * (2 * 9)
+    assert product_flops_of(_outputs("nn.dense", [f32(_N, 7), f32(3, 7)], {})) == 42 * _N
+    for name in "nn.softmax", "nn.gelu":
+        assert product_flops_of(_outputs(name, [f32(2, 3)], {})) == 0
+
+
+def _outputs(name: str, types: list[TensorType], attrs: dict[str, Any]) -> tuple[Tensor, ...]:
+    op = get_op(name)
+    made = op.compute_tensors(types, op.bind(attrs))
+    return made if isinstance(made, tuple) else (made,)

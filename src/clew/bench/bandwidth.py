@@ -26,6 +26,7 @@ _ARRAYS: Final[dict[Pattern, tuple[int, int]]] = {
     "triad": (2, 1),
 }
 _UNROLL = 4
+_AHEAD = 256  # elements from a load to what is prefetched: the cores' own prefetchers start late
 _BYTES_A_RUN = 64 << 20  # some milliseconds
 # The last cache may be shared with many other cores: its size says little of what one program gets.
 _MOST_L3_BYTES = 32 << 20
@@ -133,6 +134,8 @@ def _source(pattern: Pattern, lanes: int) -> str:
         for name in names[: reads + writes]:
             lines.append(f"  %p{name}{n} = getelementptr float, ptr %{name}, i64 %i{n}")
         for name in names[:reads]:
+            lines.append(f"  %f{name}{n} = getelementptr float, ptr %p{name}{n}, i64 {_AHEAD}")
+            lines.append(f"  call void @llvm.prefetch.p0(ptr %f{name}{n}, i32 0, i32 3, i32 1)")
             lines.append(f"  %{name}{n} = load {vector}, ptr %p{name}{n}, align 64")
         if pattern == "read":
             lines.append(f"  %r{n} = fadd {vector} %s{n}, %a{n}")
@@ -152,6 +155,7 @@ def _source(pattern: Pattern, lanes: int) -> str:
     kept = [f'  call void asm sideeffect "", "x"({vector} %r{n})' for n in chains]
     body = "\n".join
     return f"""
+declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
 declare {vector} @llvm.fma.v{lanes}f32({vector}, {vector}, {vector})
 define void @{pattern}(ptr %a, ptr %b, ptr %c, i64 %n, i64 %passes) {{
 entry:

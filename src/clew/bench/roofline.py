@@ -25,7 +25,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Roof:
-    """One kernel under its roof.
+    """One kernel under its roof, over all its uses in the model.
 
     `share` is of the model's kernels' time. `limit` is what would stop it first: "compute", or the
     level of memory that holds its operands. `limit_share` is the time that this limit alone would
@@ -34,6 +34,7 @@ class Roof:
 
     kernel: str
     layers: tuple[str, ...]
+    uses: int
     microseconds: float
     share: float
     gflops: float
@@ -44,7 +45,7 @@ class Roof:
 
 
 def work_of(kernel: Kernel) -> Work:
-    """Returns a kernel's work, derived from its tensor expressions."""
+    """Returns the work of one use of a kernel, derived from its tensor expressions."""
     outputs = kernel.tensors
     flops = flops_of(outputs)
     assert isinstance(flops, int), "kernels have known sizes"
@@ -54,24 +55,33 @@ def work_of(kernel: Kernel) -> Work:
 def rooflines(
     times: Sequence[KernelTime[Kernel]], peak_gflops: float, levels: list[Level]
 ) -> list[Roof]:
-    """Returns the kernels, those that take longest first. `peak_gflops` is of all threads."""
-    ordered = sorted(times, key=lambda t: -t.median_ns)
-    return [_roof(t, work_of(t.kernel), peak_gflops, levels) for t in ordered]
+    """Returns the kernels, those that take longest in all first; uses of the same code are one.
+
+    `peak_gflops` is of all threads.
+    """
+    same: dict[bytes, list[KernelTime[Kernel]]] = {}
+    for time in times:
+        same.setdefault(time.kernel.object_code, []).append(time)
+    roofs = [_roof(uses, peak_gflops, levels) for uses in same.values()]
+    return sorted(roofs, key=lambda roof: -roof.microseconds)
 
 
-def _roof(time: KernelTime[Kernel], work: Work, peak_gflops: float, levels: list[Level]) -> Roof:
+def _roof(uses: Sequence[KernelTime[Kernel]], peak_gflops: float, levels: list[Level]) -> Roof:
+    first = uses[0].kernel
+    work = work_of(first)
     level = level_of(levels, work.bytes)
-    nanoseconds = max(time.median_ns, 1.0)
-    computing = work.flops / peak_gflops if peak_gflops else 0.0
-    moving = work.bytes / level.gbps if level.gbps else 0.0
+    nanoseconds = max(sum(use.median_ns for use in uses), 1.0)
+    computing = len(uses) * work.flops / peak_gflops if peak_gflops else 0.0
+    moving = len(uses) * work.bytes / level.gbps if level.gbps else 0.0
     return Roof(
-        kernel=time.kernel.name,
-        layers=time.kernel.layers,
-        microseconds=time.median_ns / 1e3,
-        share=time.share,
-        gflops=work.flops / nanoseconds,
+        kernel=first.name,
+        layers=tuple(dict.fromkeys(layer for use in uses for layer in use.kernel.layers)),
+        uses=len(uses),
+        microseconds=nanoseconds / 1e3,
+        share=sum(use.share for use in uses),
+        gflops=len(uses) * work.flops / nanoseconds,
         peak_share=computing / nanoseconds,
-        gbps=work.bytes / nanoseconds,
+        gbps=len(uses) * work.bytes / nanoseconds,
         limit="compute" if computing >= moving else level.name,
         limit_share=max(computing, moving) / nanoseconds,
     )

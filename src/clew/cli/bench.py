@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -18,44 +16,17 @@ from clew.cli.arguments import shapes
 from clew.cli.options import SAVED_SUFFIX, model_inputs
 from clew.cli.output import emit_json, note, progress, stdout, table
 from clew.support.errors import CompileError
-from clew.target import host
+from clew.support.settings import usable_cpus
 
 if TYPE_CHECKING:
-    from clew.bench.bandwidth import Bandwidth, Level
-    from clew.bench.engines import Runner
+    from clew.bench.bandwidth import Level
     from clew.bench.measure import Measured
-    from clew.bench.peak import FmaPeak
     from clew.bench.roofline import Roof
+    from clew.bench.session import Run
 
 _PRECISIONS = ("f32", "bf16", "auto")
 _TOLERANCES = {"f32": 1e-3, "bf16": 1e-1, "auto": 1e-1}
-_PEERS = ("onnxruntime", "openvino")
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """What the options say, but for the thread count."""
-
-    model: Path
-    shape: Mapping[str, Sequence[int]]
-    inputs: Sequence[str]
-    random: bool
-    seed: int
-    target: str
-    opt_level: int
-    precision: str
-    rounds: int
-
-
-@dataclass(frozen=True)
-class _Run:
-    """The figures of one thread count."""
-
-    threads: int
-    gflop: float
-    measured: Measured
-    levels: list[Level]
-    roofs: list[Roof]
+_LAYERS_SHOWN = 2
 
 
 def bench(
@@ -85,16 +56,28 @@ def bench(
         raise typer.BadParameter("peers need the model's own file, not a saved one")
     if precision not in _PRECISIONS:
         raise typer.BadParameter(f"one of {', '.join(_PRECISIONS)}", param_hint="--precision")
-    asked = _Asked(model, shapes(shape), inputs, random, seed, target, opt_level, precision, rounds)
-    runs = _measure(asked, _counts(threads))
+    from clew.bench.session import Session, machine  # noqa: PLC0415 - it imports the compiler
+
+    counts = _counts(threads)
+    given: dict[str, Any] = {"inputs": shapes(shape)} if shape else {}
+    with progress(f"reading {model}") as say:
+        module = clew.load(model, **given)
+        drawn = partial(model_inputs, files=inputs, random=random, seed=seed)
+        session = Session(model, module, drawn, target, opt_level, precision, rounds, say)
+        runs = session.runs(counts)
+    for name in dict.fromkeys(name for run in runs for name in run.missing):
+        note(f"{name} is not installed and left out: pip install 'clew[bench]'")
     if json:
-        emit_json(_report(asked, runs))
+        figures = [run.to_json() for run in runs]
+        report = {"model": str(model), "precision": precision, "machine": machine()}
+        emit_json({**report, "runs": figures})
     else:
         for run in runs:
             _show(run, kernels)
     accepted = _TOLERANCES[precision] if tolerance is None else tolerance
-    worst = max((f.error for r in runs if (f := r.measured.of("clew")) is not None), default=0.0)
-    if worst > accepted:
+    ours = [f.error for run in runs for f in run.measured.figures if f.engine == "clew"]
+    worst = max((error for error in ours if error > accepted), default=None)  # NaN: no reference
+    if worst is not None:
         raise CompileError(
             "C091",
             f"outputs differ from the reference's by {worst:.2g}, more than {accepted:.2g}",
@@ -104,89 +87,13 @@ def bench(
 
 def _counts(text: str) -> list[int]:
     """Returns thread counts: all CPUs where none are given."""
-    words = text.split(",") if text else [str(host().cores)]
+    words = text.split(",") if text else [str(usable_cpus())]
     if not all(word.strip().isdecimal() and int(word) for word in words):
         raise typer.BadParameter(f"{text!r} is not like 1,2", param_hint="--threads")
     return [int(word) for word in words]
 
 
-def _measure(asked: _Asked, counts: Sequence[int]) -> list[_Run]:
-    from clew.bench.bandwidth import Bandwidth  # noqa: PLC0415 - the compiler, for this command only
-    from clew.bench.peak import FmaPeak  # noqa: PLC0415
-
-    peak, bandwidth = FmaPeak(), Bandwidth()
-    with progress(f"reading {asked.model}") as say:
-        given = {"inputs": asked.shape} if asked.shape else {}
-        module = clew.load(asked.model, **given)
-        feed: dict[str, Any] = {}  # drawn once, for the first compiled model's inputs
-        return [_measure_at(asked, module, feed, n, peak, bandwidth, say) for n in counts]
-
-
-def _measure_at(
-    asked: _Asked,
-    module: Any,
-    feed: dict[str, Any],
-    threads: int,
-    peak: FmaPeak,
-    bandwidth: Bandwidth,
-    say: Callable[[str], None],
-) -> _Run:
-    from clew.bench.engines import compile_options, engines  # noqa: PLC0415 - as above
-    from clew.bench.flops import model_flops  # noqa: PLC0415
-    from clew.bench.measure import measure  # noqa: PLC0415
-    from clew.bench.roofline import rooflines  # noqa: PLC0415
-
-    compiled = clew.compile(
-        module,
-        asked.target,
-        threads=threads,
-        opt_level=asked.opt_level,
-        on_progress=say,
-        **compile_options(asked.precision),
-    )
-    if not feed:
-        feed.update(model_inputs(compiled, asked.inputs, asked.random, asked.seed))
-    compiled.run(feed)  # builds a model with named sizes
-    flops = model_flops(compiled.build)
-    prepares: dict[str, Callable[[], Runner]] = {
-        "clew": lambda: lambda: list(compiled.run(feed).values())
-    }
-    for name in _PEERS:
-        engine = engines()[name]
-        if engine.installed:
-            prepares[name] = partial(engine.prepare, asked.model, feed, threads, asked.precision)
-        else:
-            note(f"{name} is not installed and left out: pip install 'clew[bench]'")
-    say(f"taking turns, {_threads(threads)}")
-    measured = measure(prepares, flops, threads, asked.rounds, peak)
-    say("kernels")
-    levels = bandwidth.levels(threads)
-    times = compiled.time_kernels(*(feed[name] for name in compiled.input_names))
-    roofs = rooflines(times, measured.peak_gflops, levels)
-    return _Run(threads, flops / 1e9, measured, levels, roofs)
-
-
-def _report(asked: _Asked, runs: Sequence[_Run]) -> dict[str, Any]:
-    here = host()
-    return {
-        "model": str(asked.model),
-        "precision": asked.precision,
-        "machine": {"cpu": here.cpu, "features": here.features, "vector_bits": here.vector_bits},
-        "runs": [
-            {
-                "threads": run.threads,
-                "gflop": run.gflop,
-                "peak_gflops": run.measured.peak_gflops,
-                "bandwidth_gbps": {level.name: level.gbps for level in run.levels},
-                "engines": [asdict(f) for f in run.measured.figures],
-                "kernels": [asdict(r) for r in run.roofs],
-            }
-            for run in runs
-        ],
-    }
-
-
-def _show(run: _Run, most: int) -> None:
+def _show(run: Run, most: int) -> None:
     console = stdout()
     console.print(engines_table(run.measured, f"{_threads(run.threads)}, {run.gflop:.3g} GFLOP"))
     lead = run.measured.lead("clew")
@@ -232,13 +139,15 @@ def engines_table(measured: Measured, title: str) -> Table:
 
 def roofs_table(roofs: Sequence[Roof], title: str) -> Table:
     """Returns a table of kernels: what each reaches, and how near its limit that is."""
-    numbers = ("µs", "share", "GFLOP/s", "% of peak", "GB/s")
+    numbers = ("uses", "µs in all", "share", "GFLOP/s", "% of peak", "GB/s")
     made = table("kernel", "layers", *numbers, "limit", right=numbers, title=title)
     for r in roofs:
-        layers = ", ".join(r.layers[:2]) + (f" and {len(r.layers) - 2} more" * (len(r.layers) > 2))
+        more = len(r.layers) - _LAYERS_SHOWN
+        layers = ", ".join(r.layers[:_LAYERS_SHOWN]) + (f" and {more} more" if more > 0 else "")
         made.add_row(
             Text(r.kernel),
             Text(layers),
+            str(r.uses),
             f"{r.microseconds:.1f}",
             f"{100 * r.share:.1f} %",
             f"{r.gflops:.1f}",

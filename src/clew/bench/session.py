@@ -1,0 +1,115 @@
+"""One model on one machine: clew beside its peers, and every kernel under its roof."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import clew
+from clew.bench.bandwidth import Bandwidth, Level
+from clew.bench.engines import Runner, compile_options, engines
+from clew.bench.flops import model_flops
+from clew.bench.measure import Measured, measure
+from clew.bench.peak import FmaPeak
+from clew.bench.roofline import Roof, rooflines
+from clew.compiled import CompiledModel
+from clew.ir.module import Module
+from clew.target import host
+
+PEERS = ("onnxruntime", "openvino")
+
+
+@dataclass(frozen=True)
+class Run:
+    """The figures of one thread count. `missing` are peers that are not installed."""
+
+    threads: int
+    gflop: float
+    measured: Measured
+    levels: list[Level]
+    roofs: list[Roof]
+    missing: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns what `clew bench --json` says of it."""
+        return {
+            "threads": self.threads,
+            "gflop": self.gflop,
+            "peak_gflops": self.measured.peak_gflops,
+            "bandwidth_gbps": {level.name: level.gbps for level in self.levels},
+            "engines": [asdict(f) for f in self.measured.figures],
+            "kernels": [asdict(r) for r in self.roofs],
+        }
+
+
+@dataclass
+class Session:
+    """A model that is measured at several thread counts with the same inputs.
+
+    `path` is the file that `module` was loaded from, for the peers. `inputs` returns a compiled
+    model's inputs by name; it is asked once.
+    """
+
+    path: Path
+    module: Module
+    inputs: Callable[[CompiledModel], Mapping[str, Any]]
+    target: str = "cpu"
+    opt_level: int = 3
+    precision: str = "f32"
+    rounds: int = 10
+    say: Callable[[str], None] = lambda text: None
+
+    def runs(self, counts: Sequence[int]) -> list[Run]:
+        """Returns the figures for each thread count.
+
+        Errors: I066 (precision), and those of compiling and running the model.
+        """
+        peak, bandwidth = FmaPeak(), Bandwidth()
+        feed: dict[str, Any] = {}
+        return [self._run(feed, threads, peak, bandwidth) for threads in counts]
+
+    def _run(self, feed: dict[str, Any], threads: int, peak: FmaPeak, bandwidth: Bandwidth) -> Run:
+        compiled = clew.compile(
+            self.module,
+            self.target,
+            threads=threads,
+            opt_level=self.opt_level,
+            on_progress=self.say,
+            **compile_options(self.precision),
+        )
+        if not feed:
+            feed.update(self.inputs(compiled))
+        compiled.run(feed)  # builds a model with named sizes
+        flops = model_flops(compiled.build)
+        known = engines()
+        prepares: dict[str, Callable[[], Runner]] = {
+            "clew": lambda: lambda: list(compiled.run(feed).values())
+        }
+        for name in PEERS:
+            if known[name].installed:
+                prepares[name] = partial(
+                    known[name].prepare, self.path, feed, threads, self.precision
+                )
+        self.say("taking turns")
+        measured = measure(prepares, flops, threads, self.rounds, peak)
+        self.say("timing kernels")
+        levels = bandwidth.levels(threads)
+        times = compiled.time_kernels(*(feed[name] for name in compiled.input_names))
+        roofs = rooflines(times, measured.peak_gflops, levels)
+        missing = tuple(name for name in PEERS if name not in prepares)
+        return Run(threads, flops / 1e9, measured, levels, roofs, missing)
+
+
+def machine() -> dict[str, Any]:
+    """Returns what matters of this machine."""
+    here = host()
+    return {
+        "cpu": here.cpu,
+        "features": [f for f in here.features.split(",") if f.startswith("+")],
+        "vector_bits": here.vector_bits,
+        "l2_bytes": here.l2_bytes,
+        "cores": here.cores,
+    }
