@@ -68,7 +68,17 @@ _DEPTHWISE = ((96, 112, 1), (144, 56, 1), (576, 14, 1), (96, 112, 2), (144, 56, 
 # (rows, columns): beyond every cache that one program can count on, and within L2.
 _LARGE, _SMALL = (32_768, 768), (256, 512)
 _CONVERSIONS = {"layout_transform", "pad"}
-_GROUPS = ("gemm", "conv", "winograd", "depthwise", "memory", "matvec", "bf16", "int8")
+_TITLES = {
+    "gemm": "Matrix products with constant weights, M×N×K",
+    "conv": "Convolutions",
+    "winograd": "Convolutions, as chosen and direct",
+    "depthwise": "Depthwise convolutions",
+    "memory": "What moves data",
+    "matvec": "Matrix-vector products, 1×N×K",
+    "bf16": "Matrix products in bf16",
+    "int8": "Matrix products of 8-bit integers",
+}
+_GROUPS = tuple(_TITLES)
 
 
 @dataclass(frozen=True)
@@ -356,7 +366,7 @@ def _document(rows: Sequence[Row]) -> str:
             else _cells(row, _has_peer(batch))
             for row in batch
         ]
-        parts += [f"Threads: {threads}.", markdown(columns, cells, numbers=1)]
+        parts += [f"**{_TITLES[group]}**; threads: {threads}.", markdown(columns, cells, numbers=1)]
     return "\n\n".join(parts)
 
 

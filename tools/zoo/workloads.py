@@ -152,6 +152,8 @@ def _regnet() -> Any:
 
 
 def _efficientnet() -> Any:
+    from torch import nn  # noqa: PLC0415 - optional
+
     library = exported._transformers()
     config = library.EfficientNetConfig(
         width_coefficient=1.0,
@@ -161,6 +163,8 @@ def _efficientnet() -> Any:
         num_labels=1_000,
     )
     model = library.EfficientNetForImageClassification(config)
+    # The library pools with a window of 1280 pixels over 7, where all others take the mean.
+    model.efficientnet.pooler = nn.AdaptiveAvgPool2d(1)
     return exported._first(model, "pixel_values", "logits")
 
 
