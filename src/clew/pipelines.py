@@ -12,6 +12,7 @@ from clew.passes.eliminate_common_subexpr import EliminateCommonSubexpr
 from clew.passes.fold_constant import FoldConstant
 from clew.passes.fold_scale_axis import FoldScaleAxis
 from clew.passes.fuse_ops import FuseOps
+from clew.passes.place_parts import PlaceParts
 from clew.passes.simplify_expr import SimplifyExpr
 from clew.passes.simplify_inference import SimplifyInference
 
@@ -34,5 +35,6 @@ def pipeline(opt_level: int = 3) -> list[Pass]:
         DecomposeOps(),  # what has no kernel of its own, once patterns have looked for it whole
         FoldConstant(),  # packed and concatenated weights
         DeadCode(),  # what folding left
-        FuseOps(mode="none" if opt_level == 0 else "auto"),  # last: it hides operators in kernels
+        FuseOps(mode="none" if opt_level == 0 else "auto"),  # late: it hides operators in kernels
+        PlaceParts(),  # last: it goes by which kernels there are, and in what order
     ]

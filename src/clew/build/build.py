@@ -16,11 +16,12 @@ from clew.codegen.artifact import KernelCode, ObjectCode
 from clew.codegen.objects import PendingObject, submit
 from clew.ir.expr import Call, Function, Tuple, Var
 from clew.ir.module import Module
-from clew.ir.types import TensorType, TupleType, substitute_type
+from clew.ir.types import TensorType, substitute_type
 from clew.ir.visit import post_order
 from clew.passes.base import Pass, PassContext
 from clew.passes.manager import PassManager
 from clew.passes.specialize import Specialize
+from clew.passes.views import has_static_shapes
 from clew.runtime.cache import Cache
 from clew.runtime.guard import GuardSide
 from clew.runtime.jit import Library
@@ -134,22 +135,9 @@ def _static_functions(module: Module) -> list[Function]:
     found: dict[int, Function] = {}
     for node in post_order(roots, into_functions=True):
         called = node.op if isinstance(node, Call) else None
-        if isinstance(called, Function) and called.is_primitive and _is_static(called):
+        if isinstance(called, Function) and called.is_primitive and has_static_shapes(called):
             found[called.id] = called
     return list(found.values())
-
-
-def _is_static(function: Function) -> bool:
-    types: list[Any] = [p.type for p in function.params]
-    nodes = post_order(function.body)
-    types += [n.type for n in nodes]
-    return all(_static_type(t) for t in types)
-
-
-def _static_type(type_: Any) -> bool:
-    if isinstance(type_, TupleType):
-        return all(_static_type(f) for f in type_.fields)
-    return isinstance(type_, TensorType) and type_.is_static
 
 
 class _Native:

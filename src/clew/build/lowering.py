@@ -23,6 +23,7 @@ from clew.ir.expr import Call, Constant, Function, Tuple, TupleGetItem, Var
 from clew.ir.structural import structural_hash
 from clew.ir.types import TensorType
 from clew.ir.visit import post_order
+from clew.loop.in_place import in_place_pairs
 from clew.loop.ir import Nest
 from clew.loop.lower import lower
 from clew.loop.printer import PrintedNest, print_nest
@@ -129,11 +130,13 @@ class KernelSource:
         """The LLVM module and the entry points."""
         return emit_kernel(self.scheduled_nest, self.printed, self.symbol, self.target.triple)
 
-    @property
+    @cached_property
     def code(self) -> KernelCode:
         """What the runtime needs to know."""
         made = self.emitted
-        return KernelCode(self.key, made.entries, made.scratch_bytes, made.workspace_bytes)
+        scratch, workspace = made.scratch_bytes, made.workspace_bytes
+        in_place = in_place_pairs(self.scheduled_nest)
+        return KernelCode(self.key, made.entries, scratch, workspace, in_place)
 
     def stage_op(self, stage: str) -> int | None:
         """Returns the position of the operator that a stage belongs to."""
@@ -155,6 +158,7 @@ class KernelBinary:
                 "entries": [asdict(e) for e in self.code.entries],
                 "scratch_bytes": self.code.scratch_bytes,
                 "workspace_bytes": self.code.workspace_bytes,
+                "in_place": self.code.in_place,
             }
         ).encode()
         return _HEADER.pack(len(header)) + header + self.object.data
@@ -170,7 +174,9 @@ class KernelBinary:
             header: dict[str, Any] = json.loads(data[_HEADER.size : _HEADER.size + length])
             entries = tuple(EntryPoint(**e) for e in header["entries"])
             workspace = tuple(header["workspace_bytes"])
-            code = KernelCode(header["key"], entries, header["scratch_bytes"], workspace)
+            in_place = tuple((source, target) for source, target in header["in_place"])
+            scratch = header["scratch_bytes"]
+            code = KernelCode(header["key"], entries, scratch, workspace, in_place)
         except (struct.error, ValueError, KeyError, TypeError) as error:
             raise CompileError(
                 "C020", "a stored kernel is damaged", hint="clear the cache: clew cache clear"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from clew.ir.expr import (
 from clew.ir.types import TensorType, TupleType, Type, to_numpy
 from clew.ir.visit import post_order
 from clew.ops.registry import Op
+from clew.passes.views import part_offsets, view_offsets
 from clew.runtime.memory import plan_segment
 from clew.runtime.plan import BufferKind, BufferRef, BufferSpec, SegmentPlan, Step
 from clew.runtime.program import (
@@ -70,12 +71,16 @@ class ProgramBuilder:
         self.make_deferred = make_deferred
         self.slots: dict[int, tuple[int, ...]] = {}
         self.types: list[Type] = []
-        self.views: dict[int, int] = {}
+        # For a slot that is part of another's memory: that slot, and the element it begins at.
+        self.views: dict[int, tuple[int, int]] = {}
+        # For a slot that kernels write: the segment they are in.
+        self.made_in: dict[int, int] = {}
         self.constants: dict[int, np.ndarray[Any, Any]] = {}
         self.instructions: list[Instruction] = []
         self.plans: list[SegmentPlan] = []
         self.segment_calls: list[list[Call]] = []
         self._groups: list[list[Call] | Expr] = []
+        self._reused: set[int] = set()
 
     def build(self) -> Program:
         """Returns the program."""
@@ -95,7 +100,7 @@ class ProgramBuilder:
 
     def _loose_constants(self, outputs: Sequence[int]) -> dict[int, np.ndarray[Any, Any]]:
         """Returns the constants that are read outside segments, which hold their own."""
-        read = {self._root(s) for s in outputs} | {self._root(s) for s in self._host_reads()}
+        read = {self._root(s)[0] for s in (*outputs, *self._host_reads())}
         return {slot: data for slot, data in self.constants.items() if slot in read}
 
     # --- slots ---
@@ -121,15 +126,18 @@ class ProgramBuilder:
             case Let():
                 self.slots[node.var.id] = self.slots[node.value.id]
                 self.slots[node.id] = self.slots[node.body.id]
-            case Call() if _is_view(node):
-                (slot,) = self._new_slots(node)
-                self.views[slot] = self.slots[node.args[0].id][0]
             case Call(op=Function() as function) if function.id in self.codes:
-                self._new_slots(node)
-                if self._groups and isinstance(self._groups[-1], list):
-                    self._groups[-1].append(node)
-                else:
-                    self._groups.append([node])
+                slots = self._new_slots(node)
+                if not self._groups or not isinstance(self._groups[-1], list):
+                    self._groups.append([])
+                self._groups[-1].append(node)  # type: ignore[union-attr]
+                self.made_in.update(dict.fromkeys(slots, len(self._groups)))
+            case Call() if (offsets := view_offsets(node)) is not None:
+                source = self.slots[node.args[0].id][0]
+                for slot, offset in zip(self._new_slots(node), offsets, strict=True):
+                    self.views[slot] = source, offset
+            case Call() if self._fills(node):
+                self._place(node)
             case Call() | If() | While():
                 self._new_slots(node)
                 self._groups.append(node)
@@ -142,11 +150,34 @@ class ProgramBuilder:
         count = len(_flat(node.type))
         return self.slots[node.value.id][start : start + count]
 
-    def _root(self, slot: int) -> int:
-        """Returns the slot whose memory a view shows."""
+    def _root(self, slot: int) -> tuple[int, int]:
+        """Returns the slot whose memory a slot's is part of, and the element it begins at."""
+        offset = 0
         while slot in self.views:
-            slot = self.views[slot]
-        return slot
+            slot, further = self.views[slot]
+            offset += further
+        return slot, offset
+
+    def _fills(self, node: Call) -> bool:
+        """Whether a call's arguments can all be computed in their places in its result.
+
+        `PlaceParts` leaves no other concatenation outside kernels; without it some run on the host.
+        """
+        if part_offsets(node) is None:
+            return False
+        roots = [self._root(self.slots[a.id][0])[0] for a in node.args]
+        whole = [self._tensor(r).size for r in roots] == [a.tensor.size for a in node.args]
+        segments = {self.made_in.get(r) for r in roots}
+        return whole and len(set(roots)) == len(roots) and segments == {len(self._groups)}
+
+    def _place(self, node: Call) -> None:
+        """Makes the memory of a call's arguments parts of that of its result."""
+        offsets = part_offsets(node)
+        assert offsets is not None
+        (slot,) = self._new_slots(node)
+        for arg, offset in zip(node.args, offsets, strict=True):
+            self.views[self._root(self.slots[arg.id][0])[0]] = slot, offset
+        self.made_in[slot] = len(self._groups)
 
     def _reads(self, node: Expr) -> list[int]:
         match node:
@@ -167,21 +198,22 @@ class ProgramBuilder:
     def _needed(self, outputs: Sequence[int]) -> dict[int, set[int]]:
         """Returns for each segment the slots that are read after it or outside it."""
         needed: dict[int, set[int]] = {}
-        later = {self._root(s) for s in outputs}
+        later = {self._root(s)[0] for s in outputs}
         for group in reversed(self._groups):
             if isinstance(group, list):
                 needed[id(group)] = set(later)
-                later |= {self._root(s) for call in group for s in self._reads(call)}
+                later |= {self._root(s)[0] for call in group for s in self._reads(call)}
             else:
-                later |= {self._root(s) for s in self._reads(group)}
+                later |= {self._root(s)[0] for s in self._reads(group)}
         return needed
 
     # --- instructions ---
 
     def _segment(self, group: list[Call], needed: set[int]) -> None:
         """Adds the segment of a group of kernel calls."""
-        produced = {s for call in group for s in self.slots[call.id]}
-        outputs = [s for call in group for s in self.slots[call.id] if s in needed]
+        self._reuse_dying(group, needed)
+        made = dict.fromkeys(self._root(s)[0] for call in group for s in self.slots[call.id])
+        outputs = [s for s in made if s in needed]
         refs: dict[int, BufferRef] = {
             s: BufferRef(BufferKind.OUTPUT, n) for n, s in enumerate(outputs)
         }
@@ -190,19 +222,19 @@ class ProgramBuilder:
         arena: list[int] = []
         steps: list[Step] = []
 
-        def ref(slot: int) -> BufferRef:
-            slot = self._root(slot)
+        def ref(part: int) -> BufferRef:
+            slot, offset = self._root(part)
             if slot not in refs:
                 if slot in self.constants:
                     refs[slot] = BufferRef(BufferKind.CONSTANT, len(constants))
                     constants.append(np.ascontiguousarray(self.constants[slot]))
-                elif slot in produced:
+                elif slot in made:
                     refs[slot] = BufferRef(BufferKind.ARENA, len(arena))
                     arena.append(self._tensor(slot).size_bytes)
                 else:
                     refs[slot] = BufferRef(BufferKind.INPUT, len(inputs))
                     inputs.append(slot)
-            return refs[slot]
+            return replace(refs[slot], offset_bytes=offset * self._element_bytes(slot))
 
         for call in group:
             assert isinstance(call.op, Function)
@@ -222,7 +254,32 @@ class ProgramBuilder:
         self.segment_calls.append(group)
         segment = self.make_segment(plan)
         self.instructions.append(RunSegment(segment, tuple(inputs), tuple(outputs)))
-        self._views({self._root(s) for s in outputs})
+
+    def _reuse_dying(self, group: list[Call], needed: set[int]) -> None:
+        """Gives results the memory of arguments that nobody reads afterwards, where the kernel
+        allows it (`KernelCode.in_place`).
+        """
+        last: dict[int, int] = {}
+        uses = [[self._root(s)[0] for s in self._reads(call)] for call in group]
+        for position, roots in enumerate(uses):
+            last.update(dict.fromkeys(roots, position))
+        made: set[int] = set()
+        for position, call in enumerate(group):
+            reads, writes = self._reads(call), self.slots[call.id]
+            assert isinstance(call.op, Function)
+            for source, target in self.codes[call.op.id].in_place:
+                dying, result = reads[source], writes[target]
+                root, offset = self._root(dying)
+                free = root in made and root not in needed and last[root] == position
+                alone = uses[position].count(root) == 1
+                fits = self._tensor(root).size_bytes == self._tensor(result).size_bytes
+                if free and alone and fits and offset == 0 and result not in self._reused:
+                    self.views[root] = result, 0
+                    self._reused.add(result)
+            made.update(self._root(s)[0] for s in writes)
+
+    def _element_bytes(self, slot: int) -> int:
+        return to_numpy(self._tensor(slot).dtype).itemsize
 
     def _input_order(self, inputs: list[int]) -> list[int]:
         return sorted(range(len(inputs)), key=lambda n: inputs[n])
@@ -242,8 +299,8 @@ class ProgramBuilder:
         for slot in self.views:
             if slot in done or slot not in wanted:
                 continue
-            shape = self._tensor(slot).concrete
-            self.instructions.append(View(self._root(slot), slot, shape))
+            source, offset = self._root(slot)
+            self.instructions.append(View(source, slot, self._tensor(slot).concrete, offset))
 
     def _host(self, node: Expr) -> None:
         """Adds an operator, branch or loop that runs between segments."""
@@ -285,7 +342,7 @@ class ProgramBuilder:
 
 def _renumbered(step: Step, renumber: dict[int, int]) -> Step:
     args = tuple(
-        BufferRef(r.kind, renumber[r.index], r.offset_bytes) if r.kind is BufferKind.INPUT else r
+        replace(r, index=renumber[r.index]) if r.kind is BufferKind.INPUT else r
         for r in step.args
     )
     return Step(step.code, args, step.label)
@@ -296,15 +353,6 @@ def _flat(type_: Type) -> list[Type]:
     if isinstance(type_, TupleType):
         return [t for f in type_.fields for t in _flat(f)]
     return [type_]
-
-
-def _is_view(call: Call) -> bool:
-    """Whether a call outside a kernel is another shape of the same memory."""
-    return isinstance(call.op, Op) and call.op.name == "reshape" and _static(call)
-
-
-def _static(call: Call) -> bool:
-    return isinstance(call.type, TensorType) and call.type.is_static
 
 
 def _empty(type_: Type) -> np.ndarray[Any, Any]:

@@ -110,7 +110,9 @@ class _Writer:
         number = self._kernel_of.get(code.key)
         if number is None:
             number = self._kernel_of[code.key] = len(self.kernels)
-            self.kernels.append(asdict(code))
+            record = asdict(code)
+            del record["in_place"]  # the plan's arguments say where it has been used
+            self.kernels.append(record)
             made = build.binaries[code.key].object
             blob = self.blob(np.frombuffer(made.data, np.uint8))
             self.objects.append({"key": made.key, "symbols": made.symbols, "blob": blob})

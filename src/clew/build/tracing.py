@@ -8,13 +8,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from clew.ir.expr import Call, Function
+from clew.ir.expr import Call, Expr, Function
 from clew.ir.interpret import Results, interpret_values
 from clew.ir.module import Module
 from clew.ir.reading import ModuleReader
 from clew.ir.types import TensorType, TupleType, Type
 from clew.ir.visit import inner_functions, post_order
 from clew.ops.layouts import parse_layout, transform
+from clew.passes.views import part_offsets, view_offsets
 from clew.support.errors import InputError
 from clew.trace.stages import StageRecord
 from clew.trace.trace import Kernels, Trace
@@ -26,7 +27,27 @@ _PLAIN: Final = ("NCHW", "OIHW", "NCW", "OIW", "NCDHW", "OIDHW", "NC", "NK", "OI
 
 def trace_of(stages: Sequence[StageRecord], kernels: Kernels = ()) -> Trace:
     """Returns the trace of a compilation; `kernels` may be a callable that gives them."""
-    return Trace(stages, ModuleReader(), kernels, _verify)
+    return Trace(stages, _Reader(), kernels, _verify)
+
+
+class _Reader(ModuleReader):
+    """Knows besides which nodes outside kernels are memory that others write."""
+
+    def memory(self, node: Any) -> tuple[str, ...]:
+        """Returns `view` and what the node shows, or `joined` and what is written into it."""
+        if not isinstance(node, Call):
+            return ()
+        if view_offsets(node) is not None:
+            return ("view", _name(node.args[0]))
+        if part_offsets(node) is not None:
+            return ("joined", *map(_name, node.args))
+        return ()
+
+
+def _name(node: Expr) -> str:
+    """Returns the layer or input whose result a node is, as far as it is one's."""
+    sources = [s for s in node.span.sources if s.output is not None] or list(node.span.sources)
+    return sources[0].layer if sources else type(node).__name__.lower()
 
 
 def _verify(trace: Trace, inputs: Mapping[str, Any], rtol: float, atol: float) -> VerifyReport:

@@ -31,6 +31,10 @@ class ModuleReader:
         """Returns what the node is: the name of its class."""
         return type(node).__name__
 
+    def memory(self, node: Any) -> tuple[str, ...]:
+        """Returns nothing: which nodes are memory of others is decided above the graph IR."""
+        return ()
+
     def eliminated(self, module: Module) -> Sequence[tuple[str, str]]:
         """Returns the layers that the frontend itself did away with, and why."""
         gone = module.main.attrs.get("eliminated", ())

@@ -34,7 +34,7 @@ from clew.ir.expr import ArgRef, Attrs, Call, Constant, Expr
 from clew.ir.parser import operators_from
 from clew.ir.types import TensorType, TupleType, Type, from_numpy
 from clew.support.errors import GraphTypeError, UnsupportedError
-from clew.te.analysis import Kind, kind_of
+from clew.te.analysis import Kind, kind_of, view_offset
 from clew.te.interpret import evaluate
 from clew.te.tensor import Tensor, placeholder
 
@@ -135,6 +135,7 @@ class Op:
     samples: tuple[Sample, ...] = ()
     _types: dict[Any, Type] = field(default_factory=dict, repr=False)
     _kinds: dict[Any, Kind] = field(default_factory=dict, repr=False)
+    _views: dict[Any, tuple[int, ...] | None] = field(default_factory=dict, repr=False)
 
     def __call__(self, *args: Expr, **attrs: Any) -> Call:
         """Returns the graph call.
@@ -347,6 +348,25 @@ class Op:
                 self._kinds.clear()
             self._kinds[key] = found
         return found
+
+    def view_offsets(
+        self, types: Sequence[TensorType], attrs: Attrs
+    ) -> tuple[int, ...] | None:
+        """Returns at which element of its input's memory each result lies as it is; `None` where
+        one does not (`te.analysis.view_offset`).
+        """
+        if self.compute is None or self.host or argument_references(attrs):
+            return None
+        key = (tuple(types), attrs)
+        if key not in self._views:
+            outputs = self.compute_tensors(types, attrs)
+            tensors = outputs if isinstance(outputs, tuple) else (outputs,)
+            found = [view_offset(t) for t in tensors]
+            if len(self._views) >= _KEPT:
+                self._views.clear()
+            known = [n for n in found if n is not None]
+            self._views[key] = tuple(known) if len(known) == len(found) else None
+        return self._views[key]
 
     def run_reference(self, args: Sequence[np.ndarray[Any, Any]], attrs: Mapping[str, Any]) -> Any:
         """Returns the result on numpy arrays: the reference, or `compute` interpreted.

@@ -25,12 +25,10 @@ from clew.ir.types import TensorType
 from clew.ir.visit import post_order
 from clew.ops.registry import Op
 from clew.passes.base import PassContext
+from clew.passes.views import is_reshape, is_view, left_in_place
 from clew.te.analysis import Kind
 from clew.te.expr import Index, Reduce, Scalar
 from clew.te.tensor import Tensor, loads, stages
-
-VIEWS: Final = frozenset(("reshape",))
-"""Operators whose result is the same memory under another shape."""
 
 _POINTWISE: Final = (Kind.ELEMENTWISE, Kind.BROADCAST)
 _MAX_NAMED: Final = 8
@@ -52,7 +50,7 @@ class Group:
     @property
     def name(self) -> str:
         """Operators' names in order, without their families: `conv2d_add_relu`."""
-        parts = [m.op_name.rpartition(".")[2] for m in self.members if m.op_name not in VIEWS]
+        parts = [m.op_name.rpartition(".")[2] for m in self.members if not is_reshape(m)]
         parts = parts or [m.op_name for m in self.members]
         more = "_etc" if len(parts) > _MAX_NAMED else ""
         return "_".join(parts[:_MAX_NAMED]) + more
@@ -75,6 +73,7 @@ class Grouper:
         self._kinds: dict[int, Kind] = {}
         self._group: dict[int, Group] = {}
         self._windows: dict[tuple[object, ...], bool] = {}
+        self._in_place: dict[int, str] = {}
         for position, node in enumerate(post_order(function.body)):
             self._order[node.id] = position
             for child in dict.fromkeys(node.children):
@@ -85,7 +84,7 @@ class Grouper:
         self._users.setdefault(function.body.id, []).append(function)
 
     def _kind(self, call: Call) -> Kind:
-        if call.op_name in VIEWS:
+        if is_reshape(call):
             return Kind.INJECTIVE
         if not isinstance(call.type, TensorType):
             return Kind.OPAQUE  # several results: a kernel of its own
@@ -93,10 +92,11 @@ class Grouper:
 
     def singletons(self) -> dict[int, Group]:
         """Returns each operator as a group of its own, by node id."""
-        return {c.id: Group(self._kinds[c.id], [c]) for c in self._calls if c.op_name not in VIEWS}
+        return {c.id: Group(self._kinds[c.id], [c]) for c in self._calls if not is_reshape(c)}
 
     def groups(self) -> dict[int, Group]:
         """Returns the group of each operator that is to be in one, by node id."""
+        self._leave_in_place()
         for call in self._calls:
             self._group[call.id] = Group(self._kinds[call.id], [call], self._inputs_of(call))
         for kind in (Kind.ANCHOR, Kind.REDUCTION):
@@ -110,6 +110,20 @@ class Grouper:
         for group in list(dict.fromkeys(self._group.values())):
             self._peel_views(group)
         return self._group
+
+    def _leave_in_place(self) -> None:
+        """Takes out the calls that need no kernel whatever their neighbours do: several results
+        that are views, and what is joined where it was computed.
+        """
+        for call in self._calls:
+            if not isinstance(call.type, TensorType):
+                if is_view(call):
+                    self._in_place[call.id] = "its results are views of this"
+            elif left_in_place(call, self._ctx):
+                self._in_place[call.id] = "this is written into its place there"
+        self._calls = [c for c in self._calls if c.id not in self._in_place]
+        for node in self._in_place:
+            del self._kinds[node]
 
     def _inputs_of(self, call: Call) -> set[int]:
         kind = self._kinds[call.id]
@@ -156,6 +170,8 @@ class Grouper:
 
     def _unfit_tail(self, group: Group, root: Call, user: Expr, count: int) -> str:
         """Returns why `user` cannot follow the root in its kernel; "" if it can."""
+        if user.id in self._in_place:
+            return self._in_place[user.id]
         if user.id not in self._kinds:
             return "its value is used outside kernels"
         assert isinstance(user, Call)
@@ -221,7 +237,7 @@ class Grouper:
         """
         if all(self._kinds[m.id] is Kind.INJECTIVE for m in group.members):
             return False
-        if self._kinds[user.id] is Kind.REDUCTION or user.op_name in VIEWS:
+        if self._kinds[user.id] is Kind.REDUCTION or is_reshape(user):
             return False
         read, made = user.tensor.size, group.root.tensor.size
         if self._kinds[user.id] is Kind.INJECTIVE:
@@ -240,19 +256,19 @@ class Grouper:
             found = self._windows[key] = any(map(_overlaps, stages(outputs)))
         return found
 
-    # --- reshapes at the edges are views ---
+    # --- what comes first or last may be a view ---
 
     def _peel_views(self, group: Group) -> None:
-        """Leaves reshapes that come first or last outside; the rest of the group stays one."""
-        while group.members and group.root.op_name in VIEWS:
+        """Leaves outside the views that a group begins with, and reshapes at its end; the rest of
+        the group stays one. A piece cut off at its end stays: only the piece is computed.
+        """
+        while group.members and is_reshape(group.root):
             del self._group[group.members.pop().id]
         peeled = True
         while peeled:
             inside = {m.id for m in group.members}
             first = [
-                m
-                for m in group.members
-                if m.op_name in VIEWS and not any(a.id in inside for a in m.args)
+                m for m in group.members if is_view(m) and not any(a.id in inside for a in m.args)
             ]
             peeled = bool(first)
             for view in first:

@@ -146,7 +146,8 @@ class BuildReader:
 
     def _instruction(self, record: Json, segments: Sequence[NativeSegment]) -> Instruction:
         if record["do"] == "view":
-            return View(record["source"], record["target"], tuple(record["shape"]))
+            shape, offset = tuple(record["shape"]), record["offset"]
+            return View(record["source"], record["target"], shape, offset)
         reads, writes = tuple(record["inputs"]), tuple(record["outputs"])
         match record["do"]:
             case "segment":

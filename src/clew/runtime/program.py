@@ -6,6 +6,7 @@ operators and shapes that only the run tells come between segments.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
@@ -48,11 +49,12 @@ class RunHost:
 
 @dataclass(frozen=True)
 class View:
-    """Another shape of the same memory."""
+    """The same memory, or a piece of it that begins at element `offset`, under another shape."""
 
     source: int
     target: int
     shape: tuple[int, ...]
+    offset: int = 0
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,7 @@ def _execute(instruction: Instruction, frame: list[Any], note: Observer | None) 
                 note(instruction.segment, arrays)
             _put(frame, instruction.outputs, instruction.segment(arrays))
         case View():
-            frame[instruction.target] = frame[instruction.source].reshape(instruction.shape)
+            frame[instruction.target] = _view(frame[instruction.source], instruction)
         case RunHost():
             result = instruction.function(*[frame[s] for s in instruction.inputs])
             many = isinstance(result, tuple)
@@ -164,6 +166,13 @@ def _execute(instruction: Instruction, frame: list[Any], note: Observer | None) 
             _put(frame, instruction.outputs, taken.observed(arrays, note))
         case Repeat():
             _put(frame, instruction.outputs, _repeat(instruction, frame, note))
+
+
+def _view(source: Array, view: View) -> Array:
+    count = math.prod(view.shape)
+    if count != source.size:
+        source = source.reshape(-1)[view.offset : view.offset + count]
+    return source.reshape(view.shape)
 
 
 def _repeat(loop: Repeat, frame: list[Any], note: Observer | None) -> list[Any]:

@@ -10,6 +10,7 @@ from clew.ir.types import bits
 from clew.te.expr import (
     Binary,
     Cast,
+    Imm,
     Index,
     Inlined,
     Intrinsic,
@@ -93,6 +94,67 @@ def kind_of(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Kind:
     if not any(t.body is not None for t in outputs):
         return Kind.INJECTIVE
     return kind
+
+
+def view_offset(tensor: Tensor) -> int | None:
+    """Returns where in its input's memory a tensor lies as it is, counted in elements.
+
+    `None` where its elements are not all there, next to each other and in order. Both are stored
+    with the last axis innermost; axes of one element do not count.
+    """
+    body = tensor.body
+    while isinstance(body, Inlined):
+        body = body.value
+    if not isinstance(body, Load) or body.source.body is not None:
+        return None
+    sizes = (*tensor.shape, *body.source.shape)
+    if not all(isinstance(d, int) and d > 0 for d in sizes):
+        return None
+    places = [_linear(index) for index in body.indices]
+    found, offset = dict.fromkeys(map(id, tensor.axes), 0), 0
+    for place, stride in zip(places, _strides(body.source.shape), strict=True):
+        if place is None:
+            return None
+        for axis, factor in place[0].items():
+            if axis not in found:
+                return None
+            found[axis] += factor * stride
+        offset += place[1] * stride
+    for axis, stride in zip(tensor.axes, _strides(tensor.shape), strict=True):
+        if axis.extent != 1 and found[id(axis)] != stride:
+            return None
+    return offset
+
+
+def _strides(shape: Sequence[Dim]) -> list[int]:
+    steps, step = [], 1
+    for extent in reversed(shape):
+        assert isinstance(extent, int)
+        steps.append(step)
+        step *= extent
+    return steps[::-1]
+
+
+def _linear(expr: Scalar) -> tuple[dict[int, int], int] | None:
+    """Returns the factor of each axis, by its id, and the constant of a linear index expression."""
+    match expr:
+        case Imm():
+            return {}, int(expr.value)
+        case Index():
+            return {id(expr): 1}, 0
+        case Binary(op="add" | "sub"):
+            a, b = _linear(expr.a), _linear(expr.b)
+            if a is None or b is None:
+                return None
+            sign = 1 if expr.op == "add" else -1
+            factors = dict(a[0])
+            for axis, factor in b[0].items():
+                factors[axis] = factors.get(axis, 0) + sign * factor
+            return factors, a[1] + sign * b[1]
+        case Binary(op="mul", b=Imm(value=by)):
+            a = _linear(expr.a)
+            return a and ({axis: factor * by for axis, factor in a[0].items()}, a[1] * by)
+    return None
 
 
 # Rough cost of a function in floating-point operations.

@@ -87,6 +87,7 @@ class _Exporter:
             "line": line,
             "kind": reader.kind(node),
             "title": reader.title(node),
+            "memory": list(reader.memory(node)),
             "type": str(node.type),
             "sources": [self.sources.setdefault(s, len(self.sources)) for s in node.span.sources],
         }
@@ -138,6 +139,7 @@ class ReadNode:
     type: str
     kind: str
     title: str
+    memory: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,6 +177,10 @@ class ExportReader:
     def title(self, node: Any) -> str:
         """Returns the node's short name."""
         return str(node.title)
+
+    def memory(self, node: Any) -> tuple[str, ...]:
+        """Returns how the node stands for memory of others."""
+        return tuple(node.memory)
 
 
 def from_document(document: Mapping[str, Any]) -> Trace:
@@ -246,7 +252,8 @@ def _read_module(stage: Mapping[str, Any], sources: Sequence[Source]) -> ReadMod
     nodes, lines = [], {}
     for entry in stage["nodes"]:
         span = Span(sources[n] for n in entry["sources"])
-        node = ReadNode(entry["id"], span, entry["type"], entry["kind"], entry["title"])
+        memory = tuple(entry.get("memory", ()))
+        node = ReadNode(entry["id"], span, entry["type"], entry["kind"], entry["title"], memory)
         nodes.append(node)
         if entry["line"]:
             lines[entry["line"]] = node

@@ -22,7 +22,11 @@ class FateKind(Enum):
     KERNEL = "kernel"
     """Its work is in kernels."""
     KEPT = "kept"
-    """It stays in the graph: a view, a host operator, control flow."""
+    """It stays in the graph: a host operator, control flow."""
+    VIEW = "view"
+    """It is memory that something else has written, and costs nothing."""
+    JOINED = "joined"
+    """It is memory that its inputs are written into where they are computed."""
     FOLDED = "folded"
     """It was computed at compile time."""
     MERGED = "merged"
@@ -48,6 +52,10 @@ class Fate:
                 return f"runs in {into}"
             case FateKind.KEPT:
                 return f"stays in the graph as {into}"
+            case FateKind.VIEW:
+                return f"is a view of {into}"
+            case FateKind.JOINED:
+                return f"is put together by writing {into} into their places"
             case FateKind.FOLDED:
                 return f"folded into constants by {self.pass_name}"
             case FateKind.MERGED:
@@ -83,6 +91,11 @@ def fate_of(trace: Trace, layer: str) -> Fate:
     nodes, reader = trace.nodes(trace.last), trace.reader
     working = [n for n in final if reader.kind(nodes[n]) not in _PASSIVE]
     if working or not any(reader.kind(nodes[n]) == "Constant" for n in final):
+        memory = [reader.memory(nodes[n]) for n in working]
+        if memory and all(memory):
+            joined = any(kind == FateKind.JOINED.value for kind, *_ in memory)
+            names = dict.fromkeys(name for _, *names in memory for name in names)
+            return Fate(FateKind.JOINED if joined else FateKind.VIEW, into=tuple(names))
         titles = dict.fromkeys(reader.title(nodes[n]) for n in working or final)
         return Fate(FateKind.KEPT, into=tuple(titles))
     return Fate(FateKind.FOLDED, trace.stages[_folded_at(trace, layer)].name)

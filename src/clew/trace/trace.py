@@ -91,6 +91,12 @@ class Reader(Protocol):
         """Returns a short name: the operator's, or the kind in lower case."""
         ...
 
+    def memory(self, node: Any) -> tuple[str, ...]:
+        """Returns how a node outside kernels stands for memory: `view` and what it shows, `joined`
+        and what is written into it; empty for all others.
+        """
+        ...
+
 
 Verifier = Callable[["Trace", Mapping[str, Any], float, float], "VerifyReport"]
 Kernels = Sequence[KernelTrace] | Callable[[], Sequence[KernelTrace]]

@@ -1,0 +1,71 @@
+"""Which inputs of a kernel may lend their memory to an output."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from clew.loop.affine import Linear, Simplifier
+from clew.loop.ir import Buffer, Nest, Store, reads, walk
+from clew.te.expr import INDEX, Imm, Scalar, binary
+
+
+def in_place_pairs(nest: Nest) -> tuple[tuple[int, int], ...]:
+    """Returns pairs of an input and an output, by their positions, that may be the same memory.
+
+    They have the same size and dtype; the input is read only where an element of that output is
+    written, at the same place; and nothing reads the output, or combines what it holds with
+    something. Whichever way the loops run, an element is read before it is written over, and by the
+    same thread.
+    """
+    stores = [s for s in walk(nest.body) if isinstance(s, Store)]
+    loads = [(stmt, load) for stmt, load in reads(nest.body)]
+    spoiled = {id(s.buffer) for s in stores if s.combiner} | {id(load.source) for _, load in loads}
+    simplifier = Simplifier()
+    found: list[tuple[int, int]] = []
+    for target, output in enumerate(nest.outputs):
+        if id(output) in spoiled:
+            continue
+        for source, given in enumerate(nest.inputs):
+            if given.dtype != output.dtype or given.size_bytes != output.size_bytes:
+                continue
+            uses = [(stmt, load) for stmt, load in loads if load.source is given]
+            if uses and all(
+                isinstance(stmt, Store)
+                and stmt.buffer is output
+                and not _in_indices(stmt, load)
+                and _flat(given, load.indices, simplifier)
+                == _flat(output, stmt.indices, simplifier)
+                for stmt, load in uses
+            ):
+                found.append((source, target))
+    return tuple(found)
+
+
+def _in_indices(stmt: Store, load: Scalar) -> bool:
+    """Whether a load is part of an address, of the store or of another load."""
+    stack: list[Scalar] = list(stmt.indices)
+    seen: set[int] = set()
+    pending: list[Scalar] = [stmt.value]
+    while pending:
+        node = pending.pop()
+        if id(node) not in seen:
+            seen.add(id(node))
+            pending.extend(node.children)
+            if hasattr(node, "indices"):
+                stack.extend(node.indices)
+    inside: set[int] = set()
+    while stack:
+        node = stack.pop()
+        if node is load:
+            return True
+        if id(node) not in inside:
+            inside.add(id(node))
+            stack.extend(node.children)
+    return False
+
+
+def _flat(buffer: Buffer, indices: Sequence[Scalar], simplifier: Simplifier) -> Linear:
+    total: Scalar = Imm(0, INDEX)
+    for index, stride in zip(indices, buffer.strides, strict=True):
+        total = binary("add", total, binary("mul", index, Imm(stride, INDEX)))
+    return simplifier.flatten(simplifier.linear(total))

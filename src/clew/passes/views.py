@@ -1,0 +1,132 @@
+"""Which operators need no kernel: their result is memory that is there (`view_offsets`), or memory
+that their inputs are written into (`part_offsets`).
+
+This is the one place that decides it. `FuseOps` leaves such calls outside kernels, `PlaceParts` sees
+to what could not be written in place, and the program builder plans memory by it.
+"""
+
+from __future__ import annotations
+
+import math
+
+from clew.ir.expr import Call, Expr, Function, TupleGetItem
+from clew.ir.types import TensorType, TupleType, Type
+from clew.ir.visit import post_order
+from clew.ops.registry import Op, argument_references
+from clew.passes.base import PassContext
+
+# Of the elements put together, how much must come from kernels that can write them in place.
+_WORTHWHILE = 0.5
+
+
+def is_reshape(call: Call) -> bool:
+    """Whether a call's result is its argument, all of it, under another shape."""
+    return isinstance(call.op, Op) and call.op.name == "reshape"
+
+
+def is_view(call: Call) -> bool:
+    """Whether a call's results are pieces of its first argument's memory."""
+    return is_reshape(call) or view_offsets(call) is not None
+
+
+def view_offsets(call: Call) -> tuple[int, ...] | None:
+    """Returns at which element of its argument's memory each result begins; `None` where a kernel
+    has to compute them.
+    """
+    if not isinstance(call.op, Op) or call.op.compute is None or len(call.args) != 1:
+        return None
+    if not _is_static(call.type) or not _is_static(call.args[0].type):
+        return None
+    if is_reshape(call):
+        return (0,)
+    return call.op.view_offsets([call.args[0].tensor], call.attrs)
+
+
+def part_offsets(call: Expr) -> tuple[int, ...] | None:
+    """Returns at which element of its result's memory each argument's begins, where each lies there
+    in one piece; `None` where it does not, or the call is no concatenation.
+    """
+    if not isinstance(call, Call) or not isinstance(call.op, Op):
+        return None
+    if call.op.name != "concatenate" or not _is_static(call.type):
+        return None
+    if not all(_is_static(a.type) for a in call.args):
+        return None
+    shape = call.tensor.concrete
+    axis = call.attrs.axis % len(shape)
+    if math.prod(shape[:axis]) != 1 or 0 in shape:
+        return None
+    offsets, at = [], 0
+    for arg in call.args:
+        offsets.append(at)
+        at += math.prod(arg.tensor.concrete)
+    return tuple(offsets)
+
+
+def has_static_shapes(function: Function) -> bool:
+    """Whether all sizes in a primitive function are numbers."""
+    return all(_is_static(n.type) for n in (*function.params, *post_order(function.body)))
+
+
+def _is_static(type_: Type) -> bool:
+    if isinstance(type_, TupleType):
+        return all(_is_static(f) for f in type_.fields)
+    return isinstance(type_, TensorType) and type_.is_static
+
+
+def whole(node: Expr) -> Expr:
+    """Returns what a node shows all of: itself, or the value under reshapes and the like."""
+    while isinstance(node, Call):
+        offsets = view_offsets(node)
+        if offsets is None or len(offsets) != 1 or node.tensor.size != node.args[0].tensor.size:
+            break
+        node = node.args[0]
+    return node
+
+
+def place_of(node: Expr) -> tuple[int, int]:
+    """Returns what tells one computed value from another: the node that has it, and which result
+    of it.
+    """
+    if isinstance(node, TupleGetItem):
+        return node.value.id, node.index
+    return node.id, 0
+
+
+def left_in_place(call: Call, ctx: PassContext) -> bool:
+    """Whether an unfused concatenation is worth leaving to those who compute its parts."""
+    if not isinstance(call.op, Op) or call.op.name != "concatenate":
+        return False
+    if part_offsets(call) is None:
+        ctx.remark(call, "concatenate is copied: its parts do not lie there in one piece each")
+        return False
+    if not worthwhile(call, [made_by_kernel(a) for a in call.args]):
+        ctx.remark(call, "concatenate is copied: less than half of it is computed by kernels")
+        return False
+    return True
+
+
+def worthwhile(call: Call, placed: list[bool]) -> bool:
+    """Whether enough of a concatenation is written in place, given which arguments are."""
+    return _share(call, placed) >= _WORTHWHILE
+
+
+def _share(call: Call, placed: list[bool]) -> float:
+    sizes = [math.prod(a.tensor.concrete) for a in call.args]
+    seen: set[tuple[int, int]] = set()
+    found = 0
+    for arg, size, here in zip(call.args, sizes, placed, strict=True):
+        key = place_of(whole(arg))
+        found += size if here and key not in seen else 0
+        seen.add(key)
+    return found / sum(sizes)
+
+
+def made_by_kernel(arg: Expr) -> bool:
+    """Whether a value of an unfused graph will be computed by a kernel, or joined in place."""
+    node = whole(arg)
+    if isinstance(node, TupleGetItem):
+        node = node.value
+    if not isinstance(node, Call) or not isinstance(node.op, Op) or node.op.host:
+        return False
+    return view_offsets(node) is None and not argument_references(node.attrs)
