@@ -13,6 +13,7 @@ TEXT, NUMBER, FLAG = "text", "number", "flag"
 LAYER = {"name": TEXT, "fate": TEXT, "pass": TEXT, "into": [TEXT]}
 NODE = {
     "id": NUMBER, "line": NUMBER, "kind": TEXT, "title": TEXT, "type": TEXT, "sources": [NUMBER],
+    "memory": [TEXT],
 }  # fmt: skip
 STAGE = {
     "name": TEXT, "changed": FLAG, "traced": FLAG, "remarks": [(NUMBER, TEXT, TEXT)],

@@ -342,8 +342,7 @@ class ProgramBuilder:
 
 def _renumbered(step: Step, renumber: dict[int, int]) -> Step:
     args = tuple(
-        replace(r, index=renumber[r.index]) if r.kind is BufferKind.INPUT else r
-        for r in step.args
+        replace(r, index=renumber[r.index]) if r.kind is BufferKind.INPUT else r for r in step.args
     )
     return Step(step.code, args, step.label)
 

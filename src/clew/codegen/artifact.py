@@ -25,9 +25,9 @@ class KernelCode:
 
     `key` is the hex hash of everything the code depends on. `scratch_bytes` is the per-thread
     scratch memory that each entry point needs; `workspace_bytes` are the kernel-wide temporaries
-    passed after the outputs. `in_place` has the inputs whose memory an output may take, as positions
-    of both: each of its elements is written after the same element of the input was read for the
-    last time.
+    passed after the outputs. `in_place` has the inputs whose memory an output may take, as
+    positions of both: each of its elements is written after the same element of the input was read
+    for the last time.
     """
 
     key: str

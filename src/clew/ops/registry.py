@@ -349,9 +349,7 @@ class Op:
             self._kinds[key] = found
         return found
 
-    def view_offsets(
-        self, types: Sequence[TensorType], attrs: Attrs
-    ) -> tuple[int, ...] | None:
+    def view_offsets(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[int, ...] | None:
         """Returns at which element of its input's memory each result lies as it is; `None` where
         one does not (`te.analysis.view_offset`).
         """

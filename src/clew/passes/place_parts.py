@@ -141,7 +141,9 @@ class _Places:
             return
         for name, why in reasons.items():
             self._ctx.remark(call, f"{name} is copied into the concatenation: {why}")
-        self._taken.update(place_of(whole(p)) for p, here in zip(parts, placed, strict=True) if here)
+        self._taken.update(
+            place_of(whole(p)) for p, here in zip(parts, placed, strict=True) if here
+        )
         self.plans[call.id] = _Plan(parts, [not here for here in placed])
         self._whole[self._number(call)] = call
 
@@ -167,7 +169,7 @@ class _Places:
 
     def _with_shared_beginning(self, call: Call) -> list[Expr]:
         """Returns the parts, the first ones as one where another concatenation has just those."""
-        number, found, length = call.attrs.axis % call.tensor.rank - 1000, None, 0
+        number, found, length = _no_parts(call), None, 0
         for count, part in enumerate(call.args[:-1], 1):
             following = self._lists.get((number, part.id))
             if following is None:
@@ -178,10 +180,15 @@ class _Places:
         return [found, *call.args[length:]] if found is not None else list(call.args)
 
     def _number(self, call: Call) -> int:
-        number = call.attrs.axis % call.tensor.rank - 1000
+        number = _no_parts(call)
         for part in call.args:
             number = self._lists.setdefault((number, part.id), len(self._lists) + 1)
         return number
+
+
+def _no_parts(call: Call) -> int:
+    """Returns the number of the empty list of parts along a concatenation's axis."""
+    return -1 - int(call.attrs.axis % call.tensor.rank)
 
 
 def _on_host(call: Call) -> bool:

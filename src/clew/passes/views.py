@@ -1,8 +1,8 @@
 """Which operators need no kernel: their result is memory that is there (`view_offsets`), or memory
 that their inputs are written into (`part_offsets`).
 
-This is the one place that decides it. `FuseOps` leaves such calls outside kernels, `PlaceParts` sees
-to what could not be written in place, and the program builder plans memory by it.
+This is the one place that decides it. `FuseOps` leaves such calls outside kernels, `PlaceParts`
+sees to what could not be written in place, and the program builder plans memory by it.
 """
 
 from __future__ import annotations

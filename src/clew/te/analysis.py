@@ -115,10 +115,10 @@ def view_offset(tensor: Tensor) -> int | None:
     for place, stride in zip(places, _strides(body.source.shape), strict=True):
         if place is None:
             return None
-        for axis, factor in place[0].items():
-            if axis not in found:
+        for key, factor in place[0].items():
+            if key not in found:
                 return None
-            found[axis] += factor * stride
+            found[key] += factor * stride
         offset += place[1] * stride
     for axis, stride in zip(tensor.axes, _strides(tensor.shape), strict=True):
         if axis.extent != 1 and found[id(axis)] != stride:
