@@ -14,6 +14,7 @@ from clew.codegen import arith
 from clew.codegen.address import Bound, LoopScope
 from clew.codegen.artifact import EntryPoint
 from clew.codegen.builder import Builder, ModuleBuilder, Value
+from clew.codegen.cost import cost_ns
 from clew.codegen.lanes import literal
 from clew.codegen.values import Register, Values, literal_mask, unfit_register
 from clew.ir.types import is_float
@@ -364,32 +365,3 @@ def _product(value: Scalar) -> Binary | None:
     while isinstance(value, Inlined):
         value = value.value
     return value if isinstance(value, Binary) and value.op == "mul" else None
-
-
-# Rough throughput for deciding what is worth a thread: one vector operation a nanosecond.
-_NS_PER_STORE = 0.5
-
-
-def cost_ns(stmt: Stmt) -> float:
-    """Returns a rough time of one run on one core in nanoseconds."""
-    match stmt:
-        case Block():
-            return sum(cost_ns(s) for s in stmt.stmts)
-        case For():
-            return cost_ns(stmt.body) * (1 if stmt.kind == "vector" else stmt.extent)
-        case If():
-            return cost_ns(stmt.body)
-        case Store():
-            return _NS_PER_STORE * (1 + 0.1 * sum(1 for _ in _nodes(stmt.value)))
-    return 0.0
-
-
-def _nodes(expr: Scalar) -> Sequence[Scalar]:
-    found: dict[int, Scalar] = {}
-    stack = [expr]
-    while stack:
-        node = stack.pop()
-        if id(node) not in found and node.dtype != INDEX:
-            found[id(node)] = node
-            stack.extend(node.children)
-    return list(found.values())

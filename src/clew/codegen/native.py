@@ -14,11 +14,13 @@ Functions:
 - `void clew_pool_stop(pool)`: makes the workers of a locked pool return.
 - `void clew_pause(n)`: `n` pauses of a spinning thread.
 
-Threads: one 64-bit *ticket* holds generation (32 bits), number of chunks (16) and next chunk (16),
-and is claimed by compare-and-swap. The count must be inside, or a late worker could claim a chunk
-of a step that is over. Whoever claims a chunk may read the job, because the caller leaves a step
-only when all its chunks are done. The caller takes chunks too. Waiting threads spin for a while and
-then sleep; nobody is woken who does not sleep.
+Threads: one 64-bit *ticket* holds generation (32 bits), first chunk left (16) and the end of those
+left (16), and is claimed by compare-and-swap. Both ends must be inside, or a late worker could
+claim a chunk of a step that is over. The caller takes chunks from the front and the workers take
+them from the back: so two threads have one half each of every step, up to a chunk or two, and what
+a thread has written it often reads in the next. Whoever claims a chunk may read the job, because
+the caller leaves a step only when all its chunks are done. Waiting threads spin for a while and then
+sleep; nobody is woken who does not sleep.
 """
 
 from __future__ import annotations
@@ -178,14 +180,15 @@ entry:
   br label %look
 look:
   %ticket = load atomic i64, ptr %pool acquire, align 8
-  %index = and i64 %ticket, 65535
+  %end = and i64 %ticket, 65535
   %high = lshr i64 %ticket, 16
-  %chunks = and i64 %high, 65535
-  %work = icmp ult i64 %index, %chunks
+  %first = and i64 %high, 65535
+  %work = icmp ult i64 %first, %end
   br i1 %work, label %claim, label %idle
 claim:
   %job = load atomic ptr, ptr %jobp monotonic, align 8
-  %taken = add i64 %ticket, 1
+  %index = sub i64 %end, 1
+  %taken = sub i64 %ticket, 1
   %swap = cmpxchg ptr %pool, i64 %ticket, i64 %taken acq_rel monotonic, align 8
   %won = extractvalue { i64, i1 } %swap, 1
   br i1 %won, label %run, label %look
@@ -234,8 +237,7 @@ entry:
   %generation = lshr i64 %old, 32
   %following = add i64 %generation, 1
   %upper = shl i64 %following, 32
-  %middle = shl i64 %chunks, 16
-  %ticket = or i64 %upper, %middle
+  %ticket = or i64 %upper, %chunks
   %previous = atomicrmw xchg ptr %pool, i64 %ticket seq_cst, align 8
   %sleepers = load atomic i32, ptr %sleepersp seq_cst, align 4
   %none = icmp eq i32 %sleepers, 0
@@ -263,11 +265,13 @@ entry:
 look:
   %own = phi i32 [ 0, %entry ], [ %own, %claim ], [ %more, %run ]
   %ticket = load atomic i64, ptr %pool acquire, align 8
-  %index = and i64 %ticket, 65535
-  %work = icmp ult i64 %index, %chunks
+  %end = and i64 %ticket, 65535
+  %high = lshr i64 %ticket, 16
+  %index = and i64 %high, 65535
+  %work = icmp ult i64 %index, %end
   br i1 %work, label %claim, label %join
 claim:
-  %taken = add i64 %ticket, 1
+  %taken = add i64 %ticket, 65536
   %swap = cmpxchg ptr %pool, i64 %ticket, i64 %taken acq_rel monotonic, align 8
   %won = extractvalue { i64, i1 } %swap, 1
   br i1 %won, label %run, label %look

@@ -16,12 +16,12 @@ from clew.runtime.memory import address_of, aligned_bytes, round_up
 from clew.runtime.plan import BufferKind, SegmentPlan
 from clew.support.arrays import ALIGNMENT_BYTES
 
-# Starting a step on spinning workers costs about a quarter of a microsecond, and lines of cache
-# that change hands some more.
-_SERIAL_BELOW_NS = 4_000.0
-_CHUNK_AT_LEAST_NS = 2_000.0
+# Starting a step on spinning workers costs a microsecond, and what moves from one core's cache to the
+# other's, then and in the steps around it, some more.
+_SERIAL_BELOW_NS = 8_000.0
+_CHUNK_AT_LEAST_NS = 1_000.0
 # More chunks balance better, fewer start less often.
-_CHUNKS_PER_THREAD = 8
+_CHUNKS_PER_THREAD = 12
 
 
 class SymbolTable(Protocol):
@@ -139,7 +139,8 @@ def split_grid(entry: EntryPoint, threads: int) -> tuple[int, int]:
     )
     if threads == 1 or limit <= 1 or entry.cost < _SERIAL_BELOW_NS:
         return max(entry.grid, 0), 1
-    chunk = -(-entry.grid // limit)
+    chunk = entry.grid // limit  # rather smaller chunks than fewer
+    chunk = max(chunk, -(-entry.grid // native.MAX_CHUNKS))
     return chunk, -(-entry.grid // chunk)
 
 
