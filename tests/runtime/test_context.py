@@ -14,15 +14,16 @@ def test_chunks_cover_the_grid() -> None:
                 chunk, chunks = split_grid(EntryPoint("f", grid, cost), threads)
                 assert chunk * chunks >= grid
                 assert chunk * (chunks - 1) < max(grid, 1)
-                assert chunks == 1 or (threads > 1 and cost >= 4_000)
+                assert chunks == 1 or (threads > 1 and cost >= 8_000)
 
 
 def test_small_work_stays_on_one_thread() -> None:
-    assert split_grid(EntryPoint("f", 100, 3_999.0), 2) == (100, 1)
+    assert split_grid(EntryPoint("f", 100, 7_999.0), 2) == (100, 1)
     assert split_grid(EntryPoint("f", 100, 1e6), 1) == (100, 1)
     assert split_grid(EntryPoint("f", 1, 1e9), 2) == (1, 1)
-    assert split_grid(EntryPoint("f", 100, 8_000.0), 2) == (25, 4)
+    assert split_grid(EntryPoint("f", 100, 8_000.0), 2) == (12, 9)
     assert split_grid(EntryPoint("f", 14, 1e6), 2) == (1, 14)
+    assert split_grid(EntryPoint("f", 26, 1e6), 2) == (1, 26)
 
 
 def test_tables_hold_addresses_of_constants_arena_and_scratch() -> None:

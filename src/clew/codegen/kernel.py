@@ -7,7 +7,6 @@ by phi nodes, so that no LLVM pass is needed to keep them in registers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from clew.codegen import arith

@@ -19,8 +19,8 @@ left (16), and is claimed by compare-and-swap. Both ends must be inside, or a la
 claim a chunk of a step that is over. The caller takes chunks from the front and the workers take
 them from the back: so two threads have one half each of every step, up to a chunk or two, and what
 a thread has written it often reads in the next. Whoever claims a chunk may read the job, because
-the caller leaves a step only when all its chunks are done. Waiting threads spin for a while and then
-sleep; nobody is woken who does not sleep.
+the caller leaves a step only when all its chunks are done. Waiting threads spin for a while and
+then sleep; nobody is woken who does not sleep.
 """
 
 from __future__ import annotations

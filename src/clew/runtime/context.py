@@ -16,8 +16,8 @@ from clew.runtime.memory import address_of, aligned_bytes, round_up
 from clew.runtime.plan import BufferKind, SegmentPlan
 from clew.support.arrays import ALIGNMENT_BYTES
 
-# Starting a step on spinning workers costs a microsecond, and what moves from one core's cache to the
-# other's, then and in the steps around it, some more.
+# Starting a step on spinning workers costs a microsecond, and what moves from one core's cache to
+# the other's, then and in the steps around it, some more.
 _SERIAL_BELOW_NS = 8_000.0
 _CHUNK_AT_LEAST_NS = 1_000.0
 # More chunks balance better, fewer start less often.
