@@ -102,8 +102,12 @@ class LoadedModel(Model[LoadedKernel]):
         return found
 
 
-def load_compiled(path: str | Path, threads: int | None = None) -> LoadedModel:
+def load_compiled(
+    path: str | Path, threads: int | None = None, *, checked: bool = False
+) -> LoadedModel:
     """Returns a model that `save` has written, ready to run with a number of threads.
+
+    `checked` leaves out the checksum, which reads the whole file, for who knows that it fits.
 
     Its constants are pages of the file, which processes that load it share; replacing the file is
     safe, shortening it in place while a model runs is not. The file holds native code: load only
@@ -113,7 +117,7 @@ def load_compiled(path: str | Path, threads: int | None = None) -> LoadedModel:
     is for other machines), C061 (an operator that is not registered), C003 (linking).
     """
     pool = shared_pool(thread_count(threads))
-    container = read_container(Path(path))
+    container = read_container(Path(path), checked=checked)
     try:
         text = container.text
         check_machine(read_needs(text))

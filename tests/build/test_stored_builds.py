@@ -107,6 +107,22 @@ def test_a_damaged_build_is_made_again(path, cache):
     assert clew.compile(path).from_cache
 
 
+def test_the_checksum_is_computed_once(path, cache, monkeypatch):
+    want = write(path)
+    clew.compile(path)
+    assert clew.compile(path).from_cache
+    with monkeypatch.context() as patched:
+        patched.setattr("clew.runtime.container._checksum", lambda content: 0)
+        assert clew.compile(path).from_cache
+    (stored,) = [p for p in cache.rglob("*") if p.is_file() and p.read_bytes()[1:5] == b"CLEW"]
+    data = bytearray(stored.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    stored.write_bytes(data)  # in place, and so at another time
+    again = clew.compile(path)
+    assert not again.from_cache
+    np.testing.assert_allclose(again(X), want, rtol=1e-4, atol=1e-4)
+
+
 def scaling(factor):
     """Registers the operator anew, with another constant in its code."""
 

@@ -1,5 +1,6 @@
 import multiprocessing
 import os
+import time
 import warnings
 from pathlib import Path
 
@@ -96,6 +97,19 @@ def test_clear_and_prune(tmp_path: Path) -> None:
     assert cache.clear() == 3
     assert cache.stats().entries == 0
     assert (tmp_path / "00" / "README").exists()
+
+
+def test_pruning_removes_what_killed_writers_left(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    cache.put("00" * 16, bytes(1000))
+    for name in ("writing-abc", ".clew-0123"):
+        for age, suffix in ((0, "new"), (7200, "old")):
+            path = tmp_path / "00" / f"{name}{suffix}"
+            path.write_bytes(bytes(10))
+            os.utime(path, (time.time() - age, time.time() - age))
+    assert cache.prune(1 << 20) == 2
+    left = sorted(p.name for p in (tmp_path / "00").iterdir())
+    assert left == [".clew-0123new", "00" * 15, "writing-abcnew"]
 
 
 def test_a_cache_stays_below_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

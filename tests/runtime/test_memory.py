@@ -14,6 +14,7 @@ from clew.runtime.memory import (
     aligned_bytes,
     arena_lifetimes,
     check_plan,
+    most_alive_bytes,
     plan_arena,
     plan_segment,
 )
@@ -26,6 +27,19 @@ lifetimes_strategy = st.lists(
     ),
     max_size=40,
 )
+
+
+def test_a_long_lived_buffer_is_placed_before_larger_ones_that_come_and_go() -> None:
+    """DenseNet's block buffer beside its kernels' results, largest first, would leave a hole."""
+    lifetimes = [Lifetime(3 * 64, 0, 9), *(Lifetime(64 * n, n, n + 1) for n in range(1, 9))]
+    offsets, total = plan_arena(lifetimes)
+    assert total == most_alive_bytes(lifetimes) == (3 + 8 + 7) * 64
+    assert len(offsets) == len(lifetimes)
+
+
+@given(lifetimes_strategy)
+def test_no_arena_is_smaller_than_what_is_alive(lifetimes: list[Lifetime]) -> None:
+    assert plan_arena(lifetimes)[1] >= most_alive_bytes(lifetimes)
 
 
 @given(lifetimes_strategy)

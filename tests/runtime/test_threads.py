@@ -12,6 +12,7 @@ from clew.runtime.memory import plan_segment
 from clew.runtime.plan import BufferSpec
 from clew.runtime.segment import NativeSegment
 from clew.runtime.threads import ThreadPool, shared_pool
+from clew.support.settings import usable_cpus
 
 
 def marks(grid: int, repeats: int, pool: ThreadPool) -> np.ndarray:
@@ -22,6 +23,16 @@ def marks(grid: int, repeats: int, pool: ThreadPool) -> np.ndarray:
     out = np.zeros(grid, np.int32)
     NativeSegment(plan, library(), pool)([], [out])
     return out
+
+
+@pytest.mark.parametrize(("text", "most"), [("max 100000", 99), ("150000 100000", 2), ("1 9", 1)])
+def test_a_containers_share_of_the_cpus_counts(
+    text: str, most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quota = tmp_path / "cpu.max"
+    quota.write_text(f"{text}\n")
+    monkeypatch.setattr("clew.support.settings._CPU_QUOTA", quota)
+    assert usable_cpus() == min(most, len(os.sched_getaffinity(0)))
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 4, 8])

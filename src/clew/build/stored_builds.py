@@ -38,19 +38,28 @@ class StoredBuild:
     def __init__(self, module: Module, options: Options, cache: Cache) -> None:
         key = _key(module, options) if cache.root is not None else None
         self._path = cache.file(key) if key is not None else None
+        self._seal = hashlib.blake2b(f"seal {key}".encode(), digest_size=20).hexdigest()
         self._cache = cache
         self._threads = options.threads
 
     def load(self) -> LoadedModel | None:
-        """Returns the build as a model ready to run; None where there is none, or a damaged one."""
+        """Returns the build as a model ready to run; None where there is none, or a damaged one.
+
+        The file's checksum is computed once. As long as it stays the same file afterwards (device,
+        inode, size, times of writing and of change), it is only mapped.
+        """
         if self._path is None or not self._path.exists():
             return None
+        checked = self._cache.get(self._seal) == _identity(self._path)
         try:
-            return load_compiled(self._path, self._threads)
+            model = load_compiled(self._path, self._threads, checked=checked)
         except ClewError:
             with contextlib.suppress(OSError):
                 self._path.unlink()
             return None
+        self._cache.touch(self._path)  # changes the identity, too
+        self._cache.put(self._seal, _identity(self._path))
+        return model
 
     def keep(self, save: Callable[[Path], None], size_bytes: int) -> None:
         """Keeps a build that `save` writes to a path, a large one in the background.
@@ -64,12 +73,23 @@ class StoredBuild:
         def write() -> None:
             with contextlib.suppress(ClewError):
                 save(path)
+                self._cache.put(self._seal, _identity(path))
                 self._cache.trim()
 
         if size_bytes < _WRITTEN_AT_ONCE_BYTES:
             write()
         else:
             threading.Thread(target=write, name="clew-store").start()
+
+
+def _identity(path: Path) -> bytes:
+    """Returns what changes whenever a file is written or replaced; nothing where it is gone."""
+    try:
+        found = path.stat()
+    except OSError:
+        return b""
+    parts = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    return repr(parts).encode()
 
 
 def _key(module: Module, options: Options) -> str | None:

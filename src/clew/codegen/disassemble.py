@@ -4,14 +4,12 @@ that run.
 
 from __future__ import annotations
 
+import importlib
 import io
 from bisect import bisect_right
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
-
-import capstone
-from elftools.elf.elffile import ELFFile
+from typing import Any, Final
 
 from clew.support.errors import CompileError
 
@@ -50,9 +48,10 @@ class Disassembly:
 
 
 _HEAD = 1
-_MACHINES = {
-    "EM_X86_64": (capstone.CS_ARCH_X86, capstone.CS_MODE_64),
-    "EM_AARCH64": (capstone.CS_ARCH_ARM64, capstone.CS_MODE_ARM),
+# ELF's machine: architecture and mode as capstone names them.
+_MACHINES: Final = {
+    "EM_X86_64": ("CS_ARCH_X86", "CS_MODE_64"),
+    "EM_AARCH64": ("CS_ARCH_ARM64", "CS_MODE_ARM"),
 }
 
 
@@ -62,11 +61,13 @@ def disassemble(data: bytes) -> Disassembly:
 
     Errors: C030 for a machine that there is no disassembler for.
     """
-    elf: Any = ELFFile(io.BytesIO(data))
+    # Both take longer to import than most compilations need, and few ever look at instructions.
+    capstone: Any = importlib.import_module("capstone")
+    elf: Any = importlib.import_module("elftools.elf.elffile").ELFFile(io.BytesIO(data))
     machine = _MACHINES.get(elf["e_machine"])
     if machine is None:
         raise CompileError("C030", f"no disassembler for {elf['e_machine']}")
-    engine = capstone.Cs(*machine)
+    engine = capstone.Cs(*(getattr(capstone, name) for name in machine))
     starts, lines = _line_table(elf)
     found: list[Instruction] = []
     for address, size, name, code in _functions(elf):

@@ -13,6 +13,7 @@ import os
 import re
 import tempfile
 import threading
+import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,6 +26,10 @@ _DIGEST_BYTES = 32
 _HEADER_BYTES = len(_MAGIC) + _DIGEST_BYTES
 _KEY = re.compile(r"[0-9a-f]{8,128}")
 _TEMPORARY_PREFIX = "writing-"
+# The second is that of containers (`runtime.container`).
+_TEMPORARY_PREFIXES = (_TEMPORARY_PREFIX, ".clew-")
+# No writer takes that long.
+_ABANDONED_S = 3600.0
 # Now and then a writer sees to it that the cache does not grow without end.
 _LIMIT_BYTES = 4 << 30
 _PRUNE_EVERY = 256
@@ -92,16 +97,19 @@ class Cache:
     def file(self, key: str) -> Path | None:
         """Returns where a file that its writer seals itself is kept; None without a disk.
 
-        It counts, and is pruned, like any entry; looking it up is a use of it.
+        It counts, and is pruned, like any entry; who uses it says so (`touch`).
         """
         if self.root is None:
             return None
         path = self._path(key)
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
-            if path.exists():
-                os.utime(path)
         return path
+
+    def touch(self, path: Path) -> None:
+        """Notes that a file of the cache is used; `prune` goes by that."""
+        with contextlib.suppress(OSError):
+            os.utime(path)
 
     def stats(self) -> CacheStats:
         """Counts entries and bytes on the disk; hits and misses are this process's."""
@@ -113,10 +121,16 @@ class Cache:
         return sum(_remove(path) for path, _, _ in self._entries())
 
     def prune(self, max_bytes: int) -> int:
-        """Removes the entries used least recently until `max_bytes` are left; returns how many."""
+        """Removes the entries used least recently until `max_bytes` are left, and what writers that
+        were killed have left; returns how many.
+        """
         entries = sorted(self._entries(), key=lambda entry: entry[2])
+        abandoned = [
+            e for e in entries if _is_temporary(e[0]) and e[2] < time.time() - _ABANDONED_S
+        ]
+        removed = sum(_remove(path) for path, _, _ in abandoned)
+        entries = [e for e in entries if e not in abandoned]
         total = sum(size for _, size, _ in entries)
-        removed = 0
         for path, size, _ in entries:
             if total <= max_bytes:
                 break
@@ -140,8 +154,7 @@ class Cache:
             self._damaged += 1
             _remove(path)
             return None
-        with contextlib.suppress(OSError):
-            os.utime(path)  # `prune` goes by this
+        self.touch(path)
         return data
 
     def _entries(self) -> Iterator[tuple[Path, int, float]]:
@@ -150,7 +163,7 @@ class Cache:
             return
         for path in self.root.glob("[0-9a-f][0-9a-f]/*"):
             ours = _KEY.fullmatch(path.parent.name + path.name)
-            if not ours and not path.name.startswith(_TEMPORARY_PREFIX):
+            if not ours and not _is_temporary(path):
                 continue
             with contextlib.suppress(OSError):  # another process may remove it meanwhile
                 status = path.stat()
@@ -160,6 +173,10 @@ class Cache:
         if not self._warned:
             self._warned = True
             warnings.warn(f"clew goes on without its disk cache: {error}", stacklevel=3)
+
+
+def _is_temporary(path: Path) -> bool:
+    return path.name.startswith(_TEMPORARY_PREFIXES)
 
 
 def _remove(path: Path) -> bool:

@@ -70,7 +70,7 @@ def write_container(
     for piece in _pieces(encoded, offsets, blobs):
         checksum = zlib.crc32(piece, checksum)
     try:
-        name = path.parent / f".clew-{secrets.token_hex(8)}"
+        name = path.parent / f".clew-{secrets.token_hex(8)}"  # the cache removes abandoned ones
         try:
             with name.open("xb") as stream:
                 stream.write(fields + _CHECKSUM.pack(checksum))
@@ -122,8 +122,9 @@ def _pieces(
         position = offset + blob.nbytes
 
 
-def read_container(path: Path) -> Container:
-    """Returns a file's content, mapped and not copied, after all of it has been checked.
+def read_container(path: Path, *, checked: bool = False) -> Container:
+    """Returns a file's content, mapped and not copied, after all of it has been checked; with
+    `checked` the caller knows that its checksum fits.
 
     Errors: C050 (cannot be read), C051 (another kind of file), C052 (another version of the
     format), C053 (cut off or with something behind it), C054 (damaged).
@@ -150,9 +151,7 @@ def read_container(path: Path) -> Container:
             "C053", f"{path} has {len(pages)} bytes, it was written with {file_bytes}", hint=_RETRY
         )
     content = np.frombuffer(pages, np.uint8)
-    checksum = zlib.crc32(content[: _FIELDS.size].data)
-    checksum = zlib.crc32(content[_FIELDS.size + _CHECKSUM.size :].data, checksum)
-    if checksum != _CHECKSUM.unpack_from(pages, _FIELDS.size)[0]:
+    if not checked and _checksum(content) != _CHECKSUM.unpack_from(pages, _FIELDS.size)[0]:
         raise CompileError("C054", f"{path} is damaged: its checksum does not fit", hint=_RETRY)
     try:
         text = json.loads(content[HEADER_BYTES : HEADER_BYTES + text_bytes].tobytes())
@@ -160,6 +159,12 @@ def read_container(path: Path) -> Container:
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CompileError("C054", f"{path} is damaged: {error!r}", hint=_RETRY) from error
     return Container(text, blobs)
+
+
+def _checksum(content: np.ndarray) -> int:
+    """Returns the checksum of all bytes but its own."""
+    checksum = zlib.crc32(content[: _FIELDS.size].data)
+    return zlib.crc32(content[_FIELDS.size + _CHECKSUM.size :].data, checksum)
 
 
 def _check_magic(path: Path, head: bytes) -> None:

@@ -29,12 +29,23 @@ class Settings:
     huge_pages: bool
 
 
+# Where a container's share of the CPUs stands: microseconds of CPU time, and of wall clock.
+_CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
+
+
 def usable_cpus() -> int:
-    """Returns how many CPUs this process may run on."""
+    """Returns how many CPUs this process may run on, or as many as its container gets the time of
+    (cgroup v2), where that is less.
+    """
     try:
-        return len(os.sched_getaffinity(0))
+        count = len(os.sched_getaffinity(0))
     except AttributeError:  # not on Linux
-        return os.cpu_count() or 1
+        count = os.cpu_count() or 1
+    try:
+        quota, period = _CPU_QUOTA.read_text().split()
+        return max(1, min(count, -(-int(quota) // int(period))))
+    except (OSError, ValueError):  # none, or "max"
+        return count
 
 
 def _count(variable: str, default: int) -> int:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
-
-from rich.console import Group, RenderableType
-from rich.text import Text
-from rich.tree import Tree
+from typing import TYPE_CHECKING, Any, Final
 
 from clew.trace.fates import Fate, fate_of
 from clew.trace.links import LinkKind
 from clew.trace.refs import LayerRef
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from clew.trace.kernels import KernelTrace
     from clew.trace.trace import Trace
 
@@ -100,13 +99,17 @@ class LayerStory:
         return "\n".join(lines)
 
     def __rich__(self) -> RenderableType:
-        tree = Tree(Text(self.title, style="bold"))
+        # Only who prints with rich needs it, and has imported it.
+        text: Any = importlib.import_module("rich.text").Text
+        group: Any = importlib.import_module("rich.console").Group
+        tree: Any = importlib.import_module("rich.tree").Tree(text(self.title, style="bold"))
         for head, places in self._sections():
             name, mark, rest = head.partition(":")
-            branch = tree.add(Text.assemble((name, "cyan"), mark, rest))
+            branch = tree.add(text.assemble((name, "cyan"), mark, rest))
             if places:
-                branch.add(Group(*(Text(p, style="dim", no_wrap=True) for p in places)))
-        return tree
+                branch.add(group(*(text(p, style="dim", no_wrap=True) for p in places)))
+        shown: RenderableType = tree
+        return shown
 
 
 def _lines(places: tuple[Place, ...]) -> list[str]:
