@@ -67,6 +67,7 @@ def _check(q: dict[str, Dim], k: dict[str, Dim], v: dict[str, Dim]) -> None:
 
 @register_op(
     "nn.attention",
+    reads_views=True,
     samples=(
         Sample(f32(2, 3, 5, 8), f32(2, 3, 7, 8), f32(2, 3, 7, 8)),
         Sample(f32(1, 2, 40, 8), f32(1, 2, 17, 8), f32(1, 2, 17, 33), scale=0.5),
