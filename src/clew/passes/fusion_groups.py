@@ -220,7 +220,7 @@ class Grouper:
         return ""
 
     def _reads_in_place(self, group: Group, target: Group) -> bool:
-        """Whether a group only moves elements, and its user's anchor reads them where they stand."""
+        """Whether a group only moves elements, which its user's anchor reads where they stand."""
         anchors = [m for m in target.members if self._kinds[m.id] is Kind.ANCHOR]
         if len(anchors) != 1 or any(m.op_name not in _MOVES for m in group.members):
             return False
@@ -315,7 +315,9 @@ def _at_strides(value: Expr, inside: dict[int, Call]) -> bool:
         if call.op_name == "transpose":
             steps = [steps[axis] for axis in call.attrs.axes]
         elif call.op_name == "slice":
-            by = {a % len(steps): s for a, s in zip(call.attrs.axes, call.attrs.strides, strict=False)}
+            by = {
+                a % len(steps): s for a, s in zip(call.attrs.axes, call.attrs.strides, strict=False)
+            }
             steps = [step * by.get(axis, 1) for axis, step in enumerate(steps)]
         else:
             steps = _reshaped_strides(shape, steps, call.tensor.concrete)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
@@ -189,7 +190,9 @@ class _Melter(Rewriter):
         layout = "".join(a for a in AXES if a not in named) + named
         sizes = [s for s, a in zip(node.tensor.shape, part.axes, strict=True) if a != "1"]
         shape = (*(1,) * (len(AXES) - len(sizes)), *sizes)
-        return (node if shape == node.tensor.shape else get_op("reshape")(node, shape=shape)), layout
+        return (
+            node if shape == node.tensor.shape else get_op("reshape")(node, shape=shape)
+        ), layout
 
     def _mask(self, mask: Expr, rank: int) -> Expr:
         """Returns a mask for scores of all four axes, without repetitions that a condition has."""
@@ -270,7 +273,7 @@ def _is_causal(mask: Expr, shape: tuple[Dim, ...]) -> bool:
     """Whether a mask is constant, and hides from each query the keys after it and nothing else."""
     if not isinstance(mask, Constant) or mask.is_splat or mask.tensor.rank < 2:
         return False
-    *lead, rows, columns = mask.tensor.shape
+    *lead, rows, columns = mask.tensor.concrete
     if (rows, columns) != shape[-2:] or any(d != 1 for d in lead):
         return False
     if rows * columns > _LARGEST_MASK:
@@ -303,7 +306,7 @@ def _all_true(node: Expr) -> bool:
         return False
     if node.is_splat:
         return bool(node.splat_value)
-    return node.tensor.size <= _LARGEST_MASK and bool(node.data.all())
+    return math.prod(node.tensor.concrete) <= _LARGEST_MASK and bool(node.data.all())
 
 
 def _operand(node: Expr, axes: str, last: str = "") -> _Operand:
@@ -339,20 +342,15 @@ def _before(here: _Operand, call: Call) -> _Operand | None:
     elif call.op_name == "reshape":
         axes = _through_reshape(source.tensor.shape, call.tensor.shape, here.axes)
     elif call.op_name == "broadcast_to" and "G" in here.axes:
-        place = here.axes.index("G")
-        shape = source.tensor.shape
-        same = len(shape) == len(here.axes) and shape[place] == 1
-        if same and all(a == b for n, (a, b) in enumerate(zip(shape, call.tensor.shape, strict=True))
-                        if n != place):  # fmt: skip
+        sizes = zip(here.axes, call.tensor.shape, strict=True)
+        if source.tensor.shape == tuple(1 if axis == "G" else size for axis, size in sizes):
             axes = here.axes.replace("G", "1")
     if axes is None:
         return None
     return _Operand(source, axes, factor, [*here.passed, call])
 
 
-def _through_reshape(
-    before: tuple[Dim, ...], after: tuple[Dim, ...], axes: str
-) -> str | None:
+def _through_reshape(before: tuple[Dim, ...], after: tuple[Dim, ...], axes: str) -> str | None:
     """Returns the axes before a reshape that adds or drops axes of size 1, or splits heads that
     groups share into `H` and `G`; None for any other.
     """

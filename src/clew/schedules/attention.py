@@ -50,7 +50,8 @@ def find(schedule: Schedule) -> Parts | None:
     infos = stage_infos(schedule)
     anchors = [name for name, info in infos.items() if info.is_anchor]
     roots = [name for name, info in infos.items() if info.is_output]
-    if len(anchors) != 2 or len(roots) != 1:
+    empty = any(loop.extent == 0 for info in infos.values() for loop in info.loops)
+    if len(anchors) != 2 or len(roots) != 1 or empty:
         return None
     scores, weighted = anchors
     reads = {n: [m for m in infos if n in infos[m].readers] for n in infos}
@@ -148,9 +149,7 @@ def _result_axes(infos: dict[str, StageInfo], parts: Parts) -> tuple[str, ...] |
     return tuple(names[id(i)] for i in loads[0].indices)
 
 
-def _tile_of_queries(
-    schedule: Schedule, parts: Parts, axes: tuple[str, ...], size: int
-) -> str:
+def _tile_of_queries(schedule: Schedule, parts: Parts, axes: tuple[str, ...], size: int) -> str:
     """Splits the result's rows outside all else; returns the loop over tiles."""
     batch, head, row, depth = axes
     schedule.reorder(row, batch, head, depth)
