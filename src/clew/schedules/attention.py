@@ -4,7 +4,7 @@ Lanes are queries: scores lie in scratch as [key, query], so that a key's elemen
 for all of them, softmax goes down columns without any reduction across lanes, and only a tile's own
 queries are transposed. Nothing is shared between tiles, which are therefore what threads take.
 
-For each (tile, batch, head): queries, scores a register tile of keys by queries at a time, softmax,
+For each (batch, head, tile): queries, scores a register tile of keys by queries at a time, softmax,
 and the weighted sum a register tile of queries by elements of the values at a time.
 """
 
@@ -113,12 +113,12 @@ def schedule(schedule: Schedule, parts: Parts, target: Target) -> bool:
     schedule.compute_at(parts.weighted, block, "register")
     for name in (parts.inverse, parts.total, parts.power, parts.top, parts.logits):
         registers = name in (parts.total, parts.top)
-        schedule.compute_at(name, head, "register" if registers else "scratch")
+        schedule.compute_at(name, tile, "register" if registers else "scratch")
     keys = _loop_of(schedule, infos[parts.logits], 2)
     most = rows_of_tile(target, vectors_of_tile(rows, lanes))
     step, key = schedule.split(keys, balanced(schedule.extent(keys), most), tail="balance")
     schedule.compute_at(parts.scores, step, "register")
-    schedule.compute_at(parts.queries, head, "scratch")
+    schedule.compute_at(parts.queries, tile, "scratch")
     register_tile(schedule, infos[parts.weighted], few)
     register_tile(schedule, infos[parts.scores], lanes)
     schedule.unroll(key)
@@ -132,7 +132,7 @@ def schedule(schedule: Schedule, parts: Parts, target: Target) -> bool:
     schedule.vectorize(lane)
     if parts.bias:
         elementwise.schedule(schedule, stage_infos(schedule), parts.bias, target)
-    spread(schedule, [tile, batch, head])
+    spread(schedule, [batch, head, tile])
     return True
 
 
@@ -154,7 +154,8 @@ def _tile_of_queries(schedule: Schedule, parts: Parts, axes: tuple[str, ...], si
     batch, head, row, depth = axes
     schedule.reorder(row, batch, head, depth)
     tile, inner = schedule.split(row, size)
-    schedule.reorder(tile, batch, head, inner, depth)
+    # A head's keys and values stay in cache from tile to tile.
+    schedule.reorder(batch, head, tile, inner, depth)
     return tile
 
 
