@@ -147,7 +147,12 @@ def _products(c: _Cases) -> None:
         c.add("nn.max_pool2d", ("f32", 1, 2, 6, w + 2), kernel=(3, 3), padding=(1, 1, 1, 1))
         c.add("nn.avg_pool2d", ("f32", 1, w, 6, 6), kernel=(2, 2), strides=(2, 2))
         c.add("nn.global_avg_pool2d", ("f32", 2, w, 3, w))
+    for w in (64, 100, 130):  # one row
+        c.add("nn.dense", ("f32", 1, 9), ("f32", 9, w), weight_layout="KN")
+        c.add("nn.dense", ("f32", 1, 1, 33), ("f32", 33, w), weight_layout="KN")
+        c.add("nn.matmul", ("f32", 7), ("f32", 7, w))
     for dtype in (*FLOATS, "i32", "i64"):
+        c.add("nn.dense", (dtype, 1, 9), (dtype, 9, 150), weight_layout="KN")
         c.add("nn.matmul", (dtype, 5, 9), (dtype, 9, 33))
         c.add("nn.dense", (dtype, 5, 33), (dtype, 17, 33))
     for dtype in FLOATS:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from clew.loop.ir import Nest
 from clew.loop.schedule import Schedule
-from clew.schedules import attention, conv, elementwise, matmul, rows, spatial
+from clew.schedules import attention, conv, elementwise, matmul, matvec, rows, spatial
 from clew.schedules.shape import StageInfo, stage_infos
 from clew.target import Target
 
@@ -70,6 +70,9 @@ def _schedule_root(schedule: Schedule, root: str, target: Target) -> str:
     reductions = [m for m in members if infos[m].is_reduction]
     anchors = [m for m in reductions if infos[m].is_anchor]
     alone = len(reductions) == 1 and len(members) <= 2
+    if alone and anchors and matvec.applies(infos, root, anchors[0], target):
+        matvec.schedule(schedule, infos, root, anchors[0], target)
+        return matvec.NAME
     if alone and anchors:
         rule = conv if conv.applies(infos, anchors[0], target) else matmul
         if rule.schedule(schedule, infos, root, anchors[0], target):
