@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from clew.loop.ir import Nest
 from clew.loop.schedule import Schedule
 from clew.schedules import attention, conv, elementwise, matmul, matvec, rows, spatial
@@ -26,8 +28,8 @@ def schedule_kernel(nest: Nest, target: Target) -> tuple[Schedule, tuple[str, ..
 def _inline(schedule: Schedule) -> None:
     """Inlines what is cheap to compute where it is read.
 
-    Kept are reductions, outputs, operands of a sum of products (each is read many times) and costly
-    values that are read more than once.
+    Kept are reductions, outputs, operands of a sum of products (each is read many times), costly
+    values that are read more than once, and quotients of what a row was reduced to.
     """
     for name in reversed(list(stage_infos(schedule))):
         infos = stage_infos(schedule)
@@ -39,7 +41,19 @@ def _inline(schedule: Schedule) -> None:
         read_again = len(info.readers) > 1 or any(infos[r].is_reduction for r in info.readers)
         if info.is_costly and read_again and len(info.readers) > 1:
             continue
+        if _is_row_value(infos, info):
+            continue
         schedule.inline(name)
+
+
+def _is_row_value(infos: dict[str, StageInfo], info: StageInfo) -> bool:
+    """Whether a value made of a reduction's result takes some time, and is for many elements."""
+    if not (info.is_costly or info.divides):
+        return False
+    if not any(infos[n].is_reduction for n in infos if info.name in infos[n].readers):
+        return False
+    points = math.prod(loop.extent for loop in info.loops)
+    return any(math.prod(n.extent for n in infos[r].loops) > points for r in info.readers)
 
 
 def _roots(schedule: Schedule) -> list[str]:

@@ -70,7 +70,7 @@ def _row_rank(infos: dict[str, StageInfo], members: list[str], root: StageInfo) 
 
 def _reads_own(info: StageInfo, position: int, buffers: set[int]) -> bool:
     own = info.store.indices[position]
-    return all(
+    return info.store.buffer.shape[position] == 1 or all(
         load.indices[position] is own
         for load in buffer_loads(info.store.value)
         if id(load.source) in buffers
