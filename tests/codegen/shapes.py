@@ -171,8 +171,8 @@ def _attention(c: _Cases) -> None:
         add(2, 1, m, 33, 33, causal=True)
         add(1, 2, 5, m, 64, ("f32", 1, 1, m))
         add(1, 2, m, 9, 16, ("f32", m, 9))
-    add(2, 6, 40, 19, 33, ("bool", 2, 1, 40, 19), shared=3, guarded=True)
-    add(2, 2, 40, 19, 8, ("bool", 40, 1), guarded=True)
+    add(2, 6, 40, 19, 33, ("bool", 2, 1, 40, 19), shared=3, guard="nan")
+    add(2, 2, 40, 19, 8, ("bool", 40, 1), guard="nan")
     add(1, 1, 3, 4, 8, np.array([[0, -np.inf, 0, 0], [-np.inf] * 4, [-3e38] * 4], "f4"))
     for dtype in ("f16", "f64"):
         c.add("nn.attention", (dtype, 1, 2, 17, 8), (dtype, 1, 2, 9, 8), (dtype, 1, 2, 9, 8))

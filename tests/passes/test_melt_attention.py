@@ -56,7 +56,7 @@ def test_factors_and_transposes_become_attributes(kit: Any) -> None:
     found = only(kit, kit.module(x, y), "transpose", "multiply", "where")
     layouts = [found.attrs[n] for n in ("q_layout", "k_layout", "v_layout", "layout")]
     assert layouts == ["BSHD"] * 4
-    assert found.attrs.guarded
+    assert found.attrs.guard == "nan"
     assert found.attrs.scale == pytest.approx(0.36)
 
 

@@ -73,7 +73,8 @@ def _check(q: dict[str, Dim], k: dict[str, Dim], v: dict[str, Dim]) -> None:
         Sample(f32(1, 2, 40, 8), f32(1, 2, 17, 8), f32(1, 2, 17, 33), scale=0.5),
         Sample(f32(2, 3, 5, 8), f32(2, 3, 7, 8), f32(2, 3, 7, 8), f32(2, 1, 5, 7)),
         Sample(f32(2, 3, 5, 8), f32(2, 3, 7, 8), f32(2, 3, 7, 8), f32(2, 1, 1, 7)),
-        Sample(f32(1, 2, 5, 8), f32(1, 2, 7, 8), f32(1, 2, 7, 8), boolean(5, 7), guarded=True),
+        Sample(f32(1, 2, 5, 8), f32(1, 2, 7, 8), f32(1, 2, 7, 8), boolean(5, 7), guard="nan"),
+        Sample(f32(1, 2, 5, 8), f32(1, 2, 7, 8), f32(1, 2, 7, 8), boolean(5, 1), guard="empty"),
         Sample(f32(1, 2, 19, 8), f32(1, 2, 19, 8), f32(1, 2, 19, 8), causal=True),
         Sample(f32(1, 6, 5, 8), f32(1, 2, 7, 8), f32(1, 2, 7, 8)),
         Sample(
@@ -90,6 +91,7 @@ def _check(q: dict[str, Dim], k: dict[str, Dim], v: dict[str, Dim]) -> None:
         Sample(f32(1, 2, 5, 8), f32(1, 2, 7, 8), f32(2, 7, 8), error="T102"),
         Sample(f32(1, 2, 5, 8), f32(1, 2, 7, 8), f32(1, 2, 7, 8), k_layout="BHS", error="T109"),
         Sample(f32(1, 2, 5, 8), f64(1, 2, 7, 8), f32(1, 2, 7, 8), error="T101"),
+        Sample(f32(1, 2, 5, 8), f32(1, 2, 7, 8), f32(1, 2, 7, 8), guard="all", error="T107"),
         Sample(i32(1, 2, 5, 8), i32(1, 2, 7, 8), i32(1, 2, 7, 8), error="T105"),
     ),
 )  # fmt: skip
@@ -101,7 +103,7 @@ def attention(
     *,
     scale: float = 0.0,
     causal: bool = False,
-    guarded: bool = False,
+    guard: str = "",
     q_layout: str = AXES,
     k_layout: str = AXES,
     v_layout: str = AXES,
@@ -111,7 +113,8 @@ def attention(
 
     `scale` 0 is 1 / sqrt(D). The mask broadcasts to `[B, H, queries, keys]`: it is added, or says
     where keys count (bool). `causal` lets query m see keys up to m. Several heads of queries may
-    share one of keys and values. A row with nothing to see is NaN, and 0 if `guarded`.
+    share one of keys and values. A row with nothing to see is NaN; `guard` makes a row 0 where it is
+    NaN for any reason (`nan`), or where all of its scores are -inf (`empty`).
 
     The sum of a row divides its result, not its weights. Scores are kept with queries as the last
     axis: its elements are lanes, which share every key, and no reduction goes across lanes.
@@ -126,6 +129,8 @@ def attention(
     _check(qs, ks, vs)
     if sorted(layout) != sorted(AXES):
         raise GraphTypeError("T109", f"nn.attention: layout {layout!r} is no order of {AXES}")
+    if guard not in ("", "nan", "empty"):
+        raise GraphTypeError("T107", f"nn.attention: guard {guard!r} is not nan or empty")
     batch, heads, rows, width = (qs[axis] for axis in AXES)
     keys, depth = ks["S"], vs["D"]
     dtype = accumulator(q.dtype)
@@ -172,7 +177,14 @@ def attention(
     total = te.compute(
         (batch, heads, rows), lambda b, h, m: te.sum(power[b, h, along, m], along), "total"
     )
-    inverse = te.compute((batch, heads, rows), lambda b, h, m: 1.0 / total[b, h, m], "inverse")
+
+    def divisor(b: Scalar, h: Scalar, m: Scalar) -> Scalar:
+        value = 1.0 / total[b, h, m]  # never 0: it marks rows that are
+        if guard == "nan":
+            return te.select(te.call("isnan", total[b, h, m]), 0.0, value)
+        return te.select(top[b, h, m].equal(-math.inf), 0.0, value) if guard else value
+
+    inverse = te.compute((batch, heads, rows), divisor, "inverse")
     n = te.reduce_axis(keys, "n")
     weighted = te.compute(
         (batch, heads, rows, depth),
@@ -188,8 +200,8 @@ def attention(
         b, h, m, d = (here[axis] for axis in AXES)
         less = inverse[b, h, m]
         value = weighted[b, h, m, d] * less
-        if guarded:
-            value = te.select(te.call("isnan", less), 0.0, value)
+        if guard:
+            value = te.select(less.equal(0.0), 0.0, value)
         return te.cast(q.dtype, value)
 
     names = {"B": "b", "H": "h", "S": "m", "D": "d"}
@@ -252,7 +264,7 @@ def _attention_reference(
     *,
     scale: float,
     causal: bool,
-    guarded: bool,
+    guard: str,
     q_layout: str,
     k_layout: str,
     v_layout: str,
@@ -273,9 +285,10 @@ def _attention_reference(
         if causal:
             rows, columns = logits.shape[-2:]
             logits = np.where(np.arange(columns) <= np.arange(rows)[:, None], logits, -np.inf)
-        power = np.exp(logits - logits.max(axis=-1, keepdims=True, initial=-np.inf))
+        top = logits.max(axis=-1, keepdims=True, initial=-np.inf)
+        power = np.exp(logits - top)
         weights = power / power.sum(axis=-1, keepdims=True)
-        if guarded:
-            weights = np.where(np.isnan(weights), 0.0, weights)
+        if guard:
+            weights = np.where(np.isnan(weights) if guard == "nan" else np.isneginf(top), 0, weights)
         result = np.matmul(weights, values)
     return np.transpose(result, [AXES.index(axis) for axis in layout]).astype(q.dtype)

@@ -32,8 +32,8 @@ class MeltAttention(Pass):
     It becomes one kernel, whose scores never leave the caches. What only prepares its operands goes
     into its attributes: scalar factors into `scale`; transposes of queries, keys, values and the
     result into layouts; heads of keys and values that are repeated for groups of queries are shared
-    instead. A constant causal mask becomes `causal`, any other is added. The guard that exporters
-    put after the softmax, 0 for NaN, becomes `guarded`.
+    instead. A constant causal mask becomes `causal`, any other is added. What exporters put after
+    the softmax, 0 for NaN or where the mask hides a whole row, becomes `guard`.
 
     Before:
         %2 = transpose(%k, axes=[0, 2, 3, 1]); %3 = nn.matmul(%q, %2); %4 = multiply(%3, 0.125)
@@ -75,7 +75,7 @@ class _Match:
     mask: Expr | None
     scale: float
     causal: bool
-    guarded: bool
+    guard: str
     inner: list[Expr]
 
     @property
@@ -117,11 +117,11 @@ class _Melter(Rewriter):
         if axes is None or not is_float(product.tensor.dtype):
             return None
         inner: list[Expr] = []
-        softmax, guarded = _unguarded(product.args[0], inner)
+        softmax, guard, judged = _unguarded(product.args[0], inner)
         if softmax is None:
             return None
         scores, mask, factor = _scores(softmax.args[0], inner)
-        if scores is None:
+        if scores is None or (judged is not None and judged is not mask):
             return None
         lead = product.tensor.shape[:-2]
         operands = (*scores.args, product.args[1])
@@ -138,7 +138,7 @@ class _Melter(Rewriter):
             return None
         causal = mask is not None and _is_causal(mask, scores.tensor.shape)
         root = self._with_transpose(product)
-        return _Match(root, product, q, k, v, None if causal else mask, scale, causal, guarded,
+        return _Match(root, product, q, k, v, None if causal else mask, scale, causal, guard,
                       inner)  # fmt: skip
 
     def _private(self, inner: list[Expr], product: Call) -> bool:
@@ -173,7 +173,7 @@ class _Melter(Rewriter):
                 *operands,
                 scale=found.scale,
                 causal=found.causal,
-                guarded=found.guarded,
+                guard=found.guard,
                 q_layout=layouts[0],
                 k_layout=layouts[1],
                 v_layout=layouts[2],
@@ -221,21 +221,42 @@ def _splat(node: Expr) -> float | None:
     return None
 
 
-def _unguarded(weights: Expr, inner: list[Expr]) -> tuple[Call | None, bool]:
-    """Returns the softmax over the last axis that gives the weights, and whether NaN becomes 0."""
-    guarded = False
+def _unguarded(weights: Expr, inner: list[Expr]) -> tuple[Call | None, str, Expr | None]:
+    """Returns the softmax over the last axis that gives the weights, the guard after it, and the
+    mask that a guard judges rows by.
+    """
+    guard, mask = "", None
     if isinstance(weights, Call) and weights.op_name == "where":
         test, zero, value = weights.args
-        if not (_is_call(test, "isnan") and test.children[0] is value and _splat(zero) == 0.0):
-            return None, False
-        inner += [weights, test]
-        weights, guarded = value, True
+        if _splat(zero) != 0.0 or value.type != weights.type:
+            return None, "", None
+        if _is_call(test, "isnan") and test.children[0] is value:
+            inner.append(test)
+            guard = "nan"
+        else:
+            guard, mask = "empty", _hidden_rows(test)
+            if mask is None:
+                return None, "", None
+        inner.append(weights)
+        weights = value
     if not (isinstance(weights, Call) and weights.op_name == "nn.softmax"):
-        return None, False
+        return None, "", None
     if weights.attrs.axis not in (-1, weights.tensor.rank - 1):
-        return None, False
+        return None, "", None
     inner.append(weights)
-    return weights, guarded
+    return weights, guard, mask
+
+
+def _hidden_rows(test: Expr) -> Expr | None:
+    """Returns the mask of which a condition says where all of a row is -inf."""
+    if not isinstance(test, Call) or test.op_name != "equal" or _splat(test.args[1]) != -math.inf:
+        return None
+    top = test.args[0]
+    if not isinstance(top, Call) or top.op_name != "max" or not top.attrs.keepdims:
+        return None
+    mask = top.args[0]
+    last = mask.tensor.rank - 1
+    return mask if top.attrs.axes in ((-1,), (last,)) else None
 
 
 def _scores(logits: Expr, inner: list[Expr]) -> tuple[Call | None, Expr | None, float]:
