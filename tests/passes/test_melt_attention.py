@@ -7,6 +7,7 @@ import pytest
 
 import clew.ops  # noqa: F401
 from clew.ir.expr import Call, Expr
+from clew.ir.interpret import interpret
 from clew.ir.module import Module
 from clew.ir.visit import post_order
 from clew.passes.canonicalize_ops import CanonicalizeOps
@@ -58,6 +59,28 @@ def test_factors_and_transposes_become_attributes(kit: Any) -> None:
     assert layouts == ["BSHD"] * 4
     assert found.attrs.guard == "nan"
     assert found.attrs.scale == pytest.approx(0.36)
+
+
+def test_rows_that_the_mask_hides_are_guarded(kit: Any) -> None:
+    """As ONNX's own Attention is expanded: a row without anything to see is judged by its mask."""
+    x = [kit.var(name, 1, 2, 3, 4) for name in "qkv"]
+    rows = np.array([[0, -np.inf, 1], [-np.inf] * 3, [0, 0, 0]], np.float32)
+    mask = kit.layer("multiply", kit.var("m", 3, 3), kit.const(rows))
+    k = kit.layer("transpose", x[1], axes=(0, 1, 3, 2))
+    scores = kit.layer("add", kit.layer("nn.matmul", x[0], k), mask)
+    weights = kit.layer("nn.softmax", scores, axis=-1)
+    top = kit.layer("max", mask, axes=(-1,), keepdims=True)
+    hidden = kit.layer("equal", top, kit.const(np.float32(-np.inf)))
+    weights = kit.layer("where", hidden, kit.const(np.float32(0)), weights)
+    given = kit.module([*x, mask.args[0]], kit.layer("nn.matmul", weights, x[2]))
+    after = kit.apply(given, MeltAttention())
+    (found,) = melted(after)
+    assert found.attrs.guard == "empty"
+    feed = {name: kit.random(1, 2, 3, 4, seed=n) for n, name in enumerate("qkv")}
+    feed["m"] = np.ones((3, 3), np.float32)
+    (one,), (two,) = (interpret(m, feed).values() for m in (given, after))
+    np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-6)
+    assert not one[0, 0, 1].any()
 
 
 @pytest.mark.parametrize("by", ["multiply", "divide"])

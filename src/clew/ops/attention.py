@@ -113,8 +113,8 @@ def attention(
 
     `scale` 0 is 1 / sqrt(D). The mask broadcasts to `[B, H, queries, keys]`: it is added, or says
     where keys count (bool). `causal` lets query m see keys up to m. Several heads of queries may
-    share one of keys and values. A row with nothing to see is NaN; `guard` makes a row 0 where it is
-    NaN for any reason (`nan`), or where all of its scores are -inf (`empty`).
+    share one of keys and values. A row with nothing to see is NaN; `guard` makes a row 0 where it
+    is NaN for any reason (`nan`), or where all of its scores are -inf (`empty`).
 
     The sum of a row divides its result, not its weights. Scores are kept with queries as the last
     axis: its elements are lanes, which share every key, and no reduction goes across lanes.
@@ -289,6 +289,8 @@ def _attention_reference(
         power = np.exp(logits - top)
         weights = power / power.sum(axis=-1, keepdims=True)
         if guard:
-            weights = np.where(np.isnan(weights) if guard == "nan" else np.isneginf(top), 0, weights)
+            weights = np.where(
+                np.isnan(weights) if guard == "nan" else np.isneginf(top), 0, weights
+            )
         result = np.matmul(weights, values)
     return np.transpose(result, [AXES.index(axis) for axis in layout]).astype(q.dtype)
