@@ -12,6 +12,7 @@ from clew.passes.eliminate_common_subexpr import EliminateCommonSubexpr
 from clew.passes.fold_constant import FoldConstant
 from clew.passes.fold_scale_axis import FoldScaleAxis
 from clew.passes.fuse_ops import FuseOps
+from clew.passes.melt_attention import MeltAttention
 from clew.passes.place_parts import PlaceParts
 from clew.passes.simplify_expr import SimplifyExpr
 from clew.passes.simplify_inference import SimplifyInference
@@ -28,6 +29,7 @@ def pipeline(opt_level: int = 3) -> list[Pass]:
         SimplifyExpr(),  # fewer spellings for the patterns
         EliminateCommonSubexpr(),  # a pattern's repeated operand is one node
         CanonicalizeOps(),  # blocks whole again, matrix products as layers
+        MeltAttention(),  # on whole softmaxes; heads are plain to see before products are combined
         FoldScaleAxis(),  # batch norms into weights, once they and the layers are plain to see
         CombineParallelMatmul(),  # on final weights
         DeadCode(),  # no layout is converted for what nobody reads

@@ -147,11 +147,41 @@ def _products(c: _Cases) -> None:
         c.add("nn.max_pool2d", ("f32", 1, 2, 6, w + 2), kernel=(3, 3), padding=(1, 1, 1, 1))
         c.add("nn.avg_pool2d", ("f32", 1, w, 6, 6), kernel=(2, 2), strides=(2, 2))
         c.add("nn.global_avg_pool2d", ("f32", 2, w, 3, w))
+    for w in (64, 100, 130):  # one row
+        c.add("nn.dense", ("f32", 1, 9), ("f32", 9, w), weight_layout="KN")
+        c.add("nn.dense", ("f32", 1, 1, 33), ("f32", 33, w), weight_layout="KN")
+        c.add("nn.matmul", ("f32", 7), ("f32", 7, w))
     for dtype in (*FLOATS, "i32", "i64"):
+        c.add("nn.dense", (dtype, 1, 9), (dtype, 9, 150), weight_layout="KN")
         c.add("nn.matmul", (dtype, 5, 9), (dtype, 9, 33))
         c.add("nn.dense", (dtype, 5, 33), (dtype, 17, 33))
     for dtype in FLOATS:
         c.add("nn.conv2d", (dtype, 1, 3, 6, 6), (dtype, 17, 3, 3, 3))
+
+
+def _attention(c: _Cases) -> None:
+    def add(
+        b: int, h: int, m: int, n: int, d: int, *mask: Any, shared: int = 1, **attrs: Any
+    ) -> None:
+        keys = ("f32", b, h // shared, n, d)
+        c.add("nn.attention", ("f32", b, h, m, d), keys, keys, *mask, **attrs)
+
+    for m in (1, 7, 17, 130):
+        add(1, 2, m, m, 8)
+        add(2, 1, m, 33, 33, causal=True)
+        add(1, 2, 5, m, 64, ("f32", 1, 1, m))
+        add(1, 2, m, 9, 16, ("f32", m, 9))
+    add(2, 6, 40, 19, 33, ("bool", 2, 1, 40, 19), shared=3, guard="nan")
+    add(2, 2, 40, 19, 8, ("bool", 40, 1), guard="nan")
+    add(1, 1, 3, 4, 8, np.array([[0, -np.inf, 0, 0], [-np.inf] * 4, [-3e38] * 4], "f4"))
+    for dtype in ("f16", "f64"):
+        c.add("nn.attention", (dtype, 1, 2, 17, 8), (dtype, 1, 2, 9, 8), (dtype, 1, 2, 9, 8))
+    orders = {"q_layout": "SBHD", "k_layout": "BHDS", "v_layout": "BSHD", "layout": "BDSH"}
+    c.add("nn.attention", ("f32", 35, 2, 4, 8), ("f32", 2, 2, 8, 9), ("f32", 2, 9, 2, 40), **orders)
+    orders = {"q_layout": "BHDS", "v_layout": "BHDS", "layout": "BSHD"}
+    c.add("nn.attention", ("f32", 2, 4, 8, 20), ("f32", 2, 4, 9, 8), ("f32", 2, 4, 7, 9), **orders)
+    for q, k in (((2, 2, 0, 8), (2, 2, 3, 8)), ((0, 2, 3, 8), (0, 2, 3, 8))):
+        c.add("nn.attention", ("f32", *q), ("f32", *k), ("f32", *k))
 
 
 def _movement(c: _Cases) -> None:
@@ -201,7 +231,7 @@ def _degenerate(c: _Cases) -> None:
     c.add("all", ("bool", 0, 3), axes=(0,))
 
 
-_GROUPS = (_elementwise, _reductions, _products, _movement, _degenerate)
+_GROUPS = (_elementwise, _reductions, _products, _attention, _movement, _degenerate)
 
 
 def groups() -> dict[str, list[Case]]:

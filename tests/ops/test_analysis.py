@@ -76,7 +76,12 @@ def test_flops() -> None:
 @pytest.mark.parametrize(
     ("name", "types", "attrs", "expected"),
     [
-        ("nn.softmax", [f32(2, 3)], {}, "softmax_max softmax_exp softmax_sum softmax"),
+        (
+            "nn.softmax",
+            [f32(2, 3)],
+            {},
+            "softmax_max softmax_exp softmax_sum softmax_inverse softmax",
+        ),
         (
             "nn.layer_norm",
             [f32(2, 3), f32(3)],

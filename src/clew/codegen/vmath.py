@@ -84,16 +84,17 @@ def _split_exponent(x: Lanes) -> tuple[Lanes, Lanes, Lanes]:
     return n, shifted.bits(), fma(horner(r, poly.EXP_F32), r * r, r)
 
 
-def _scale_by_halves(x: Lanes, rounder: Lanes) -> Lanes:
-    """Returns `x * 2**n` for `n` (in the low bits) between -256 and 255.
+def _scale_by_halves(x: Lanes, rounder: Lanes, gone: Lanes) -> Lanes:
+    """Returns `x * 2**n` for `n` (in the low bits) between -256 and 255; 0 where it is `gone`.
 
-    In two steps, as 2**n itself may be out of range; only the second can round.
+    In two steps, as 2**n itself may be out of range; only the second can round. A product that
+    rounds to 0 takes a processor many times as long as one by 0.
     """
     exponent = rounder << 23  # all but the low bits of the rounder leave
     half = (exponent >> 1) & -(1 << 23)
     first = half + _ONE_BITS
     second = exponent - half + _ONE_BITS
-    return x * first.from_bits() * second.from_bits()
+    return x * first.from_bits() * pick(gone, second.like(0), second).from_bits()
 
 
 def _power_of_two(rounder: Lanes) -> Lanes:
@@ -104,7 +105,7 @@ def _power_of_two(rounder: Lanes) -> Lanes:
 def _exp(x: Lanes) -> Lanes:
     bounded = at_most(at_least(x, -104.0), 89.0)
     _, rounder, u = _split_exponent(bounded)
-    return _scale_by_halves(u + 1.0, rounder)
+    return _scale_by_halves(u + 1.0, rounder, x <= -104.0)
 
 
 def _exp2(x: Lanes) -> Lanes:
@@ -114,7 +115,7 @@ def _exp2(x: Lanes) -> Lanes:
     # ln 2 in two parts: the low one joins the rest of the sum.
     high = float.fromhex("0x1.62e4p-1")
     rest = fma(fma(r, horner(r, poly.EXP2_F32), math.log(2) - high), r, r * high)
-    return _scale_by_halves(rest + 1.0, shifted.bits())
+    return _scale_by_halves(rest + 1.0, shifted.bits(), x <= -151.0)
 
 
 def _expm1(x: Lanes) -> Lanes:

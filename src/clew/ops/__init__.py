@@ -2,6 +2,7 @@
 
 from clew.ops import (
     activation,
+    attention,
     blocks,
     conv,
     conv_transpose,
@@ -24,6 +25,7 @@ from clew.ops import (
 
 __all__ = [
     "activation",
+    "attention",
     "blocks",
     "conv",
     "conv_transpose",

@@ -60,15 +60,16 @@ def _softmax_stages(name: str, x: Tensor, axis: int) -> tuple[int, Callable[...,
 
 @register_op("nn.softmax", samples=_SOFTMAX)
 def softmax(x: Tensor, *, axis: int = -1) -> Tensor:
-    """`exp(x) / sum(exp(x))` along `axis`: maximum, exponential, sum and quotient stages.
+    """`exp(x) / sum(exp(x))` along `axis`: maximum, exponential, sum, its inverse, product.
 
     Source: ONNX Softmax-13.
     """
     along, shifted = _softmax_stages("softmax", x, axis)
     power = te.compute(x.shape, lambda *i: te.call("exp", shifted(*i)), "softmax_exp")
     total = reduce_over(power, [along], True, lambda v, over, _: te.sum(v, over), "softmax_sum")
+    inverse = te.compute(total.shape, lambda *i: 1.0 / total[i], "softmax_inverse")
     return te.compute(
-        x.shape, lambda *i: te.cast(x.dtype, power[i] / total[_kept(i, [along])]), "softmax"
+        x.shape, lambda *i: te.cast(x.dtype, power[i] * inverse[_kept(i, [along])]), "softmax"
     )
 
 

@@ -132,6 +132,7 @@ class Op:
     associative: bool = False
     host: bool = False
     simplify_inference: bool = False
+    reads_views: bool = False
     samples: tuple[Sample, ...] = ()
     _types: dict[Any, Type] = field(default_factory=dict, repr=False)
     _kinds: dict[Any, Kind] = field(default_factory=dict, repr=False)
@@ -451,6 +452,7 @@ def register_op(
     associative: bool = False,
     host: bool = False,
     simplify_inference: bool = False,
+    reads_views: bool = False,
     samples: Sequence[Sample] = (),
     overwrite: bool = False,
 ) -> Callable[[Callable[..., Any]], Op]:
@@ -459,6 +461,8 @@ def register_op(
     The decorated function is its `compute` in te; with `host=True` it is instead the numpy function
     that runs between native segments, and `op.types` must be given. A function whose body is only a
     docstring (`...`) declares a signature for an operator that has a `decompose` or `reference`.
+    `reads_views` says that its kernel takes operands where they stand: slices, transposes and
+    reshapes before it become strides of its loads.
 
     Errors: T015 when the name is taken (`overwrite=True` replaces the operator).
     """
@@ -477,6 +481,7 @@ def register_op(
             associative=associative,
             host=host,
             simplify_inference=simplify_inference,
+            reads_views=reads_views,
             samples=tuple(samples),
         )
         if host:

@@ -73,6 +73,8 @@ class _Folder(Rewriter):
         )
 
     def rewrite_call(self, old: Call, new: Call) -> Expr:
+        if new.op_name == "shape_of" and all(isinstance(d, int) for d in new.args[0].tensor.shape):
+            return Constant(np.asarray(new.args[0].tensor.concrete, np.int64))
         if not isinstance(new.op, Op) or not all(isinstance(a, Constant) for a in new.args):
             return new
         new = new.op.resolve(new)
@@ -154,6 +156,8 @@ def _constant(value: Any, type_: Any) -> Constant:
     array = np.asarray(value, dtype=to_numpy(type_.dtype))
     if array.size > 1 and array.ndim and not any(array.strides):
         return Constant(array, layout=type_.layout)
+    if array.size > 1 and _all_equal(array):
+        return Constant(np.broadcast_to(array.reshape(-1)[0], array.shape), layout=type_.layout)
     # Aligned, so that the runtime uses it as it is.
     return Constant(aligned_copy(array), layout=type_.layout)
 

@@ -10,11 +10,14 @@ Groups grow in two steps.
    elementwise and broadcast operators that follow, as long as their results have the anchor's
    shape. Several users are followed where they meet again (`x * sigmoid(x)`).
 2. Backwards: elementwise and injective operators join the group that holds all their users, if that
-   group has no anchor. What is broadcast by its user joins only if nothing is computed twice.
+   group has no anchor. What is broadcast by its user joins only if nothing is computed twice. An
+   anchor that reads views takes slices, transposes and reshapes as well, as long as its operand's
+   elements stay at constant strides.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -30,6 +33,7 @@ from clew.te.analysis import Kind
 from clew.te.expr import Index, Reduce, Scalar
 from clew.te.tensor import Tensor, loads, stages
 
+_MOVES: Final = frozenset(("reshape", "slice", "transpose"))
 _POINTWISE: Final = (Kind.ELEMENTWISE, Kind.BROADCAST)
 _MAX_NAMED: Final = 8
 
@@ -217,7 +221,7 @@ class Grouper:
             return "its value has several users, which are not all in one kernel"
         if group.kind > Kind.INJECTIVE:
             return f"it is {group.kind.name.lower()}, and its user is no tail of it"
-        if target.kind > Kind.REDUCTION:
+        if target.kind > Kind.REDUCTION and not self._reads_in_place(group, target):
             return f"its user's kernel is {target.kind.name.lower()}"
         if len(group.members) + len(target.members) > self._max_ops:
             return f"the kernel would have more than {self._max_ops} operators"
@@ -230,6 +234,21 @@ class Grouper:
             if self._reads_again(group, user):
                 return f"{user.op_name} would compute it again for each element it repeats"
         return ""
+
+    def _reads_in_place(self, group: Group, target: Group) -> bool:
+        """Whether a group only moves elements, which its user's anchor reads where they stand."""
+        anchors = [m for m in target.members if self._kinds[m.id] is Kind.ANCHOR]
+        if len(anchors) != 1 or any(m.op_name not in _MOVES for m in group.members):
+            return False
+        anchor = anchors[0]
+        assert isinstance(anchor.op, Op)
+        if not anchor.op.reads_views:
+            return False
+        inside = {m.id: m for m in (*group.members, *target.members)}
+        for user in self._users[group.root.id]:
+            if user is not anchor and not (isinstance(user, Call) and user.op_name in _MOVES):
+                return False
+        return all(_at_strides(a, inside) for a in anchor.args)
 
     def _reads_again(self, group: Group, user: Call) -> bool:
         """Whether a user reads elements of the group's result several times, and they cost
@@ -295,6 +314,55 @@ def _overlaps(stage: Tensor) -> bool:
             if used & over and used & kept:
                 return True
     return False
+
+
+def _at_strides(value: Expr, inside: dict[int, Call]) -> bool:
+    """Whether an operand's elements stay at constant strides through the moves inside a group."""
+    moves: list[Call] = []
+    while value.id in inside:
+        moves.append(inside[value.id])
+        value = moves[-1].args[0]
+    if not all(isinstance(d, int) for m in (value, *moves) for d in m.tensor.shape):
+        return not moves
+    shape = value.tensor.concrete
+    steps: Sequence[int] | None = [math.prod(shape[n + 1 :]) for n in range(len(shape))]
+    for call in reversed(moves):
+        assert steps is not None
+        if call.op_name == "transpose":
+            steps = [steps[axis] for axis in call.attrs.axes]
+        elif call.op_name == "slice":
+            by = {
+                a % len(steps): s for a, s in zip(call.attrs.axes, call.attrs.strides, strict=False)
+            }
+            steps = [step * by.get(axis, 1) for axis, step in enumerate(steps)]
+        else:
+            steps = _reshaped_strides(shape, steps, call.tensor.concrete)
+        if steps is None:
+            return False
+        shape = call.tensor.concrete
+    return True
+
+
+def _reshaped_strides(
+    before: Sequence[int], steps: Sequence[int], after: Sequence[int]
+) -> list[int] | None:
+    """Returns the strides of a view under another shape; None where it is no view."""
+    old = [(size, step) for size, step in zip(before, steps, strict=True) if size != 1]
+    found: list[int] = []
+    left, step = 1, 0  # what later axes of the new shape leave of the old axis at hand
+    for size in reversed(after):
+        if size == 1:
+            found.append(0)
+            continue
+        while left % size:
+            if not old or (left > 1 and old[-1][1] != step * left):
+                return None
+            more, own = old.pop()
+            step = own if left == 1 else step
+            left *= more
+        found.append(step)
+        left, step = left // size, step * size
+    return found[::-1]
 
 
 def _indices(scalar: Scalar) -> list[Index]:

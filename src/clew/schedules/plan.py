@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 from clew.loop.ir import Nest
 from clew.loop.schedule import Schedule
-from clew.schedules import conv, elementwise, matmul, rows, spatial
+from clew.schedules import attention, conv, elementwise, matmul, matvec, rows, spatial
 from clew.schedules.shape import StageInfo, stage_infos
 from clew.target import Target
 
@@ -15,6 +17,9 @@ def schedule_kernel(nest: Nest, target: Target) -> tuple[Schedule, tuple[str, ..
     A root is a stage with loops of its own at the end: an output, or what several outputs share.
     """
     schedule = Schedule(nest)
+    melted = attention.find(schedule)
+    if melted is not None and attention.schedule(schedule, melted, target):
+        return schedule, (attention.NAME,)
     _inline(schedule)
     rules = [_schedule_root(schedule, root, target) for root in _roots(schedule)]
     return schedule, tuple(rules)
@@ -23,8 +28,8 @@ def schedule_kernel(nest: Nest, target: Target) -> tuple[Schedule, tuple[str, ..
 def _inline(schedule: Schedule) -> None:
     """Inlines what is cheap to compute where it is read.
 
-    Kept are reductions, outputs, operands of a sum of products (each is read many times) and costly
-    values that are read more than once.
+    Kept are reductions, outputs, operands of a sum of products (each is read many times), costly
+    values that are read more than once, and quotients of what a row was reduced to.
     """
     for name in reversed(list(stage_infos(schedule))):
         infos = stage_infos(schedule)
@@ -36,7 +41,19 @@ def _inline(schedule: Schedule) -> None:
         read_again = len(info.readers) > 1 or any(infos[r].is_reduction for r in info.readers)
         if info.is_costly and read_again and len(info.readers) > 1:
             continue
+        if _is_row_value(infos, info):
+            continue
         schedule.inline(name)
+
+
+def _is_row_value(infos: dict[str, StageInfo], info: StageInfo) -> bool:
+    """Whether a value made of a reduction's result takes some time, and is for many elements."""
+    if not (info.is_costly or info.divides):
+        return False
+    if not any(infos[n].is_reduction for n in infos if info.name in infos[n].readers):
+        return False
+    points = math.prod(loop.extent for loop in info.loops)
+    return any(math.prod(n.extent for n in infos[r].loops) > points for r in info.readers)
 
 
 def _roots(schedule: Schedule) -> list[str]:
@@ -67,6 +84,9 @@ def _schedule_root(schedule: Schedule, root: str, target: Target) -> str:
     reductions = [m for m in members if infos[m].is_reduction]
     anchors = [m for m in reductions if infos[m].is_anchor]
     alone = len(reductions) == 1 and len(members) <= 2
+    if alone and anchors and matvec.applies(infos, root, anchors[0], target):
+        matvec.schedule(schedule, infos, root, anchors[0], target)
+        return matvec.NAME
     if alone and anchors:
         rule = conv if conv.applies(infos, anchors[0], target) else matmul
         if rule.schedule(schedule, infos, root, anchors[0], target):

@@ -69,9 +69,9 @@ def _row_rank(infos: dict[str, StageInfo], members: list[str], root: StageInfo) 
 
 
 def _reads_own(info: StageInfo, position: int, buffers: set[int]) -> bool:
-    own, only = info.store.indices[position], info.store.buffer.shape[position] == 1
-    return all(
-        only or load.indices[position] is own
+    own = info.store.indices[position]
+    return info.store.buffer.shape[position] == 1 or all(
+        load.indices[position] is own
         for load in buffer_loads(info.store.value)
         if id(load.source) in buffers
     )

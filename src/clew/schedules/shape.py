@@ -59,6 +59,17 @@ class StageInfo:
         return bool(left and right and not left & right)
 
     @property
+    def divides(self) -> bool:
+        """Whether the value is, or has in it, a quotient of floats."""
+        stack: list[Scalar] = [self.store.value]
+        while stack:
+            node = stack.pop()
+            if isinstance(node, Binary) and node.op == "div" and node.dtype != INDEX:
+                return True
+            stack.extend(node.children)
+        return False
+
+    @property
     def is_costly(self) -> bool:
         """Whether the value takes more than a few instructions, so that computing it twice
         hurts.

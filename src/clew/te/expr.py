@@ -413,6 +413,14 @@ def all_of(*conditions: Scalar) -> Scalar:
     return result
 
 
+def any_of(*conditions: Scalar) -> Scalar:
+    """Returns whether one of the conditions holds."""
+    result: Scalar = Imm(False, "bool")
+    for condition in conditions:
+        result = binary("or", result, condition)
+    return result
+
+
 _INFIX: Final = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "mod": "%", "and": "&",
     "or": "|", "xor": "^", "shl": "<<", "shr": ">>", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",

@@ -29,7 +29,7 @@ from clew.loop.primitives.common import (
     stage_statements,
 )
 from clew.support.errors import ScheduleError
-from clew.te.expr import INDEX, Imm, Index, Inlined, Load, Scalar, all_of, binary
+from clew.te.expr import INDEX, Imm, Index, Inlined, Load, Scalar, all_of, any_of, binary
 from clew.te.interpret import identity_of
 from clew.te.tensor import substitute
 
@@ -286,6 +286,12 @@ def _rfactor_in(stmt: Stmt, stage: str, lanes: tuple[str, ...]) -> Stmt:
     return stmt if all(a is b for a, b in zip(new, stmts, strict=True)) else block(*new)
 
 
+def _nested(axes: Sequence[Index], inner: Stmt) -> Stmt:
+    for axis in reversed(axes):
+        inner = For(axis, "serial", inner)
+    return inner
+
+
 def _factored(outer: For, store: Store, lanes: tuple[str, ...]) -> Stmt:
     # Copies of one loop (main part, peeled rest) share a partial result when their extents agree;
     # a rest that is shorter uses the first of its lanes.
@@ -300,12 +306,18 @@ def _factored(outer: For, store: Store, lanes: tuple[str, ...]) -> Stmt:
 
     def over(*, final: bool) -> Stmt:
         axes = [Index(f"{store.stage}.rf{n}", e) for n, e in enumerate(extents)]
-        inner: Stmt = Store(partial, tuple(axes), identity, store.stage)
-        if final:
-            inner = replace(store, value=Load(partial, axes))
-        for axis in reversed(axes):
-            inner = For(axis, "serial", inner)
-        return inner
+        if not final:
+            return _nested(axes, Store(partial, tuple(axes), identity, store.stage))
+        # What lies in other lanes comes last: across them, a sum takes many steps.
+        first = (*(Imm(0, INDEX) for _ in axes[1:]), axes[-1])
+        gathered = replace(store, value=Load(partial, first))
+        if len(axes) == 1:
+            return _nested(axes, gathered)
+        others = [Index(a.name, a.extent) for a in axes]
+        apart = any_of(*(binary("ne", a, Imm(0, INDEX)) for a in others[:-1]))
+        beside = Store(partial, (*first[:-1], others[-1]), Load(partial, others), store.stage,
+                       store.combiner)  # fmt: skip
+        return block(_nested(others, If(apart, beside)), _nested(axes[-1:], gathered))
 
     def descend(stmt: Stmt) -> Stmt:
         if isinstance(stmt, For):
