@@ -29,10 +29,10 @@ class AlterLayout(Pass):
 
     A convolution gets its weight as `OIHW<b>i<n>o`, `n` output channels being a register tile's
     vectors, and its padding as an operator before it; one of few input channels takes the plain
-    image; a depthwise one gets `OIHW<b>o`. Pooling, elementwise operators and concatenations
-    follow the layout of what they are given. Dense weights become `NK<n>n`, the last block filled
-    with zeros. `layout_transform` stands where layouts meet, once for each value; model outputs
-    are plain.
+    image; a depthwise one gets `OIHW<b>o`, and keeps its padding. Pooling, elementwise operators
+    and concatenations follow the layout of what they are given. Dense weights become `NK<n>n`, the
+    last block filled with zeros. `layout_transform` stands where layouts meet, once for each value;
+    model outputs are plain.
 
     Before:
         %1: f32[1, 64, 56, 56] = nn.conv2d(%0, w, padding=[1, 1, 1, 1]); %2 = add(%1, b)
@@ -42,7 +42,8 @@ class AlterLayout(Pass):
         %5 = nn.conv2d(%4, layout_transform(w), weight_layout="OIHW16i64o"); %6 = add(%5, b')
 
     The block of C channels is the largest of 16, 8 and 4 that divides it and is no longer than a
-    vector; where none does, the tensor stays plain.
+    vector; where none does, the tensor stays plain. So do images of 1x1 convolutions in groups that
+    fill no whole vector, whose lanes are pixels, and what follows them channel by channel.
 
     Preconditions: weights are constants, layouts are plain; FoldConstant runs after it. Non-goals:
     choosing between layouts by measuring.
@@ -74,6 +75,7 @@ class _Alterer(Rewriter):
         self._bodies: set[int] = set()
         self._converted: dict[tuple[int, str], Expr] = {}
         self._padded: dict[tuple[int, tuple[int, ...]], Expr] = {}
+        self._kept_plain: set[int] = set()  # images that a convolution gave so, and what follows
 
     def enter(self, function: Function) -> None:
         self._bodies.add(function.body.id)
@@ -90,6 +92,9 @@ class _Alterer(Rewriter):
         if not isinstance(old.op, Op) or not isinstance(old.type, TensorType):
             return None
         if argument_references(old.attrs):
+            return None
+        if self._stays_plain(old):
+            self._kept_plain.add(old.id)
             return None
         if old.op.name == "nn.conv2d":
             return self._conv2d(old)
@@ -116,6 +121,30 @@ class _Alterer(Rewriter):
             self._ctx.remark(old, f"{old.op.name} does not keep the layout {layout}")
             return None
         return built
+
+    def _stays_plain(self, old: Call) -> bool:
+        """Whether an image is better off plain: that of a convolution of many small groups, which
+        fill no block but whose pixels fill vectors, and all that follows it channel by channel.
+        """
+        assert isinstance(old.op, Op)
+        follows = any(a.id in self._kept_plain for a in old.args)
+        if old.op.name != "nn.conv2d":
+            return follows and isinstance(old.type, TensorType) and old.tensor.rank >= 4
+        weight, groups = old.args[1].tensor, old.attrs.groups
+        channels, inner, *kernel = weight.shape
+        if groups == 1 or not weight.is_static or old.attrs.data_layout != _PLAIN:
+            return False
+        if inner == 1:
+            return follows
+        assert isinstance(inner, int)
+        assert isinstance(channels, int)
+        lanes = self._lanes(old)
+        moves = any(old.attrs.padding) or any(s != 1 for s in old.attrs.strides)
+        pointwise = all(k == 1 for k in kernel) and not moves
+        if not pointwise or self._block(math.gcd(inner, channels // groups), lanes) == lanes:
+            return False
+        self._ctx.remark(old, f"stays plain: {inner} channels of a group fill no blocks of {lanes}")
+        return True
 
     def _over_plain(self, old: Expr) -> Expr:
         """Returns the node over children in the layouts they had."""
@@ -149,11 +178,13 @@ class _Alterer(Rewriter):
             return None
         (data_layout, weight_layout), attrs = found
         value = self._to(self.memo[data.id], data_layout, data, old)
-        value = self._split_padding(value, old.attrs.padding, data_layout)
+        if inner > 1 or groups == 1:
+            value = self._split_padding(value, old.attrs.padding, data_layout)
+            attrs = attrs.with_(padding=(0, 0, 0, 0))
         packed = get_op("layout_transform")(
             self.memo[weight.id], src_layout=old.attrs.weight_layout, dst_layout=weight_layout
         )
-        return Call(old.op, [value, packed], attrs.with_(padding=(0, 0, 0, 0)))
+        return Call(old.op, [value, packed], attrs)
 
     def _conv2d_layouts(
         self, old: Call, channels: int, inner: int, groups: int

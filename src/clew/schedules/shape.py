@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from clew.loop.affine import Simplifier
@@ -141,6 +142,15 @@ def lane_stride(load: Load, index: Index, lanes: int, simplifier: Simplifier) ->
     split = binary("add", binary("mul", outer, Imm(lanes, INDEX)), lane)
     indices = tuple(substitute(i, {id(index): split}) for i in load.indices)
     return offset_stride(load.source, indices, lane, simplifier)
+
+
+def parts(expr: Scalar) -> Iterator[Scalar]:
+    """Yields an expression and all in it."""
+    stack = [expr]
+    while stack:
+        node = stack.pop()
+        yield node
+        stack.extend(node.children)
 
 
 def largest_load(info: StageInfo) -> Load | None:
