@@ -38,7 +38,7 @@ def schedule(
     """
     if not infos[anchor].axes or infos[root].store.buffer.shape != infos[anchor].store.buffer.shape:
         return False
-    _flatten(schedule, anchor, root)
+    flattened = _flatten(schedule, anchor, root)
     infos = stage_infos(schedule)
     info = infos[anchor]
     last = next(n for n in info.loops if n.name == info.axes[-1])
@@ -47,6 +47,8 @@ def schedule(
     loads = list(buffer_loads(info.store.value))
     steps = [lane_stride(x, last.index, lanes, simplifier) for x in loads]
     if None in steps or not any(steps):
+        for _ in range(flattened):
+            schedule.undo()
         return False
     out = schedule.cache_write(anchor) if root == anchor else root
     axes = infos[root].axes_in(out)
@@ -60,8 +62,9 @@ def schedule(
     elif row:
         rows = _rows_in_cache(schedule, info, row, target)
         if rows < schedule.extent(row):
+            schedule.reorder(row, *batch, columns)  # outermost: bands may differ in height
             outer, row = schedule.split(row, rows, tail="balance")
-            batch.append(outer)
+            batch.insert(0, outer)
     # Columns go outermost before they are split: a peeled last panel is then a nest beside the main
     # one.
     schedule.reorder(columns, *batch, *([row] if row else []))
@@ -82,14 +85,17 @@ def schedule(
     return True
 
 
-def _flatten(schedule: Schedule, *stages: str) -> None:
-    """Makes neighbouring axes one wherever all accesses walk them so: pixels, images of a batch."""
-    position = 0
+def _flatten(schedule: Schedule, *stages: str) -> int:
+    """Makes neighbouring axes one wherever all accesses walk them so: pixels, images of a batch.
+    Returns how many steps that took.
+    """
+    before, position = len(schedule.steps), 0
     while position + 1 < len(stage_infos(schedule)[stages[0]].axes):
         try:
             schedule.flatten(*dict.fromkeys(stages), first=position)
         except ScheduleError:
             position += 1
+    return len(schedule.steps) - before
 
 
 def _rows_together(info: StageInfo) -> int:
