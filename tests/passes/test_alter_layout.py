@@ -57,6 +57,28 @@ def test_depthwise_and_grouped_convolutions(kit: Any) -> None:
     assert found == ["OIHW16o", "OIHW16i16o"]
 
 
+def test_a_depthwise_convolution_keeps_its_padding(kit: Any) -> None:
+    x = kit.var("x", 1, 32, 6, 6)
+    weight = kit.const(kit.random(32, 1, 3, 3))
+    y = kit.layer("nn.conv2d", x, weight, groups=32, padding=(1, 0, 1, 2))
+    after = altered(kit, kit.module([x], y))
+    assert one(after, "nn.conv2d").attrs.padding == (1, 0, 1, 2)
+    assert "pad" not in kit.op_names(after)
+
+
+def test_small_groups_and_what_follows_them_stay_plain(kit: Any) -> None:
+    x = kit.var("x", 1, 16, 8, 8)
+    y = kit.layer("nn.conv2d", x, kit.const(kit.random(24, 16, 1, 1)))
+    y = kit.layer("nn.conv2d", y, kit.const(kit.random(40, 6, 1, 1)), groups=4)
+    y = kit.layer("nn.relu", kit.layer("add", y, kit.const(kit.random(40, 1, 1))))
+    y = kit.layer("nn.conv2d", y, kit.const(kit.random(40, 1, 3, 3)), groups=40)
+    y = kit.layer("nn.conv2d", y, kit.const(kit.random(16, 40, 1, 1)))
+    after = altered(kit, kit.module([x], y))
+    found = [c.attrs.data_layout for c in calls(after.main) if c.op_name == "nn.conv2d"]
+    assert found == ["NCHW16c", "NCHW", "NCHW", "NCHW8c"]
+    assert kit.op_names(after).count("layout_transform") == 4
+
+
 def test_a_channel_count_without_a_block_stays_plain(kit: Any) -> None:
     x = kit.var("x", 1, 7, 6, 6)
     y = kit.layer("nn.conv2d", x, kit.const(kit.random(5, 7, 3, 3)))

@@ -9,12 +9,15 @@ the taps that lie in the padding.
 
 from __future__ import annotations
 
+import contextlib
+
 from clew.loop.affine import Simplifier, contains
-from clew.loop.ir import Store, buffer_loads, walk
+from clew.loop.ir import buffer_loads
 from clew.loop.schedule import Schedule
 from clew.schedules.matmul import spread
-from clew.schedules.shape import StageInfo, largest_load, parts, stride
+from clew.schedules.shape import StageInfo, largest_load, stride
 from clew.schedules.tiles import window_tile
+from clew.support.errors import ScheduleError
 from clew.target import Target
 from clew.te.expr import Imm, Inlined, Scalar, Select
 
@@ -96,10 +99,10 @@ def schedule(
     schedule.reorder(ow_outer, *tile, lane)
     schedule.compute_at(reduction, ow_outer, "register")
     schedule.reorder(kh, line, kw, *columns_of_tile, own_lane)
-    if _reads_padding(schedule, reduction):
+    with contextlib.suppress(ScheduleError):  # there may be no padding
         schedule.skip_padding(reduction, lanes=own_lane)
-        schedule.partition(ow_outer)
-        schedule.partition(oh_outer)
+    schedule.partition(ow_outer)
+    schedule.partition(oh_outer)
     if taps * lines * (columns if blocked else 1) <= _MOST_UNROLLED:
         schedule.unroll(kh)
     for name in (*tile, line, kw, *columns_of_tile):
@@ -108,11 +111,6 @@ def schedule(
         schedule.vectorize(name)
     spread(schedule, [n, co, oh_outer])
     return True
-
-
-def _reads_padding(schedule: Schedule, stage: str) -> bool:
-    stores = [s for s in walk(schedule.nest.body) if isinstance(s, Store) and s.stage == stage]
-    return any(isinstance(part, Select) for s in stores for part in parts(s.value))
 
 
 def _step(info: StageInfo, loop: str) -> int | None:

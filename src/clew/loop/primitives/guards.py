@@ -12,6 +12,7 @@ from clew.support.errors import ScheduleError
 from clew.te.expr import (
     INDEX,
     Binary,
+    Cast,
     Imm,
     Index,
     Inlined,
@@ -70,20 +71,22 @@ def _padding(value: Scalar, combiner: str) -> Select | None:
     """Returns the `select(c, x, neutral)` that a reduction combines, or a sum's product has as a
     factor; None where there is none.
     """
-    value = _bare(value)
+    sums = combiner == "sum"
+    value = _bare(value, casts=sums)
     if isinstance(value, Select) and isinstance(value.b, Imm):
         return value if value.b.value == identity_of(combiner, value.dtype) else None
-    if combiner != "sum" or not isinstance(value, Binary) or value.op != "mul":
+    if not sums or not isinstance(value, Binary) or value.op != "mul":
         return None
-    for side in (_bare(value.a), _bare(value.b)):
+    for side in (_bare(value.a, casts=True), _bare(value.b, casts=True)):
         if isinstance(side, Select) and isinstance(side.b, Imm) and side.b.value == 0:
             return side
     return None
 
 
-def _bare(value: Scalar) -> Scalar:
-    while isinstance(value, Inlined):
-        value = value.value
+def _bare(value: Scalar, *, casts: bool) -> Scalar:
+    """Returns what is inlined or converted (zero stays zero)."""
+    while isinstance(value, Inlined) or (casts and isinstance(value, Cast)):
+        value = value.value if isinstance(value, Inlined) else value.a
     return value
 
 
