@@ -21,6 +21,13 @@ _POINTWISE: Final = (Kind.ELEMENTWISE, Kind.BROADCAST)
 # Data movement that leaves the channels of an image where they are, by what its attributes name.
 _ALONG_AXIS: Final = frozenset(("concatenate",))
 _PADS: Final = frozenset(("pad",))
+# What makes finite values of zeros, so that channels that blocks were filled up with do no harm.
+_TAKE_FILLED: Final = frozenset((
+    "add", "subtract", "multiply", "maximum", "minimum", "clip", "tanh", "sigmoid", "pad",
+    "nn.relu", "nn.leaky_relu", "nn.gelu", "nn.silu", "nn.swish", "nn.hard_sigmoid",
+    "nn.hard_swish", "nn.max_pool2d", "nn.avg_pool2d", "nn.global_avg_pool2d",
+    "nn.global_max_pool2d",
+))  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -43,7 +50,9 @@ class AlterLayout(Pass):
 
     The block of C channels is the largest of 16, 8 and 4 that divides it and is no longer than a
     vector; where none does, the tensor stays plain. So do images of 1x1 convolutions in groups that
-    fill no whole vector, whose lanes are pixels, and what follows them channel by channel.
+    fill no whole vector, whose lanes are pixels, and what follows them channel by channel. Where
+    whole vectors are worth it, zeros fill up the last block of a result (24 channels as 32), as far
+    as operators follow that make no infinities of zeros.
 
     Preconditions: weights are constants, layouts are plain; FoldConstant runs after it. Non-goals:
     choosing between layouts by measuring.
@@ -102,6 +111,9 @@ class _Alterer(Rewriter):
             return self._dense(old)
         layout = self._layout_of_args(old)
         if not layout:
+            return None
+        filled = any(_is_filled(self.memo[a.id], a) for a in old.args)
+        if filled and old.op.name not in _TAKE_FILLED | _ALONG_AXIS:
             return None
         try:
             if old.op.layout_rule is not None:
@@ -170,6 +182,14 @@ class _Alterer(Rewriter):
         channels, inner, groups = weight.tensor.shape[0], weight.tensor.shape[1], old.attrs.groups
         assert isinstance(channels, int)
         assert isinstance(inner, int)
+        value = self.memo[data.id]
+        if _is_filled(value, data):
+            filled = value.tensor.shape[1] * _block_of(value.tensor)
+            assert isinstance(filled, int)
+            if groups == 1:
+                inner = filled
+            elif inner == 1 and groups == channels:
+                channels = groups = filled
         found = self._conv2d_layouts(old, channels, inner, groups)
         if found is None:
             self._ctx.remark(
@@ -177,7 +197,7 @@ class _Alterer(Rewriter):
             )
             return None
         (data_layout, weight_layout), attrs = found
-        value = self._to(self.memo[data.id], data_layout, data, old)
+        value = self._to(value, data_layout, data, old)
         if inner > 1 or groups == 1:
             value = self._split_padding(value, old.attrs.padding, data_layout)
             attrs = attrs.with_(padding=(0, 0, 0, 0))
@@ -194,6 +214,9 @@ class _Alterer(Rewriter):
         lanes = self._lanes(old)
         of_result = self._block(channels, lanes)
         if groups == 1:
+            # Whole vectors, some channels of which are zero, may do more than shorter blocks.
+            if 0 < of_result * _filled_up(channels, lanes) < lanes * channels:
+                of_result = lanes
             block = self._block(inner, lanes) or of_result
         elif inner == 1:
             block = of_result
@@ -201,9 +224,13 @@ class _Alterer(Rewriter):
             block = self._block(math.gcd(inner, channels // groups), lanes)
         if not block or old.op.layout_rule is None:
             return None
-        tile = of_result * self._tile_vectors(channels, of_result) if groups == 1 else block
-        types = [a.tensor for a in old.args]
-        found = old.op.layout_rule(old.attrs, types, f"NCHW{block}c", weight_block=tile or block)
+        stored = _filled_up(channels, of_result or 1)
+        tile = of_result * self._tile_vectors(stored, of_result) if groups == 1 else block
+        data, weight, *rest = (a.tensor for a in old.args)
+        weight = weight.with_(shape=(channels, inner, *weight.shape[2:]))
+        attrs = old.attrs.with_(groups=groups)
+        types = (data, weight, *rest)
+        found = old.op.layout_rule(attrs, types, f"NCHW{block}c", weight_block=tile or block)
         if found is None:
             return None
         arguments, attrs, _ = found
@@ -269,7 +296,8 @@ class _Alterer(Rewriter):
     def _by_rule(self, old: Call, layout: str) -> Expr | None:
         assert isinstance(old.op, Op)
         assert old.op.layout_rule is not None
-        found = old.op.layout_rule(old.attrs, [a.tensor for a in old.args], layout)
+        types = [_with_filled(self.memo[a.id], a.tensor) for a in old.args]
+        found = old.op.layout_rule(old.attrs, types, layout)
         if found is None:
             return None
         layouts, attrs, _ = found
@@ -283,10 +311,14 @@ class _Alterer(Rewriter):
         """Blocks of the smallest size among the operands, if all of them have whole blocks."""
         values = [self.memo[a.id] for a in old.args]
         blocked = [v for v in values if _is_blocked(v)]
-        block = min(_block_of(v.tensor) for v in blocked)
         if old.tensor.rank != 4 or 2 * len(blocked) < len(values):
             return None
-        if any(not isinstance(c := a.tensor.shape[1], int) or c % block for a in old.args):
+        channels = [a.tensor.shape[1] for a in old.args]
+        if not all(isinstance(c, int) for c in channels):
+            return None
+        smallest = min(_block_of(v.tensor) for v in blocked)
+        block = self._block(math.gcd(*channels), smallest)  # type: ignore[arg-type]
+        if not block:
             return None
         layout = f"NCHW{block}c"
         args = [self._to(v, layout, a, old) for a, v in zip(old.args, values, strict=True)]
@@ -333,7 +365,7 @@ class _Alterer(Rewriter):
         found = self._converted.get((value.id, layout))
         if found is None:
             with self.covers(old, user):
-                found = _convert(value, have, layout)
+                found = _convert(value, have, layout, old.tensor)
             if not isinstance(value, Constant):
                 wants = user.op_name if isinstance(user, Call) else type(user).__name__
                 self._ctx.remark(user, f"{have} -> {layout}: {wants} wants it so")
@@ -342,12 +374,41 @@ class _Alterer(Rewriter):
         return found
 
 
-def _convert(value: Expr, have: str, layout: str) -> Expr:
-    """Returns the value in another layout; to a plain image of one pixel by another shape only."""
+def _convert(value: Expr, have: str, layout: str, plain: TensorType) -> Expr:
+    """Returns the value in another layout; to a plain image of one pixel by another shape only.
+    `plain` is its type without blocks.
+    """
     shape = value.tensor.shape
+    if _holds_more(value.tensor, plain):
+        sizes = tuple(plain.concrete)
+        return get_op("layout_transform")(value, src_layout=have, dst_layout=layout, shape=sizes)
     if layout == _PLAIN and shape[2:4] == (1, 1):
         return get_op("reshape")(value, shape=(shape[0], shape[1] * shape[4], 1, 1))
     return get_op("layout_transform")(value, src_layout=have, dst_layout=layout)
+
+
+def _holds_more(type_: TensorType, plain: TensorType) -> bool:
+    """Whether an image has more channels than it would without blocks: zeros that fill the last."""
+    if not type_.layout or plain.layout or plain.rank != 4 or type_.rank != 5:
+        return False
+    return type_.shape[1] * type_.shape[4] != plain.shape[1]
+
+
+def _is_filled(value: Expr, old: Expr) -> bool:
+    types = value.type, old.type
+    return all(isinstance(t, TensorType) for t in types) and _holds_more(*types)  # type: ignore[arg-type]
+
+
+def _with_filled(value: Expr, plain: TensorType) -> TensorType:
+    """Returns the plain type with the channels that the value holds."""
+    if not isinstance(value.type, TensorType) or not _holds_more(value.tensor, plain):
+        return plain
+    n, _, *size = plain.shape
+    return plain.with_(shape=(n, value.tensor.shape[1] * value.tensor.shape[4], *size))
+
+
+def _filled_up(channels: int, block: int) -> int:
+    return -(-channels // block) * block
 
 
 def _is_blocked(value: Expr) -> bool:
