@@ -183,6 +183,7 @@ def _windows(c: _Cases) -> None:
         c.add("nn.conv2d", ("f32", 1, 16, 9, w), ("f32", 16, 1, 7, 7), groups=16,
               padding=(3, 3, 3, 3))  # fmt: skip
         c.add("nn.conv2d", ("f32", 2, 6, 3, w), ("f32", 34, 3, 1, 1), groups=2)
+        c.add("nn.lrn", ("f32", 2, n + 1, 3, w), size=n % 4 + 2)
     for dtype in FLOATS:
         c.add("nn.conv2d", (dtype, 1, 3, 6, 19), (dtype, 3, 1, 3, 3), groups=3, **slides[0])
     for dtype in (*FLOATS, "i8", "i64"):

@@ -11,12 +11,15 @@ from clew.ir.expr import Attrs, Call, Constant, Expr, Function
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter, rebuild
 from clew.ir.types import TensorType, is_float
+from clew.ir.visit import post_order
 from clew.ops.registry import Op, argument_references, get_op
 from clew.passes.base import Pass, PassContext
 from clew.support.errors import GraphTypeError
 from clew.te.analysis import Kind
 
 _PLAIN: Final = "NCHW"
+_CHANNELS_LAST: Final = "NHWC"
+_FROM_CHANNELS_LAST: Final = (0, 3, 1, 2)
 _POINTWISE: Final = (Kind.ELEMENTWISE, Kind.BROADCAST)
 # Data movement that leaves the channels of an image where they are, by what its attributes name.
 _ALONG_AXIS: Final = frozenset(("concatenate",))
@@ -82,12 +85,16 @@ class _Alterer(Rewriter):
         self._options = options
         self._ctx = ctx
         self._bodies: set[int] = set()
+        self._users: dict[int, list[Expr]] = {}
         self._converted: dict[tuple[int, str], Expr] = {}
         self._padded: dict[tuple[int, tuple[int, ...]], Expr] = {}
         self._kept_plain: set[int] = set()  # images that a convolution gave so, and what follows
 
     def enter(self, function: Function) -> None:
         self._bodies.add(function.body.id)
+        for node in post_order(function.body):
+            for child in dict.fromkeys(node.children):
+                self._users.setdefault(child.id, []).append(node)
 
     # --- which operators change ---
 
@@ -109,6 +116,8 @@ class _Alterer(Rewriter):
             return self._conv2d(old)
         if old.op.name == "nn.dense":
             return self._dense(old)
+        if old.op.name == "transpose":
+            return self._transpose(old)
         layout = self._layout_of_args(old)
         if not layout:
             return None
@@ -283,6 +292,33 @@ class _Alterer(Rewriter):
         value = self._to(self.memo[data.id], _PLAIN, data, old)
         attrs = old.attrs.with_(weight_layout=f"NK{block}n", units=units)
         return Call(old.op, [value, packed], attrs)
+
+    def _transpose(self, old: Call) -> Expr | None:
+        """An image with channels last goes to blocks at once, where a convolution wants them."""
+        if tuple(old.attrs.axes) != _FROM_CHANNELS_LAST or _is_blocked(self.memo[old.args[0].id]):
+            return None
+        channels, lanes = old.tensor.shape[1], self._lanes(old)
+        if not isinstance(channels, int) or channels % lanes or not self._meets_convolution(old):
+            return None
+        value = self.memo[old.args[0].id]
+        return get_op("layout_transform")(
+            value, src_layout=_CHANNELS_LAST, dst_layout=f"{_PLAIN}{self._block(channels, lanes)}c"
+        )
+
+    def _meets_convolution(self, old: Expr) -> bool:
+        """Whether a convolution reads an image, or what is computed from it element by element."""
+        seen = {old.id}
+        pending = [old]
+        while pending:
+            for user in self._users.get(pending.pop().id, ()):
+                if not isinstance(user, Call) or user.id in seen:
+                    continue
+                seen.add(user.id)
+                if user.op_name == "nn.conv2d":
+                    return True
+                if self._ctx.kind(user) in _POINTWISE and user.type == old.type:
+                    pending.append(user)
+        return False
 
     # --- what follows the layout it is given ---
 

@@ -11,7 +11,7 @@ import math
 from clew.loop.affine import Simplifier
 from clew.loop.ir import buffer_loads
 from clew.loop.schedule import Schedule
-from clew.schedules.shape import StageInfo, lane_stride, parts, stage_infos
+from clew.schedules.shape import StageInfo, flatten_axes, lane_stride, parts, stage_infos
 from clew.schedules.streaming import stream
 from clew.schedules.tiles import (
     balanced,
@@ -38,7 +38,7 @@ def schedule(
     """
     if not infos[anchor].axes or infos[root].store.buffer.shape != infos[anchor].store.buffer.shape:
         return False
-    flattened = _flatten(schedule, anchor, root)
+    flattened = flatten_axes(schedule, anchor, root)
     infos = stage_infos(schedule)
     info = infos[anchor]
     last = next(n for n in info.loops if n.name == info.axes[-1])
@@ -83,19 +83,6 @@ def schedule(
     stream(schedule, info, panel, [attach, *reduction] if row else reduction, target)
     spread(schedule, [*batch, panel])
     return True
-
-
-def _flatten(schedule: Schedule, *stages: str) -> int:
-    """Makes neighbouring axes one wherever all accesses walk them so: pixels, images of a batch.
-    Returns how many steps that took.
-    """
-    before, position = len(schedule.steps), 0
-    while position + 1 < len(stage_infos(schedule)[stages[0]].axes):
-        try:
-            schedule.flatten(*dict.fromkeys(stages), first=position)
-        except ScheduleError:
-            position += 1
-    return len(schedule.steps) - before
 
 
 def _rows_together(info: StageInfo) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from clew.loop.affine import Simplifier
 from clew.loop.ir import Buffer, For, Stmt, Store, buffer_loads, reads, walk
 from clew.loop.schedule import Schedule
+from clew.support.errors import ScheduleError
 from clew.te.expr import INDEX, Binary, Imm, Index, Inlined, Intrinsic, Load, Scalar, binary
 from clew.te.tensor import substitute
 
@@ -99,6 +100,19 @@ def stage_infos(schedule: Schedule) -> dict[str, StageInfo]:
                     if node.stage not in readers:
                         readers.append(node.stage)
     return infos
+
+
+def flatten_axes(schedule: Schedule, *stages: str) -> int:
+    """Makes neighbouring axes one wherever all accesses walk them so: pixels, images of a batch.
+    Returns how many steps that took.
+    """
+    before, position = len(schedule.steps), 0
+    while position + 1 < len(stage_infos(schedule)[stages[0]].axes):
+        try:
+            schedule.flatten(*dict.fromkeys(stages), first=position)
+        except ScheduleError:
+            position += 1
+    return len(schedule.steps) - before
 
 
 def stride(load: Load, index: Index, simplifier: Simplifier) -> int | None:

@@ -15,11 +15,11 @@ from clew.loop.affine import Simplifier, contains
 from clew.loop.ir import buffer_loads
 from clew.loop.schedule import Schedule
 from clew.schedules.matmul import spread
-from clew.schedules.shape import StageInfo, largest_load, stride
+from clew.schedules.shape import StageInfo, stride
 from clew.schedules.tiles import window_tile
 from clew.support.errors import ScheduleError
 from clew.target import Target
-from clew.te.expr import Imm, Inlined, Scalar, Select
+from clew.te.expr import Imm, Inlined, Load, Scalar, Select
 
 NAME = "windows"
 _BLOCKED, _PLAIN = 5, 4  # axes
@@ -35,13 +35,13 @@ def applies(infos: dict[str, StageInfo], reduction: str, target: Target) -> bool
     image = (blocked or len(shape) == _PLAIN) and len(info.axes) == len(shape)
     if not image or len(info.reduction_axes) != 2 or not reads_own_channels(info):
         return False
-    load = largest_load(info)
+    load = _image(info)
     indices = {n.name: n.index for n in info.loops}
     over = zip(info.axes[2:4], info.reduction_axes, strict=True)
     sliding = [(indices[a], indices[t]) for a, t in over if indices[a].extent != 1]
-    if load is None or not (sliding or info.is_anchor):
-        return False
-    return all(
+    if not sliding:
+        return info.is_anchor
+    return load is not None and all(
         any(contains(i, axis) and (contains(i, tap) or tap.extent == 1) for i in load.indices)
         for axis, tap in sliding
     )
@@ -113,8 +113,15 @@ def schedule(
     return True
 
 
+def _image(info: StageInfo) -> Load | None:
+    """Returns the load that moves with the lines or columns of the result."""
+    moving = [n.index for n in info.loops if n.name in info.axes[2:4]]
+    loads = buffer_loads(info.store.value)
+    return next((x for x in loads for i in x.indices for m in moving if contains(i, m)), None)
+
+
 def _step(info: StageInfo, loop: str) -> int | None:
     """Returns how far the image is read from one iteration of a loop to the next."""
-    load = largest_load(info)
+    load = _image(info)
     index = next(n.index for n in info.loops if n.name == loop)
     return None if load is None else stride(load, index, Simplifier())

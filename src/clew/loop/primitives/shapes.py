@@ -85,6 +85,8 @@ class _Merged:
         if any(contains(value, a.index) for a in axes):
             raise _unfit(f"stage {store.stage!r}", f"depends on {axes[0].name} itself")
         buffer, indices = self._access(store.buffer, store.indices, axes, index)
+        if buffer is store.buffer:  # an axis of one element: nothing moves along it
+            raise _unfit(f"stage {store.stage!r}", f"has one element along {axes[0].name}")
         body: Stmt = replace(store, buffer=buffer, indices=indices, value=value)
         for loop in reversed(around):
             if loop is axes[0]:
