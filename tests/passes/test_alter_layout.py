@@ -28,12 +28,12 @@ def one(module: Any, name: str) -> Call:
     [
         (3, 32, "NCHW", "OIHW3i32o", "NCHW16c"),
         (16, 64, "NCHW16c", "OIHW16i32o", "NCHW16c"),
-        (32, 48, "NCHW16c", "OIHW16i16o", "NCHW16c"),
-        (32, 80, "NCHW16c", "OIHW16i16o", "NCHW16c"),
+        (32, 48, "NCHW16c", "OIHW16i32o", "NCHW16c"),
+        (32, 80, "NCHW16c", "OIHW16i32o", "NCHW16c"),
         (24, 96, "NCHW8c", "OIHW8i32o", "NCHW16c"),
         (96, 24, "NCHW16c", "OIHW16i32o", "NCHW16c"),
         (12, 20, "NCHW4c", "OIHW4i32o", "NCHW16c"),
-        (16, 1000, "NCHW16c", "OIHW16i16o", "NCHW16c"),
+        (16, 1000, "NCHW16c", "OIHW16i32o", "NCHW16c"),
         (32, 8, "NCHW16c", "OIHW16i8o", "NCHW8c"),
         (16, 10, "NCHW16c", "OIHW16i16o", "NCHW"),
     ],
@@ -79,6 +79,18 @@ def test_small_groups_and_what_follows_them_stay_plain(kit: Any) -> None:
     found = [c.attrs.data_layout for c in calls(after.main) if c.op_name == "nn.conv2d"]
     assert found == ["NCHW16c", "NCHW", "NCHW", "NCHW8c"]
     assert kit.op_names(after).count("layout_transform") == 4
+
+
+def test_an_image_with_channels_last_goes_to_blocks_at_once(kit: Any) -> None:
+    x = kit.var("x", 1, 6, 6, 32)
+    image = kit.layer("transpose", x, axes=(0, 3, 1, 2))
+    y = kit.layer("nn.conv2d", image, kit.const(kit.random(32, 1, 3, 3)), groups=32,
+                  padding=(1, 1, 1, 1))  # fmt: skip
+    after = altered(kit, kit.module([x], kit.layer("add", y, image)))
+    assert "transpose" not in kit.op_names(after)
+    assert one(after, "add").type.layout == "NCHW16c"
+    plain = kit.module([x], kit.layer("nn.relu", image))
+    assert kit.apply(plain, AlterLayout()) is plain
 
 
 def test_channels_that_fill_a_block_up_go_on_with_what_takes_zeros(kit: Any) -> None:

@@ -256,9 +256,11 @@ class _Alterer(Rewriter):
         return next(fitting, 0)
 
     def _tile_vectors(self, channels: int, block: int) -> int:
-        """Returns how many vectors of output channels a register tile has."""
-        counts = range(self._options.max_tile_vectors, 0, -1)
-        return next((v for v in counts if block and channels % (v * block) == 0), 1)
+        """Returns how many vectors of output channels a register tile has; the last tile's weights
+        may be filled up.
+        """
+        blocks = channels // block if block else 1
+        return max(1, min(blocks, self._options.max_tile_vectors))
 
     def _split_padding(self, value: Expr, padding: tuple[int, ...], layout: str) -> Expr:
         """Returns the image within zeros; the same value padded alike is padded once."""
