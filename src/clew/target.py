@@ -45,7 +45,7 @@ class Target:
     @property
     def key(self) -> str:
         """What native code depends on."""
-        return f"{self.triple}|{self.cpu}|{self.features}"
+        return f"{self.triple}|{self.cpu}|{self.features}|{self.l2_bytes}"
 
 
 _initialized: Final[list[bool]] = []

@@ -184,6 +184,42 @@ def _attention(c: _Cases) -> None:
         c.add("nn.attention", ("f32", *q), ("f32", *k), ("f32", *k))
 
 
+def _windows(c: _Cases) -> None:
+    """Depthwise convolutions and pooling: every edge of an image, plain and in blocks."""
+    slides: list[dict[str, Any]] = [
+        {"padding": (1, 1, 1, 1)},
+        {"padding": (0, 2, 1, 0), "strides": (2, 2)},
+        {"padding": (2, 1, 0, 3), "strides": (1, 3), "dilation": (2, 1)},
+        {"padding": (2, 2, 2, 2), "dilation": (2, 2)},
+        {"strides": (2, 1)},
+    ]
+    for n, w in enumerate(WIDTHS):
+        slide = slides[n % len(slides)]
+        size = (n % 3 + 3, w + 4)
+        for taps in ((3, 3), (1, 5), (3, 2)):
+            c.add("nn.conv2d", ("f32", 2, 3, *size), ("f32", 3, 1, *taps), groups=3, **slide)
+            for block in (4, 16):
+                layouts = {
+                    "data_layout": f"NCHW{block}c", "weight_layout": f"OIHW{block}o",
+                    "channels": 2 * block, "groups": 2 * block,
+                }  # fmt: skip
+                x, weight = ("f32", 1, 2, *size, block), ("f32", 2, 1, *taps, block)
+                c.add("nn.conv2d", x, weight, **layouts, **slide)
+            for op in ("nn.max_pool2d", "nn.avg_pool2d"):
+                c.add(op, ("f32", 1, 3, *size), kernel=taps, **slide)
+                c.add(op, ("f32", 2, 1, *size, 8), kernel=taps, layout="NCHW8c", **slide)
+        c.add("nn.avg_pool2d", ("f32", 1, 2, 7, w + 2), kernel=(3, 3), padding=(1, 1, 1, 1),
+              strides=(2, 2), ceil_mode=True, count_include_pad=True)  # fmt: skip
+        c.add("nn.conv2d", ("f32", 1, 16, 9, w), ("f32", 16, 1, 7, 7), groups=16,
+              padding=(3, 3, 3, 3))  # fmt: skip
+        c.add("nn.conv2d", ("f32", 2, 6, 3, w), ("f32", 34, 3, 1, 1), groups=2)
+        c.add("nn.lrn", ("f32", 2, n + 1, 3, w), size=n % 4 + 2)
+    for dtype in FLOATS:
+        c.add("nn.conv2d", (dtype, 1, 3, 6, 19), (dtype, 3, 1, 3, 3), groups=3, **slides[0])
+    for dtype in (*FLOATS, "i8", "i64"):
+        c.add("nn.max_pool2d", (dtype, 1, 3, 6, 19), kernel=(3, 3), **slides[1])
+
+
 def _movement(c: _Cases) -> None:
     for w in WIDTHS:
         c.add("transpose", ("f32", w, 5), axes=(1, 0))
@@ -231,7 +267,9 @@ def _degenerate(c: _Cases) -> None:
     c.add("all", ("bool", 0, 3), axes=(0,))
 
 
-_GROUPS = (_elementwise, _reductions, _products, _attention, _movement, _degenerate)
+_GROUPS = (
+    _elementwise, _reductions, _products, _attention, _windows, _movement, _degenerate,
+)  # fmt: skip
 
 
 def groups() -> dict[str, list[Case]]:

@@ -207,7 +207,7 @@ def test_power(run_both: Run, dtype: str, limit: float) -> None:
 
 @has_long_double
 @pytest.mark.parametrize(
-    "exponent", [-33, -8, -3, -2, -1, -0.5, 0, 0.5, 1, 2, 3, 4, 5, 17, 32, 2.5]
+    "exponent", [-33, -8, -3, -2, -1, -0.5, 0, 0.25, 0.5, 0.75, 1, 2, 3, 4, 5, 17, 32, 2.5]
 )
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
 def test_power_with_a_literal(run_both: Run, dtype: str, exponent: float) -> None:
@@ -222,7 +222,7 @@ def test_power_with_a_literal(run_both: Run, dtype: str, exponent: float) -> Non
 
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
-@pytest.mark.parametrize("exponent", [None, 2, -1, 0.5, 7])
+@pytest.mark.parametrize("exponent", [None, 2, -1, 0.5, 0.75, 7])
 def test_power_of_short_floats_is_rounded_once(
     run_both: Run, dtype: str, exponent: float | None
 ) -> None:

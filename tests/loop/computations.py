@@ -84,12 +84,34 @@ def conv(m: int, n: int) -> Built:
     return [x, w], [out]
 
 
+def windows(m: int, n: int) -> Built:
+    """A depthwise convolution: products with zeros of padding."""
+    x = te.placeholder((2, m, n), "f32", "x")
+    w = te.placeholder((2, 3, 3), "f32", "w")
+    r, s = te.reduce_axis(3, "r"), te.reduce_axis(3, "s")
+
+    def inside(h: te.Scalar, v: te.Scalar) -> te.Scalar:
+        return te.all_of(h >= 1, h < m + 1, v >= 1, v < n + 1)
+
+    padded = te.compute(
+        (2, m + 2, n + 2),
+        lambda i, h, v: te.select(inside(h, v), x[i, h - 1, v - 1], 0.0),
+        "padded",
+    )
+    slid = te.compute(
+        (2, m, n), lambda i, h, v: te.sum(padded[i, h + r, v + s] * w[i, r, s], [r, s]), "slid"
+    )
+    out = te.compute((2, m, n), lambda i, h, v: te.maximum(slid[i, h, v] + x[i, h, v], 0.0), "out")
+    return [x, w], [out]
+
+
 KINDS: dict[str, Callable[[int, int], Built]] = {
     "chain": chain,
     "moved": moved,
     "rows": rows,
     "matmul": matmul,
     "conv": conv,
+    "windows": windows,
 }
 
 
@@ -121,7 +143,8 @@ def draw_step(draw: Any, schedule: Schedule) -> tuple[str, dict[str, Any]]:
     name = draw(
         st.sampled_from(
             ["split", "split", "fuse", "reorder", "vectorize", "unroll", "parallel", "hoist",
-             "inline", "compute_at", "compute_at", "cache_write", "rfactor", "prefetch"]
+             "inline", "compute_at", "compute_at", "cache_write", "rfactor", "prefetch",
+             "partition", "skip_padding", "flatten"]
         )
     )  # fmt: skip
     match name:
@@ -142,6 +165,12 @@ def draw_step(draw: Any, schedule: Schedule) -> tuple[str, dict[str, Any]]:
         case "prefetch":
             buffer = st.sampled_from([b.name for b in schedule.nest.inputs])
             return name, {"buffer": draw(buffer), "ahead": draw(loop), "at": draw(loop)}
+        case "skip_padding":
+            return name, {"stage": draw(stage), "lanes": draw(st.sampled_from(["", *names]))}
+        case "flatten":
+            chosen = draw(st.lists(stage, min_size=1, max_size=2, unique=True))
+            first, count = draw(st.integers(0, 2)), draw(st.integers(2, 3))
+            return name, {"stages": tuple(chosen), "first": first, "count": count}
         case "rfactor":
             lanes = draw(st.lists(loop, min_size=1, max_size=2, unique=True))
             return name, {"stage": draw(stage), "lanes": tuple(lanes)}

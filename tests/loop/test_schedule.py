@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 from computations import plain, same
 
+from clew import te
 from clew.loop.interpret import interpret
+from clew.loop.lower import lower
 from clew.loop.printer import print_nest
 from clew.loop.schedule import Schedule, Step
 from clew.support.errors import ScheduleError, TextError
@@ -85,6 +89,60 @@ def test_names_of_what_primitives_make() -> None:
     assert _new("conv").cache_write("out") == "out@out"
 
 
+def test_padding_is_skipped_outside_of_the_loops_it_does_not_depend_on() -> None:
+    nest, arrays, expected = plain("windows", 6, 7)
+    schedule = Schedule(nest)
+    schedule.inline("padded")
+    schedule.reorder("slid.r", "slid.h", "slid.s", "slid.v")
+    schedule.skip_padding("slid", lanes="slid.v")
+    text = [line.strip() for line in str(schedule).splitlines()]
+    loops = text[text.index("for slid.r in 3:") :]
+    asked = [line for line in loops if line.startswith("if ")]
+    assert loops.index(asked[-1]) < loops.index("for slid.s in 3:")  # lines outside of columns
+    assert "select" in "".join(loops)  # columns load zeros
+    assert same(interpret(schedule.finished(), arrays), expected)
+
+
+def test_partition_asks_at_the_edges_only() -> None:
+    nest, arrays, expected = plain("windows", 6, 7)
+    schedule = Schedule(nest)
+    schedule.inline("padded")
+    schedule.skip_padding("slid")
+    schedule.partition("slid.h")
+    schedule.partition("slid.v")
+    text = print_nest(schedule.finished()).text
+    lines = [line.strip() for line in text.splitlines() if "for slid.h" in line]
+    assert lines[1:] == ["for slid.h in 1:", "for slid.h in 4:", "for slid.h in 1:"]
+    middle = text.split("for slid.h in 4:")[1].split("for slid.h in 1:")[0]
+    assert middle.count("if ") == 2  # at the left edge and at the right
+    assert same(interpret(schedule.finished(), arrays), expected)
+
+
+def test_partition_leaves_a_loop_that_nothing_asks_about() -> None:
+    schedule = _new()
+    before = str(schedule)
+    assert str(schedule.partition("product.i")) == before
+
+
+def test_axes_that_follow_each_other_become_one() -> None:
+    x, w = te.placeholder((2, 3, 4), "f32", "x"), te.placeholder((4, 5), "f32", "w")
+    k = te.reduce_axis(4, "k")
+    mm = te.compute((2, 3, 5), lambda i, h, j: te.sum(x[i, h, k] * w[k, j], k), "mm")
+    out = te.compute((2, 3, 5), lambda i, h, j: mm[i, h, j] + w[0, j], "out")
+    schedule = Schedule(lower("rows", [x, w], [out]))
+    arrays = [np.arange(math.prod(s), dtype=np.float32).reshape(s) for s in ((2, 3, 4), (4, 5))]
+    before = interpret(schedule.finished(), arrays)
+    schedule.flatten("mm", "out", first=0)
+    assert schedule.extent("mm.i+h") == schedule.extent("out.i+h") == 6
+    assert [b.shape for b in (*schedule.nest.inputs, *schedule.nest.outputs)] == [
+        (6, 4), (4, 5), (6, 5),
+    ]  # fmt: skip
+    (found,) = interpret(schedule.finished(), arrays)
+    np.testing.assert_array_equal(found.reshape(2, 3, 5), before[0])
+    with pytest.raises(ScheduleError):
+        schedule.flatten("mm", "out", first=0)  # the operands have different columns
+
+
 def test_prefetch_asks_for_a_share_of_the_next_panel_each_step() -> None:
     nest, arrays, expected = plain("matmul", 6, 40)
     schedule = Schedule(nest)
@@ -147,6 +205,20 @@ _REFUSALS: list[tuple[str, str, str, Callable[[Schedule], object]]] = [
         lambda s: (
             s.reorder("product.k", "product.i", "product.j"), s.rfactor("product", "product.j"),
         ),
+    ),
+    (
+        "S006", "windows", "is vector already",
+        lambda s: (s.vectorize("out.v"), s.partition("out.v")),
+    ),
+    ("S026", "windows", "reduces no padding", lambda s: s.skip_padding("slid")),
+    (
+        "S027", "windows", "padded is not walked along slid.h",
+        lambda s: s.flatten("slid", "out", first=1),
+    ),
+    ("S027", "windows", "x is used by another stage", lambda s: s.flatten("out", first=1)),
+    (
+        "S027", "chain", "has been changed already",
+        lambda s: (s.split("out.i", 2), s.flatten("out", first=0)),
     ),
     ("S030", "matmul", "no primitive 'melt'", lambda s: s.apply("melt", stage="out")),
     ("S031", "matmul", "missing a required argument", lambda s: s.apply("split", axis="out.i")),

@@ -28,11 +28,13 @@ def one(module: Any, name: str) -> Call:
     [
         (3, 32, "NCHW", "OIHW3i32o", "NCHW16c"),
         (16, 64, "NCHW16c", "OIHW16i32o", "NCHW16c"),
-        (32, 48, "NCHW16c", "OIHW16i16o", "NCHW16c"),
-        (32, 80, "NCHW16c", "OIHW16i16o", "NCHW16c"),
+        (32, 48, "NCHW16c", "OIHW16i32o", "NCHW16c"),
+        (32, 80, "NCHW16c", "OIHW16i32o", "NCHW16c"),
         (24, 96, "NCHW8c", "OIHW8i32o", "NCHW16c"),
-        (96, 24, "NCHW16c", "OIHW16i8o", "NCHW8c"),
-        (12, 20, "NCHW4c", "OIHW4i4o", "NCHW4c"),
+        (96, 24, "NCHW16c", "OIHW16i32o", "NCHW16c"),
+        (12, 20, "NCHW4c", "OIHW4i32o", "NCHW16c"),
+        (16, 1000, "NCHW16c", "OIHW16i32o", "NCHW16c"),
+        (32, 8, "NCHW16c", "OIHW16i8o", "NCHW8c"),
         (16, 10, "NCHW16c", "OIHW16i16o", "NCHW"),
     ],
 )
@@ -55,6 +57,73 @@ def test_depthwise_and_grouped_convolutions(kit: Any) -> None:
     after = altered(kit, kit.module([x], y))
     found = [c.attrs.weight_layout for c in calls(after.main) if c.op_name == "nn.conv2d"]
     assert found == ["OIHW16o", "OIHW16i16o"]
+
+
+def test_a_depthwise_convolution_keeps_its_padding(kit: Any) -> None:
+    x = kit.var("x", 1, 32, 6, 6)
+    weight = kit.const(kit.random(32, 1, 3, 3))
+    y = kit.layer("nn.conv2d", x, weight, groups=32, padding=(1, 0, 1, 2))
+    after = altered(kit, kit.module([x], y))
+    assert one(after, "nn.conv2d").attrs.padding == (1, 0, 1, 2)
+    assert "pad" not in kit.op_names(after)
+
+
+def test_small_groups_and_what_follows_them_stay_plain(kit: Any) -> None:
+    x = kit.var("x", 1, 16, 8, 8)
+    y = kit.layer("nn.conv2d", x, kit.const(kit.random(24, 16, 1, 1)))
+    y = kit.layer("nn.conv2d", y, kit.const(kit.random(40, 6, 1, 1)), groups=4)
+    y = kit.layer("nn.relu", kit.layer("add", y, kit.const(kit.random(40, 1, 1))))
+    y = kit.layer("nn.conv2d", y, kit.const(kit.random(40, 1, 3, 3)), groups=40)
+    y = kit.layer("nn.conv2d", y, kit.const(kit.random(16, 40, 1, 1)))
+    after = altered(kit, kit.module([x], y))
+    found = [c.attrs.data_layout for c in calls(after.main) if c.op_name == "nn.conv2d"]
+    assert found == ["NCHW16c", "NCHW", "NCHW", "NCHW8c"]
+    assert kit.op_names(after).count("layout_transform") == 4
+
+
+def test_an_image_with_channels_last_goes_to_blocks_at_once(kit: Any) -> None:
+    x = kit.var("x", 1, 6, 6, 32)
+    image = kit.layer("transpose", x, axes=(0, 3, 1, 2))
+    y = kit.layer("nn.conv2d", image, kit.const(kit.random(32, 1, 3, 3)), groups=32,
+                  padding=(1, 1, 1, 1))  # fmt: skip
+    after = altered(kit, kit.module([x], kit.layer("add", y, image)))
+    assert "transpose" not in kit.op_names(after)
+    assert one(after, "add").type.layout == "NCHW16c"
+    plain = kit.module([x], kit.layer("nn.relu", image))
+    assert kit.apply(plain, AlterLayout()) is plain
+
+
+def test_channels_that_fill_a_block_up_go_on_with_what_takes_zeros(kit: Any) -> None:
+    x = kit.var("x", 1, 16, 8, 8)
+    y = kit.layer("nn.conv2d", x, kit.const(kit.random(24, 16, 1, 1)))
+    y = kit.layer("nn.relu", kit.layer("add", y, kit.const(kit.random(24, 1, 1))))
+    y = kit.layer("nn.max_pool2d", y, kernel=(2, 2), strides=(2, 2))
+    y = kit.layer("nn.conv2d", y, kit.const(kit.random(24, 1, 3, 3)), groups=24)
+    y = kit.layer("nn.conv2d", y, kit.const(kit.random(32, 24, 1, 1)))
+    after = altered(kit, kit.module([x], y))
+    found = [c.attrs.weight_layout for c in calls(after.main) if c.op_name == "nn.conv2d"]
+    assert found == ["OIHW16i32o", "OIHW16o", "OIHW16i32o"]
+    assert kit.op_names(after).count("layout_transform") == 2
+
+
+def test_channels_that_fill_a_block_up_end_where_zeros_do_harm(kit: Any) -> None:
+    x = kit.var("x", 1, 16, 8, 8)
+    y = kit.layer("nn.conv2d", x, kit.const(kit.random(24, 16, 1, 1)))
+    y = kit.layer("log", kit.layer("nn.relu", y))
+    y = kit.layer("nn.conv2d", y, kit.const(kit.random(32, 24, 1, 1)))
+    after = altered(kit, kit.module([x], y))
+    assert one(after, "log").tensor.shape == (1, 24, 8, 8)
+    pooled = kit.layer("nn.global_avg_pool2d", kit.layer(
+        "nn.conv2d", x, kit.const(kit.random(24, 16, 1, 1))))  # fmt: skip
+    after = altered(kit, kit.module([x], kit.layer("reshape", pooled, shape=(1, 24))))
+    assert one(after, "nn.global_avg_pool2d").tensor.shape == (1, 2, 1, 1, 16)
+
+
+def test_what_is_filled_up_and_what_is_not_are_concatenated(kit: Any) -> None:
+    x = kit.var("x", 1, 16, 8, 8)
+    parts = [kit.layer("nn.conv2d", x, kit.const(kit.random(n, 16, 1, 1))) for n in (24, 32)]
+    after = altered(kit, kit.module([x], kit.layer("concatenate", *parts, axis=1)))
+    assert one(after, "concatenate").type.layout == "NCHW8c"
 
 
 def test_a_channel_count_without_a_block_stays_plain(kit: Any) -> None:

@@ -101,6 +101,7 @@ class _Function:
         self.lines = printed.line_of
         self.layout = layout
         self.module = module
+        self.extent_mask: Value | None = None
         self.b = Builder(module)
         self.v: Values
 
@@ -238,8 +239,10 @@ class _Function:
         v.lane_index, v.lanes = loop.index, lanes
         v.bound[id(loop.index)] = Bound(lanes=lanes, depth=len(v.scopes) - 1)
         if lanes != loop.extent:
-            with v.masked(literal_mask([n < loop.extent for n in range(lanes)])):
+            self.extent_mask = literal_mask([n < loop.extent for n in range(lanes)])
+            with v.masked(self.extent_mask):
                 self._statement(loop.body)
+            self.extent_mask = None
         else:
             self._statement(loop.body)
         del v.bound[id(loop.index)]
@@ -290,7 +293,9 @@ class _Function:
             value = self._combined(stmt, old)
             v.check_lanes(stmt.buffer, value, lanes)
             new = v.broadcast(value, lanes)
-            if v.mask is not None and old is not None and lanes > 1:
+            # Lanes beyond the loop's extent are read by nobody: what they hold does not matter.
+            if v.mask not in (None, self.extent_mask) and old is not None and lanes > 1:
+                assert v.mask is not None
                 new = arith.select(self.b, v.mask, new, old)
             v.registers[key] = new
             return

@@ -175,11 +175,16 @@ class Values(Addresses):
         known = self.lanes_where(expr.cond, self.lanes)
         if known is not None and all(k is known[0] for k in known):
             return self.value(expr.a if known[0] else expr.b)
-        cond = self.value(expr.cond)
+        cond = self.value(expr.cond) if known is None else literal_mask(known)
         loads = [load for side in (expr.a, expr.b) for load in buffer_loads(side)]
         guards = any(id(load) not in self.memo for load in loads)
         if guards and cond.lanes == 1:
             return self._branches(cond, expr)
+        if guards and _is_load_or_zero(expr):
+            with self.masked(cond):
+                loaded = self.value(expr.a)
+            if loaded.lanes > 1:
+                return loaded  # lanes that are not active are zero already
         if guards:
             with self.masked(cond):
                 a = self.value(expr.a)
@@ -224,7 +229,10 @@ class Values(Addresses):
         self.mask = wide if before[0] is None else self._both(before[0], wide)
         self.memo = {}
         yield
-        self.mask, self.memo, self.loads = before
+        known = None if self.mask is None else mask_lanes(self.mask)
+        self.mask, self.memo, loads = before
+        if known is None or not any(known):
+            self.loads = loads  # else what was read is as good as outside: no branch was taken
 
     def _both(self, a: Value, b: Value) -> Value:
         left, right = mask_lanes(a), mask_lanes(b)
@@ -260,20 +268,20 @@ class Values(Addresses):
         stored = stored_dtype(buffer.dtype)
         if lanes == 1:
             value = self._read_one(element, stored, pointer, size)
+        elif not place.lane_parts and place.step == 2 and self._known_mask():
+            value = self._every_other(stored, pointer, size)
         elif place.lane_parts or place.step != 1:
             value = self._gather(element, stored, pointer, place, size)
-        elif self.mask is None:
-            type_ = f"<{lanes} x {element}>"
-            value = self.b.value(f"load {type_}, ptr {pointer}, align {size}", stored, lanes)
         else:
-            value = self._masked_load(stored, pointer, size)
+            value = self._load_lanes(stored, pointer, size, self.mask)
         if buffer.dtype == "bool":
             return arith.binary(self.b, "ne", value, literal(0, stored, value.lanes))
         return value
 
     def _read_one(self, element: str, stored: str, pointer: str, size: int) -> Value:
         """Returns one element for all lanes; read only if some lane is active."""
-        if self.mask is None:
+        known = None if self.mask is None else mask_lanes(self.mask)
+        if self.mask is None or (known is not None and any(known)):
             return self.b.value(f"load {element}, ptr {pointer}, align {size}", stored)
         lanes = self.mask.lanes
         active = self.b.call(f"llvm.vector.reduce.or.v{lanes}i1", [self.mask], "bool")
@@ -288,13 +296,45 @@ class Values(Addresses):
             f"phi {element} [ {value.text}, %{then} ], [ {zero}, %{before} ]", stored
         )
 
-    def _masked_load(self, stored: str, pointer: str, size: int) -> Value:
-        assert self.mask is not None
-        type_ = llvm_type(stored, self.lanes)
-        name = f"llvm.masked.load.{_mangled(stored, self.lanes)}.p0"
-        self.b.module.declare(name, type_, ["ptr", self.mask.type, type_])
+    def _known_mask(self) -> bool:
+        return self.mask is None or mask_lanes(self.mask) is not None
+
+    def _every_other(self, stored: str, pointer: str, size: int) -> Value:
+        """Returns lanes that lie two elements apart, from two vectors side by side; reads nothing
+        beyond the last of them.
+        """
+        lanes = self.lanes
+        active = [True] * lanes if self.mask is None else mask_lanes(self.mask)
+        assert active is not None
+        # Lane n is element 2n of the first vector, or 2n - (lanes - 1) of one that starts there.
+        half = lanes // 2
+        places = [2 * n if n < half else lanes + 2 * n - (lanes - 1) for n in range(lanes)]
+        parts: list[Value] = []
+        for number, start in enumerate((0, lanes - 1)):
+            wanted = {p - number * lanes for p, on in zip(places, active, strict=True) if on}
+            mask = literal_mask([n in wanted for n in range(lanes)])
+            at = pointer
+            if start:
+                element = llvm_type(stored)
+                at = self.b.pointer(f"getelementptr {element}, ptr {pointer}, i64 {start}")
+            whole = self.mask is None
+            parts.append(self._load_lanes(stored, at, size, None if whole else mask))
+        order = ", ".join(f"i32 {p}" for p in places)
         return self.b.value(
-            f"call {type_} @{name}(ptr align {size} {pointer}, {self.mask.typed}, "
+            f"shufflevector {parts[0].typed}, {parts[1].typed}, <{lanes} x i32> <{order}>",
+            stored,
+            lanes,
+        )
+
+    def _load_lanes(self, stored: str, pointer: str, size: int, mask: Value | None) -> Value:
+        """Returns lanes that lie side by side; zero where the mask does not hold."""
+        type_ = llvm_type(stored, self.lanes)
+        if mask is None:
+            return self.b.value(f"load {type_}, ptr {pointer}, align {size}", stored, self.lanes)
+        name = f"llvm.masked.load.{_mangled(stored, self.lanes)}.p0"
+        self.b.module.declare(name, type_, ["ptr", mask.type, type_])
+        return self.b.value(
+            f"call {type_} @{name}(ptr align {size} {pointer}, {mask.typed}, "
             f"{type_} zeroinitializer)",
             stored,
             self.lanes,
@@ -456,6 +496,15 @@ def unfit_register(buffer: Buffer, how: str) -> ScheduleError:
         f"register tile {buffer.name} is used {how}",
         hint="vectorise the same axis where it is set and where it is read, by the same width",
     )
+
+
+def _is_load_or_zero(expr: Select) -> bool:
+    """Whether a select is between an element of memory and zero."""
+    a, zero = expr.a, expr.b
+    while isinstance(a, Inlined):
+        a = a.value
+    memory = isinstance(a, Load) and a.source.scope != "register" and a.dtype != "bool"
+    return memory and isinstance(zero, Imm) and str(zero.value) in ("0", "0.0")
 
 
 def _mangled(dtype: str, lanes: int) -> str:

@@ -221,8 +221,13 @@ _F32: Final[dict[str, Callable[..., Lanes]]] = {
 def power(x: Lanes, y: Lanes) -> Lanes:
     """Returns `x` to the power `y` of `f32` or `f64`, as C's `pow`."""
     number = literal_of(y.value)
-    if number == 0.5:
-        root = (x + 0.0).intrinsic("llvm.sqrt")  # -0 becomes 0
+    if number in (0.25, 0.5, 0.75):
+        positive = x + 0.0  # -0 becomes 0
+        root = positive.intrinsic("llvm.sqrt")
+        if number == 0.25:
+            root = root.intrinsic("llvm.sqrt")
+        if number == 0.75:
+            root = _three_quarters(positive)
         return pick(x == -math.inf, x.like(math.inf), root)
     if number is not None and abs(number) <= 32 and number == int(number):
         return _literal_power(x, int(number))
@@ -230,6 +235,16 @@ def power(x: Lanes, y: Lanes) -> Lanes:
         return x.intrinsic("llvm.pow", y)
     wide = vmath64.power_short(x.convert("fpext", "f64"), y.convert("fpext", "f64"))
     return wide.convert("fptrunc", "f32")
+
+
+def _three_quarters(x: Lanes) -> Lanes:
+    """`sqrt(x * sqrt(x))`, scaled by a power of two that keeps the product in range."""
+    down, up = (-64, 80) if x.dtype == "f32" else (-512, 640)
+    large = x > 1.0
+    scaled = x * pick(large, x.like(2.0**down), 2.0**up)
+    product = scaled * scaled.intrinsic("llvm.sqrt")
+    back = pick(large, x.like(2.0 ** (-down * 3 // 4)), 2.0 ** (-up * 3 // 4))
+    return product.intrinsic("llvm.sqrt") * back
 
 
 def _literal_power(x: Lanes, exponent: int) -> Lanes:

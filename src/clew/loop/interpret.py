@@ -7,6 +7,7 @@ that nothing is read before it is set. An index outside of its buffer is an asse
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -23,15 +24,15 @@ Element: TypeAlias = tuple[int, tuple[int, ...]]
 
 
 def interpret(nest: Nest, inputs: Sequence[Array]) -> list[Array]:
-    """Returns the outputs of a nest for its inputs.
+    """Returns the outputs of a nest for its inputs, which may have another shape of the same size.
 
     Asserts that every access lies in its buffer, that what is read has been set, and that
     iterations of a parallel loop do not write what another one reads or writes.
     """
     run = _Run()
     for buffer, array in zip(nest.inputs, inputs, strict=True):
-        assert array.shape == buffer.shape, f"{buffer} is given {array.shape}"
-        run.memory[id(buffer)] = _Memory(array, np.ones(array.shape, bool))
+        assert array.size == math.prod(buffer.shape), f"{buffer} is given {array.shape}"
+        run.memory[id(buffer)] = _Memory(array.reshape(buffer.shape), np.ones(buffer.shape, bool))
     with np.errstate(all="ignore"):
         run.statement(nest.body)
     for buffer in nest.outputs:

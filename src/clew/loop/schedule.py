@@ -19,8 +19,10 @@ from typing import Any
 
 from clew.loop.affine import Simplifier
 from clew.loop.ir import Nest, Scope, loops
-from clew.loop.primitives import loops as _loops  # noqa: F401  registers primitives
+from clew.loop.primitives import guards as _guards  # noqa: F401  registers primitives
+from clew.loop.primitives import loops as _loops  # noqa: F401
 from clew.loop.primitives import prefetch as _prefetch  # noqa: F401
+from clew.loop.primitives import shapes as _shapes  # noqa: F401
 from clew.loop.primitives import stages as _stages  # noqa: F401
 from clew.loop.primitives.common import PRIMITIVES, check_kinds, simplified
 from clew.loop.printer import print_nest
@@ -62,7 +64,7 @@ class Step:
 class Schedule:
     """Applies primitives to a nest, one by one; each checks that it is legal and is recorded.
 
-    `history[n]` is the nest before step n. Errors of the primitives: S001 to S025; S030 for an
+    `history[n]` is the nest before step n. Errors of the primitives: S001 to S027; S030 for an
     unknown one, S031 for arguments it does not take.
     """
 
@@ -160,6 +162,18 @@ class Schedule:
     def prefetch(self, buffer: str, ahead: str, at: str) -> Schedule:
         """Asks for what the next iteration of `ahead` reads, a share an iteration of `at`."""
         return self.apply("prefetch", buffer=buffer, ahead=ahead, at=at)
+
+    def partition(self, loop: str) -> Schedule:
+        """Cuts a loop where the conditions on it begin and cease to hold."""
+        return self.apply("partition", loop=loop)
+
+    def skip_padding(self, stage: str, lanes: str = "") -> Schedule:
+        """Reduces nothing that lies in padding; lanes along a loop do."""
+        return self.apply("skip_padding", stage=stage, lanes=lanes)
+
+    def flatten(self, *stages: str, first: int, count: int = 2) -> Schedule:
+        """Makes axes that follow each other in memory one, in all of the stages."""
+        return self.apply("flatten", stages=tuple(stages), first=first, count=count)
 
     def inline(self, stage: str) -> Schedule:
         """Computes a stage where it is read."""

@@ -11,16 +11,26 @@ from clew.ir.expr import Attrs, Call, Constant, Expr, Function
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter, rebuild
 from clew.ir.types import TensorType, is_float
+from clew.ir.visit import post_order
 from clew.ops.registry import Op, argument_references, get_op
 from clew.passes.base import Pass, PassContext
 from clew.support.errors import GraphTypeError
 from clew.te.analysis import Kind
 
 _PLAIN: Final = "NCHW"
+_CHANNELS_LAST: Final = "NHWC"
+_FROM_CHANNELS_LAST: Final = (0, 3, 1, 2)
 _POINTWISE: Final = (Kind.ELEMENTWISE, Kind.BROADCAST)
 # Data movement that leaves the channels of an image where they are, by what its attributes name.
 _ALONG_AXIS: Final = frozenset(("concatenate",))
 _PADS: Final = frozenset(("pad",))
+# What makes finite values of zeros, so that channels that blocks were filled up with do no harm.
+_TAKE_FILLED: Final = frozenset((
+    "add", "subtract", "multiply", "maximum", "minimum", "clip", "tanh", "sigmoid", "pad",
+    "nn.relu", "nn.leaky_relu", "nn.gelu", "nn.silu", "nn.swish", "nn.hard_sigmoid",
+    "nn.hard_swish", "nn.max_pool2d", "nn.avg_pool2d", "nn.global_avg_pool2d",
+    "nn.global_max_pool2d",
+))  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -29,10 +39,10 @@ class AlterLayout(Pass):
 
     A convolution gets its weight as `OIHW<b>i<n>o`, `n` output channels being a register tile's
     vectors, and its padding as an operator before it; one of few input channels takes the plain
-    image; a depthwise one gets `OIHW<b>o`. Pooling, elementwise operators and concatenations
-    follow the layout of what they are given. Dense weights become `NK<n>n`, the last block filled
-    with zeros. `layout_transform` stands where layouts meet, once for each value; model outputs
-    are plain.
+    image; a depthwise one gets `OIHW<b>o`, and keeps its padding. Pooling, elementwise operators
+    and concatenations follow the layout of what they are given. Dense weights become `NK<n>n`, the
+    last block filled with zeros. `layout_transform` stands where layouts meet, once for each value;
+    model outputs are plain.
 
     Before:
         %1: f32[1, 64, 56, 56] = nn.conv2d(%0, w, padding=[1, 1, 1, 1]); %2 = add(%1, b)
@@ -42,7 +52,10 @@ class AlterLayout(Pass):
         %5 = nn.conv2d(%4, layout_transform(w), weight_layout="OIHW16i64o"); %6 = add(%5, b')
 
     The block of C channels is the largest of 16, 8 and 4 that divides it and is no longer than a
-    vector; where none does, the tensor stays plain.
+    vector; where none does, the tensor stays plain. So do images of 1x1 convolutions in groups that
+    fill no whole vector, whose lanes are pixels, and what follows them channel by channel. Where
+    whole vectors are worth it, zeros fill up the last block of a result (24 channels as 32), as far
+    as operators follow that make no infinities of zeros.
 
     Preconditions: weights are constants, layouts are plain; FoldConstant runs after it. Non-goals:
     choosing between layouts by measuring.
@@ -72,11 +85,16 @@ class _Alterer(Rewriter):
         self._options = options
         self._ctx = ctx
         self._bodies: set[int] = set()
+        self._users: dict[int, list[Expr]] = {}
         self._converted: dict[tuple[int, str], Expr] = {}
         self._padded: dict[tuple[int, tuple[int, ...]], Expr] = {}
+        self._kept_plain: set[int] = set()  # images that a convolution gave so, and what follows
 
     def enter(self, function: Function) -> None:
         self._bodies.add(function.body.id)
+        for node in post_order(function.body):
+            for child in dict.fromkeys(node.children):
+                self._users.setdefault(child.id, []).append(node)
 
     # --- which operators change ---
 
@@ -91,12 +109,20 @@ class _Alterer(Rewriter):
             return None
         if argument_references(old.attrs):
             return None
+        if self._stays_plain(old):
+            self._kept_plain.add(old.id)
+            return None
         if old.op.name == "nn.conv2d":
             return self._conv2d(old)
         if old.op.name == "nn.dense":
             return self._dense(old)
+        if old.op.name == "transpose":
+            return self._transpose(old)
         layout = self._layout_of_args(old)
         if not layout:
+            return None
+        filled = any(_is_filled(self.memo[a.id], a) for a in old.args)
+        if filled and old.op.name not in _TAKE_FILLED | _ALONG_AXIS:
             return None
         try:
             if old.op.layout_rule is not None:
@@ -116,6 +142,30 @@ class _Alterer(Rewriter):
             self._ctx.remark(old, f"{old.op.name} does not keep the layout {layout}")
             return None
         return built
+
+    def _stays_plain(self, old: Call) -> bool:
+        """Whether an image is better off plain: that of a convolution of many small groups, which
+        fill no block but whose pixels fill vectors, and all that follows it channel by channel.
+        """
+        assert isinstance(old.op, Op)
+        follows = any(a.id in self._kept_plain for a in old.args)
+        if old.op.name != "nn.conv2d":
+            return follows and isinstance(old.type, TensorType) and old.tensor.rank >= 4
+        weight, groups = old.args[1].tensor, old.attrs.groups
+        channels, inner, *kernel = weight.shape
+        if groups == 1 or not weight.is_static or old.attrs.data_layout != _PLAIN:
+            return False
+        if inner == 1:
+            return follows
+        assert isinstance(inner, int)
+        assert isinstance(channels, int)
+        lanes = self._lanes(old)
+        moves = any(old.attrs.padding) or any(s != 1 for s in old.attrs.strides)
+        pointwise = all(k == 1 for k in kernel) and not moves
+        if not pointwise or self._block(math.gcd(inner, channels // groups), lanes) == lanes:
+            return False
+        self._ctx.remark(old, f"stays plain: {inner} channels of a group fill no blocks of {lanes}")
+        return True
 
     def _over_plain(self, old: Expr) -> Expr:
         """Returns the node over children in the layouts they had."""
@@ -141,6 +191,14 @@ class _Alterer(Rewriter):
         channels, inner, groups = weight.tensor.shape[0], weight.tensor.shape[1], old.attrs.groups
         assert isinstance(channels, int)
         assert isinstance(inner, int)
+        value = self.memo[data.id]
+        if _is_filled(value, data):
+            filled = value.tensor.shape[1] * _block_of(value.tensor)
+            assert isinstance(filled, int)
+            if groups == 1:
+                inner = filled
+            elif inner == 1 and groups == channels:
+                channels = groups = filled
         found = self._conv2d_layouts(old, channels, inner, groups)
         if found is None:
             self._ctx.remark(
@@ -148,12 +206,14 @@ class _Alterer(Rewriter):
             )
             return None
         (data_layout, weight_layout), attrs = found
-        value = self._to(self.memo[data.id], data_layout, data, old)
-        value = self._split_padding(value, old.attrs.padding, data_layout)
+        value = self._to(value, data_layout, data, old)
+        if inner > 1 or groups == 1:
+            value = self._split_padding(value, old.attrs.padding, data_layout)
+            attrs = attrs.with_(padding=(0, 0, 0, 0))
         packed = get_op("layout_transform")(
             self.memo[weight.id], src_layout=old.attrs.weight_layout, dst_layout=weight_layout
         )
-        return Call(old.op, [value, packed], attrs.with_(padding=(0, 0, 0, 0)))
+        return Call(old.op, [value, packed], attrs)
 
     def _conv2d_layouts(
         self, old: Call, channels: int, inner: int, groups: int
@@ -163,6 +223,9 @@ class _Alterer(Rewriter):
         lanes = self._lanes(old)
         of_result = self._block(channels, lanes)
         if groups == 1:
+            # Whole vectors, some channels of which are zero, may do more than shorter blocks.
+            if 0 < of_result * _filled_up(channels, lanes) < lanes * channels:
+                of_result = lanes
             block = self._block(inner, lanes) or of_result
         elif inner == 1:
             block = of_result
@@ -170,9 +233,13 @@ class _Alterer(Rewriter):
             block = self._block(math.gcd(inner, channels // groups), lanes)
         if not block or old.op.layout_rule is None:
             return None
-        tile = of_result * self._tile_vectors(channels, of_result) if groups == 1 else block
-        types = [a.tensor for a in old.args]
-        found = old.op.layout_rule(old.attrs, types, f"NCHW{block}c", weight_block=tile or block)
+        stored = _filled_up(channels, of_result or 1)
+        tile = of_result * self._tile_vectors(stored, of_result) if groups == 1 else block
+        data, weight, *rest = (a.tensor for a in old.args)
+        weight = weight.with_(shape=(channels, inner, *weight.shape[2:]))
+        attrs = old.attrs.with_(groups=groups)
+        types = (data, weight, *rest)
+        found = old.op.layout_rule(attrs, types, f"NCHW{block}c", weight_block=tile or block)
         if found is None:
             return None
         arguments, attrs, _ = found
@@ -189,9 +256,11 @@ class _Alterer(Rewriter):
         return next(fitting, 0)
 
     def _tile_vectors(self, channels: int, block: int) -> int:
-        """Returns how many vectors of output channels a register tile has."""
-        counts = range(self._options.max_tile_vectors, 0, -1)
-        return next((v for v in counts if block and channels % (v * block) == 0), 1)
+        """Returns how many vectors of output channels a register tile has; the last tile's weights
+        may be filled up.
+        """
+        blocks = channels // block if block else 1
+        return max(1, min(blocks, self._options.max_tile_vectors))
 
     def _split_padding(self, value: Expr, padding: tuple[int, ...], layout: str) -> Expr:
         """Returns the image within zeros; the same value padded alike is padded once."""
@@ -226,6 +295,33 @@ class _Alterer(Rewriter):
         attrs = old.attrs.with_(weight_layout=f"NK{block}n", units=units)
         return Call(old.op, [value, packed], attrs)
 
+    def _transpose(self, old: Call) -> Expr | None:
+        """An image with channels last goes to blocks at once, where a convolution wants them."""
+        if tuple(old.attrs.axes) != _FROM_CHANNELS_LAST or _is_blocked(self.memo[old.args[0].id]):
+            return None
+        channels, lanes = old.tensor.shape[1], self._lanes(old)
+        if not isinstance(channels, int) or channels % lanes or not self._meets_convolution(old):
+            return None
+        value = self.memo[old.args[0].id]
+        return get_op("layout_transform")(
+            value, src_layout=_CHANNELS_LAST, dst_layout=f"{_PLAIN}{self._block(channels, lanes)}c"
+        )
+
+    def _meets_convolution(self, old: Expr) -> bool:
+        """Whether a convolution reads an image, or what is computed from it element by element."""
+        seen = {old.id}
+        pending = [old]
+        while pending:
+            for user in self._users.get(pending.pop().id, ()):
+                if not isinstance(user, Call) or user.id in seen:
+                    continue
+                seen.add(user.id)
+                if user.op_name == "nn.conv2d":
+                    return True
+                if self._ctx.kind(user) in _POINTWISE and user.type == old.type:
+                    pending.append(user)
+        return False
+
     # --- what follows the layout it is given ---
 
     def _layout_of_args(self, old: Call) -> str:
@@ -238,7 +334,8 @@ class _Alterer(Rewriter):
     def _by_rule(self, old: Call, layout: str) -> Expr | None:
         assert isinstance(old.op, Op)
         assert old.op.layout_rule is not None
-        found = old.op.layout_rule(old.attrs, [a.tensor for a in old.args], layout)
+        types = [_with_filled(self.memo[a.id], a.tensor) for a in old.args]
+        found = old.op.layout_rule(old.attrs, types, layout)
         if found is None:
             return None
         layouts, attrs, _ = found
@@ -252,10 +349,14 @@ class _Alterer(Rewriter):
         """Blocks of the smallest size among the operands, if all of them have whole blocks."""
         values = [self.memo[a.id] for a in old.args]
         blocked = [v for v in values if _is_blocked(v)]
-        block = min(_block_of(v.tensor) for v in blocked)
         if old.tensor.rank != 4 or 2 * len(blocked) < len(values):
             return None
-        if any(not isinstance(c := a.tensor.shape[1], int) or c % block for a in old.args):
+        channels = [a.tensor.shape[1] for a in old.args]
+        if not all(isinstance(c, int) for c in channels):
+            return None
+        smallest = min(_block_of(v.tensor) for v in blocked)
+        block = self._block(math.gcd(*channels), smallest)  # type: ignore[arg-type]
+        if not block:
             return None
         layout = f"NCHW{block}c"
         args = [self._to(v, layout, a, old) for a, v in zip(old.args, values, strict=True)]
@@ -302,7 +403,7 @@ class _Alterer(Rewriter):
         found = self._converted.get((value.id, layout))
         if found is None:
             with self.covers(old, user):
-                found = _convert(value, have, layout)
+                found = _convert(value, have, layout, old.tensor)
             if not isinstance(value, Constant):
                 wants = user.op_name if isinstance(user, Call) else type(user).__name__
                 self._ctx.remark(user, f"{have} -> {layout}: {wants} wants it so")
@@ -311,12 +412,41 @@ class _Alterer(Rewriter):
         return found
 
 
-def _convert(value: Expr, have: str, layout: str) -> Expr:
-    """Returns the value in another layout; to a plain image of one pixel by another shape only."""
+def _convert(value: Expr, have: str, layout: str, plain: TensorType) -> Expr:
+    """Returns the value in another layout; to a plain image of one pixel by another shape only.
+    `plain` is its type without blocks.
+    """
     shape = value.tensor.shape
+    if _holds_more(value.tensor, plain):
+        sizes = tuple(plain.concrete)
+        return get_op("layout_transform")(value, src_layout=have, dst_layout=layout, shape=sizes)
     if layout == _PLAIN and shape[2:4] == (1, 1):
         return get_op("reshape")(value, shape=(shape[0], shape[1] * shape[4], 1, 1))
     return get_op("layout_transform")(value, src_layout=have, dst_layout=layout)
+
+
+def _holds_more(type_: TensorType, plain: TensorType) -> bool:
+    """Whether an image has more channels than it would without blocks: zeros that fill the last."""
+    if not type_.layout or plain.layout or plain.rank != 4 or type_.rank != 5:
+        return False
+    return type_.shape[1] * type_.shape[4] != plain.shape[1]
+
+
+def _is_filled(value: Expr, old: Expr) -> bool:
+    types = value.type, old.type
+    return all(isinstance(t, TensorType) for t in types) and _holds_more(*types)  # type: ignore[arg-type]
+
+
+def _with_filled(value: Expr, plain: TensorType) -> TensorType:
+    """Returns the plain type with the channels that the value holds."""
+    if not isinstance(value.type, TensorType) or not _holds_more(value.tensor, plain):
+        return plain
+    n, _, *size = plain.shape
+    return plain.with_(shape=(n, value.tensor.shape[1] * value.tensor.shape[4], *size))
+
+
+def _filled_up(channels: int, block: int) -> int:
+    return -(-channels // block) * block
 
 
 def _is_blocked(value: Expr) -> bool:

@@ -40,19 +40,20 @@ def schedule(
     if infos[root].store.buffer.shape != info.store.buffer.shape:
         return False
     _, blocks, height, width, block = info.store.buffer.shape
-    vectors = 2 if blocks % 2 == 0 and not _reads_own_channels(info) else 1
+    vectors = 2 if blocks > 1 and not _reads_own_channels(info) else 1
     most = rows_of_tile(target, vectors)
     columns = balanced(width, most)
     lines = balanced(height, max(1, most // columns))
     out = schedule.cache_write(anchor) if root == anchor else root
     n, co, oh, ow, ci = infos[root].axes_in(out)
     outer = [n]
+    schedule.reorder(co, n, oh, ow, ci)  # outermost: a block that is left is a nest of its own
+    co_outer, co_inner = schedule.split(co, vectors)
     kept = _lines_in_cache(info, target, blocks // vectors)
     if kept < height:
-        schedule.reorder(oh, n, co, ow, ci)  # outermost: bands may differ in height
+        schedule.reorder(oh, n, co_outer, co_inner, ow, ci)  # so may bands differ in height
         band, oh = schedule.split(oh, balanced(height, max(kept, lines)), tail="balance")
         outer.insert(0, band)
-    co_outer, co_inner = schedule.split(co, vectors)
     schedule.reorder(*outer, co_outer, oh, ow, co_inner, ci)
     oh_outer, oh_inner = schedule.split(oh, lines, tail="balance")
     schedule.reorder(oh_outer, ow, oh_inner, co_inner, ci)

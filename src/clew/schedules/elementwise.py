@@ -5,13 +5,15 @@ axis.
 from __future__ import annotations
 
 from clew.loop.affine import Simplifier
-from clew.loop.ir import reads
+from clew.loop.ir import buffer_loads, reads
 from clew.loop.schedule import Schedule
-from clew.schedules.shape import StageInfo, offset_stride, stage_infos
+from clew.schedules.matmul import spread
+from clew.schedules.shape import StageInfo, lane_stride, offset_stride, stage_infos
 from clew.schedules.tiles import vector_factor
 from clew.target import Target
 
 NAME = "elementwise"
+_TILE = 16
 
 
 def schedule(schedule: Schedule, infos: dict[str, StageInfo], root: str, target: Target) -> None:
@@ -22,6 +24,10 @@ def schedule(schedule: Schedule, infos: dict[str, StageInfo], root: str, target:
     axes = list(info.axes)
     while len(axes) > 1 and _walks_as_one(stage_infos(schedule)[root], axes[-2], axes[-1]):
         axes[-2:] = [schedule.fuse(axes[-2], axes[-1])]
+    across = _axis_across(stage_infos(schedule)[root], axes, target)
+    if across is not None:
+        _tile(schedule, axes, across, info, target)
+        return
     while len(axes) > 2:
         axes[:2] = [schedule.fuse(axes[0], axes[1])]
     extent = schedule.extent(axes[-1])
@@ -32,6 +38,42 @@ def schedule(schedule: Schedule, infos: dict[str, StageInfo], root: str, target:
         axes[-1] = outer
     if schedule.extent(axes[0]) > 1:
         schedule.parallel(axes[0])
+
+
+def _axis_across(info: StageInfo, axes: list[str], target: Target) -> str | None:
+    """Returns the axis that is contiguous in an operand whose lanes lie apart, as in a transpose;
+    None where there is none, or it is the next one out anyway.
+    """
+    simplifier = Simplifier()
+    indices = {n.name: n.index for n in info.loops}
+    extents = {n.name: n.extent for n in info.loops}
+    *outer, last = axes
+    lanes = vector_factor(target, info.store.buffer.dtype, extents[last])
+    for load in buffer_loads(info.store.value):
+        if lane_stride(load, indices[last], lanes, simplifier) in (0, 1):
+            continue
+        for axis in outer[:-1] if lanes == extents[last] else outer:
+            contiguous = lane_stride(load, indices[axis], _TILE, simplifier) == 1
+            if extents[axis] > 1 and contiguous:
+                return axis
+    return None
+
+
+def _tile(
+    schedule: Schedule, axes: list[str], across: str, info: StageInfo, target: Target
+) -> None:
+    """Walks tiles, so that cache lines of the operand are used up while they are there."""
+    *outer, last = axes
+    outer.remove(across)
+    schedule.reorder(*outer, across, last)
+    across_outer, across_inner = schedule.split(across, _TILE)
+    schedule.reorder(across_outer, last, across_inner)
+    extent = schedule.extent(last)
+    lanes = vector_factor(target, info.store.buffer.dtype, extent)
+    last_outer, lane = schedule.split(last, lanes)
+    schedule.reorder(last_outer, across_inner, lane)
+    schedule.vectorize(lane)
+    spread(schedule, [*outer, across_outer, last_outer])
 
 
 def _walks_as_one(info: StageInfo, outer: str, inner: str) -> bool:

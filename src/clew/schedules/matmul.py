@@ -11,7 +11,7 @@ import math
 from clew.loop.affine import Simplifier
 from clew.loop.ir import buffer_loads
 from clew.loop.schedule import Schedule
-from clew.schedules.shape import StageInfo, lane_stride
+from clew.schedules.shape import StageInfo, flatten_axes, lane_stride, parts, stage_infos
 from clew.schedules.streaming import stream
 from clew.schedules.tiles import (
     balanced,
@@ -21,6 +21,7 @@ from clew.schedules.tiles import (
 )
 from clew.support.errors import ScheduleError
 from clew.target import Target
+from clew.te.expr import Binary, Imm
 
 NAME = "matmul"
 # The panel at work and the one on its way take the rest of the second-level cache.
@@ -35,26 +36,35 @@ def schedule(
     """Schedules an anchor and its tail `root` (itself, if there is none); False if the rule does
     not fit.
     """
-    info = infos[anchor]
-    if not info.axes or infos[root].store.buffer.shape != info.store.buffer.shape:
+    if not infos[anchor].axes or infos[root].store.buffer.shape != infos[anchor].store.buffer.shape:
         return False
+    flattened = flatten_axes(schedule, anchor, root)
+    infos = stage_infos(schedule)
+    info = infos[anchor]
     last = next(n for n in info.loops if n.name == info.axes[-1])
     simplifier = Simplifier()
     lanes = min(target.vector_lanes(info.store.buffer.dtype), last.extent)
     loads = list(buffer_loads(info.store.value))
     steps = [lane_stride(x, last.index, lanes, simplifier) for x in loads]
     if None in steps or not any(steps):
+        for _ in range(flattened):
+            schedule.undo()
         return False
     out = schedule.cache_write(anchor) if root == anchor else root
     axes = infos[root].axes_in(out)
     *batch, columns = axes
     row = batch.pop() if batch else ""
     vectors = vectors_of_tile(last.extent, lanes)
-    if row:
+    together = _rows_together(info) if row else 0
+    if together:
+        outer, row = schedule.split(row, together)
+        batch.append(outer)
+    elif row:
         rows = _rows_in_cache(schedule, info, row, target)
         if rows < schedule.extent(row):
+            schedule.reorder(row, *batch, columns)  # outermost: bands may differ in height
             outer, row = schedule.split(row, rows, tail="balance")
-            batch.append(outer)
+            batch.insert(0, outer)
     # Columns go outermost before they are split: a peeled last panel is then a nest beside the main
     # one.
     schedule.reorder(columns, *batch, *([row] if row else []))
@@ -73,6 +83,20 @@ def schedule(
     stream(schedule, info, panel, [attach, *reduction] if row else reduction, target)
     spread(schedule, [*batch, panel])
     return True
+
+
+def _rows_together(info: StageInfo) -> int:
+    """Returns how many rows, as in a group of a convolution, share the second operand; 0: all."""
+    row = next(n.index for n in info.loops if n.name == info.axes[-2])
+    assert isinstance(row.extent, int)
+    for load in buffer_loads(info.store.value):
+        for index in load.indices:
+            for part in parts(index):
+                if not isinstance(part, Binary) or part.op != "floordiv" or part.a is not row:
+                    continue
+                if isinstance(part.b, Imm) and row.extent % part.b.value == 0:
+                    return int(part.b.value)
+    return 0
 
 
 def _rows_in_cache(schedule: Schedule, info: StageInfo, row: str, target: Target) -> int:

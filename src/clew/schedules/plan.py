@@ -6,7 +6,7 @@ import math
 
 from clew.loop.ir import Nest
 from clew.loop.schedule import Schedule
-from clew.schedules import attention, conv, elementwise, matmul, matvec, rows, spatial
+from clew.schedules import attention, conv, elementwise, matmul, matvec, rows, spatial, windows
 from clew.schedules.shape import StageInfo, stage_infos
 from clew.target import Target
 
@@ -36,7 +36,8 @@ def _inline(schedule: Schedule) -> None:
         info = infos[name]
         if info.is_reduction or info.is_output:
             continue
-        if any(infos[r].is_anchor for r in info.readers):
+        anchors = [infos[r] for r in info.readers if infos[r].is_anchor]
+        if anchors and not (windows.is_padding(info) and windows.reads_own_channels(anchors[0])):
             continue
         read_again = len(info.readers) > 1 or any(infos[r].is_reduction for r in info.readers)
         if info.is_costly and read_again and len(info.readers) > 1:
@@ -84,13 +85,17 @@ def _schedule_root(schedule: Schedule, root: str, target: Target) -> str:
     reductions = [m for m in members if infos[m].is_reduction]
     anchors = [m for m in reductions if infos[m].is_anchor]
     alone = len(reductions) == 1 and len(members) <= 2
-    if alone and anchors and matvec.applies(infos, root, anchors[0], target):
-        matvec.schedule(schedule, infos, root, anchors[0], target)
-        return matvec.NAME
-    if alone and anchors:
-        rule = conv if conv.applies(infos, anchors[0], target) else matmul
-        if rule.schedule(schedule, infos, root, anchors[0], target):
-            return str(rule.NAME)
+    if alone:
+        arguments = (schedule, infos, root, reductions[0], target)
+        if windows.applies(infos, reductions[0], target) and windows.schedule(*arguments):
+            return windows.NAME
+        if anchors and matvec.applies(infos, root, anchors[0], target):
+            matvec.schedule(*arguments)
+            return matvec.NAME
+        if anchors and conv.applies(infos, anchors[0], target) and conv.schedule(*arguments):
+            return conv.NAME
+        if anchors and matmul.schedule(*arguments):
+            return matmul.NAME
     if alone and spatial.applies(infos, reductions[0], root, target):
         spatial.schedule(schedule, infos, root, reductions[0], target)
         return spatial.NAME

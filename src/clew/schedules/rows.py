@@ -11,8 +11,9 @@ from clew.loop.affine import Simplifier
 from clew.loop.ir import buffer_loads
 from clew.loop.schedule import Schedule
 from clew.schedules.matmul import spread
-from clew.schedules.shape import StageInfo, largest_load, stride
+from clew.schedules.shape import StageInfo, lane_stride, largest_load
 from clew.target import Target
+from clew.te.expr import Index, Load
 
 NAME = "rows"
 _PARTIAL_VECTORS = 4
@@ -87,10 +88,10 @@ def _reduce(schedule: Schedule, info: StageInfo, target: Target) -> None:
     if load is None or schedule.extent(deepest) < 2:
         return
     index = next(n.index for n in info.loops if n.name == deepest)
-    if stride(load, index, Simplifier()) is None:
-        return
     extent = schedule.extent(deepest)
-    width = min(lanes, extent)
+    width = _regular_lanes(load, index, min(lanes, extent))
+    if width < 2:
+        return
     if extent >= width * _PARTIAL_VECTORS:
         _, block = schedule.split(deepest, width * _PARTIAL_VECTORS)
         parts, lane = schedule.split(block, width, tail="guard")
@@ -104,6 +105,14 @@ def _reduce(schedule: Schedule, info: StageInfo, target: Target) -> None:
     schedule.rfactor(info.name, lane)
     schedule.vectorize(lane)
     schedule.vectorize(f"{info.name}.rf0")
+
+
+def _regular_lanes(load: Load, index: Index, most: int) -> int:
+    """Returns how many neighbours along a loop lie evenly in memory: blocks are that long."""
+    simplifier = Simplifier()
+    while most > 1 and lane_stride(load, index, most, simplifier) is None:
+        most //= 2
+    return most
 
 
 def _vectorize_last(schedule: Schedule, last: list[str], target: Target, info: StageInfo) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from clew.loop.affine import Simplifier
 from clew.loop.ir import Buffer, For, Stmt, Store, buffer_loads, reads, walk
 from clew.loop.schedule import Schedule
+from clew.support.errors import ScheduleError
 from clew.te.expr import INDEX, Binary, Imm, Index, Inlined, Intrinsic, Load, Scalar, binary
 from clew.te.tensor import substitute
 
@@ -111,6 +113,19 @@ def stage_infos(schedule: Schedule) -> dict[str, StageInfo]:
     return infos
 
 
+def flatten_axes(schedule: Schedule, *stages: str) -> int:
+    """Makes neighbouring axes one wherever all accesses walk them so: pixels, images of a batch.
+    Returns how many steps that took.
+    """
+    before, position = len(schedule.steps), 0
+    while position + 1 < len(stage_infos(schedule)[stages[0]].axes):
+        try:
+            schedule.flatten(*dict.fromkeys(stages), first=position)
+        except ScheduleError:
+            position += 1
+    return len(schedule.steps) - before
+
+
 def stride(load: Load, index: Index, simplifier: Simplifier) -> int | None:
     """Returns how many elements a load moves when a loop variable moves by one; None if
     irregular.
@@ -152,6 +167,15 @@ def lane_stride(load: Load, index: Index, lanes: int, simplifier: Simplifier) ->
     split = binary("add", binary("mul", outer, Imm(lanes, INDEX)), lane)
     indices = tuple(substitute(i, {id(index): split}) for i in load.indices)
     return offset_stride(load.source, indices, lane, simplifier)
+
+
+def parts(expr: Scalar) -> Iterator[Scalar]:
+    """Yields an expression and all in it."""
+    stack = [expr]
+    while stack:
+        node = stack.pop()
+        yield node
+        stack.extend(node.children)
 
 
 def largest_load(info: StageInfo) -> Load | None:

@@ -4,14 +4,18 @@ lanes are that axis, a few neighbours along the axis before it share a register 
 
 from __future__ import annotations
 
+import contextlib
+
 from clew.loop.affine import Simplifier
 from clew.loop.schedule import Schedule
 from clew.schedules.matmul import register_tile, spread
-from clew.schedules.shape import StageInfo, largest_load, stride
+from clew.schedules.shape import StageInfo, flatten_axes, largest_load, stage_infos, stride
+from clew.support.errors import ScheduleError
 from clew.target import Target
 
 NAME = "spatial"
 _NEIGHBOURS = 4
+_MOST_UNROLLED = 64
 
 
 def applies(infos: dict[str, StageInfo], reduction: str, root: str, target: Target) -> bool:
@@ -44,6 +48,8 @@ def schedule(
     schedule: Schedule, infos: dict[str, StageInfo], root: str, reduction: str, target: Target
 ) -> None:
     """Schedules a reduction and its tail `root` (itself, if there is none)."""
+    flatten_axes(schedule, reduction, root)
+    infos = stage_infos(schedule)
     info = infos[reduction]
     out = schedule.cache_write(reduction) if root == reduction else root
     axes = infos[root].axes_in(out)
@@ -58,6 +64,11 @@ def schedule(
         attach, inner = schedule.split(row, min(_NEIGHBOURS, schedule.extent(row)))
         schedule.unroll(inner)
     schedule.compute_at(reduction, attach, "register")
-    register_tile(schedule, info, lanes)
+    taps = register_tile(schedule, info, lanes)
+    with contextlib.suppress(ScheduleError):  # windows need not lie inside
+        schedule.skip_padding(reduction, lanes=info.axes[-1])
+        schedule.partition(attach)
+        if schedule.extent(taps[-1]) * _NEIGHBOURS <= _MOST_UNROLLED:
+            schedule.unroll(taps[-1])  # neighbours read the same elements
     schedule.vectorize(lane)
     spread(schedule, [*outer, panel])

@@ -35,6 +35,15 @@ def reduction_unroll(accumulators: int) -> int:
     return max(1, min(_MOST_UNROLLED, _ENOUGH_ACCUMULATORS // max(1, accumulators)))
 
 
+def window_tile(target: Target, height: int, width: int) -> tuple[int, int]:
+    """Returns lines and columns of a tile of windows: accumulators take less than half of the
+    registers, beside the elements and weights of a line of taps.
+    """
+    most = max(2, target.vector_registers // 2 - 2)
+    columns = balanced(width, most // 2 if width > most else most)
+    return balanced(height, max(1, most // columns)), columns
+
+
 def balanced(extent: int, most: int) -> int:
     """Returns the tile size that covers `extent` in the fewest tiles, as evenly as can be."""
     tiles = -(-extent // most)

@@ -1,0 +1,204 @@
+"""Primitives on conditions: where work may be skipped, and where no condition is left to ask."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from clew.loop.affine import Simplifier, contains
+from clew.loop.ir import For, If, Nest, Stmt, Store, expressions, single, transform, walk
+from clew.loop.primitives.common import primitive, replace_index, rewrite_loops
+from clew.support.errors import ScheduleError
+from clew.te.expr import (
+    INDEX,
+    Binary,
+    Cast,
+    Imm,
+    Index,
+    Inlined,
+    Scalar,
+    Select,
+    all_of,
+    binary,
+    select,
+)
+from clew.te.interpret import identity_of
+from clew.te.tensor import substitute
+
+
+@primitive
+def skip_padding(nest: Nest, simplifier: Simplifier, *, stage: str, lanes: str = "") -> Nest:
+    """`s += select(c, x, 0) * w` becomes `if c: s += x * w`, `s max= select(c, x, -inf)` becomes
+    `if c: s max= x`: what adds nothing is left out. Parts of `c` go as far outside as they can.
+
+    A product with zero is left out, which is the same unless `w` is not finite. What depends on the
+    loop `lanes` stays: loading zeros in some lanes costs nothing.
+
+    Errors: S026 when the stage reduces no such values.
+    """
+    found = False
+
+    def visit(stmt: Stmt) -> Stmt | None:
+        nonlocal found
+        if isinstance(stmt, Store) and stmt.stage == stage and stmt.combiner:
+            padding = _padding(stmt.value, stmt.combiner)
+            if padding is None:
+                return None
+            found = True
+            conds = _conjuncts(padding.cond)
+            kept = [c for c in conds if _depends(c, lanes)]
+            x = select(all_of(*kept), padding.a, padding.b)
+            body: Stmt = replace(stmt, value=substitute(stmt.value, {id(padding): x}))
+            for cond in conds:
+                if cond not in kept:
+                    body = If(cond, body)
+            return body
+        if isinstance(stmt, For) and isinstance(stmt.body, If):
+            return _raised(stmt)
+        return None
+
+    body = transform(nest.body, visit)
+    if not found:
+        raise ScheduleError(
+            "S026",
+            f"stage {stage!r} of {nest.name} reduces no padding",
+            hint="inline the padding into it first",
+        )
+    return nest.with_body(body)
+
+
+def _padding(value: Scalar, combiner: str) -> Select | None:
+    """Returns the `select(c, x, neutral)` that a reduction combines, or a sum's product has as a
+    factor; None where there is none.
+    """
+    sums = combiner == "sum"
+    value = _bare(value, casts=sums)
+    if isinstance(value, Select) and isinstance(value.b, Imm):
+        return value if value.b.value == identity_of(combiner, value.dtype) else None
+    if not sums or not isinstance(value, Binary) or value.op != "mul":
+        return None
+    for side in (_bare(value.a, casts=True), _bare(value.b, casts=True)):
+        if isinstance(side, Select) and isinstance(side.b, Imm) and side.b.value == 0:
+            return side
+    return None
+
+
+def _bare(value: Scalar, *, casts: bool) -> Scalar:
+    """Returns what is inlined or converted (zero stays zero)."""
+    while isinstance(value, Inlined) or (casts and isinstance(value, Cast)):
+        value = value.value if isinstance(value, Inlined) else value.a
+    return value
+
+
+def _depends(cond: Scalar, loop: str) -> bool:
+    if isinstance(cond, Index):
+        return cond.name == loop
+    return any(_depends(c, loop) for c in cond.children)
+
+
+def _conjuncts(cond: Scalar) -> list[Scalar]:
+    if isinstance(cond, Binary) and cond.op == "and" and cond.dtype == "bool":
+        return [*_conjuncts(cond.a), *_conjuncts(cond.b)]
+    return [cond]
+
+
+def _raised(loop: For) -> Stmt:
+    """Returns a loop over guards with those around it that do not depend on it."""
+    inside: list[Scalar] = []
+    outside: list[Scalar] = []
+    body: Stmt = loop.body
+    while isinstance(body, If):
+        (inside if contains(body.cond, loop.index) else outside).append(body.cond)
+        body = body.body
+    for cond in reversed(inside):
+        body = If(cond, body)
+    result: Stmt = replace(loop, body=body)
+    for cond in reversed(outside):
+        result = If(cond, result)
+    return result
+
+
+@primitive
+def partition(nest: Nest, simplifier: Simplifier, *, loop: str) -> Nest:
+    """Cuts a loop into what comes before, in and after the iterations in which every condition on
+    it holds whatever inner loops do; the middle part then asks nothing.
+
+    ```
+    for i in n: if 1 <= i < n - 1: s      becomes
+    for i in 1: if ...: s; for i in n - 2: s; for i in 1: if ...: s
+    ```
+
+    A loop without such iterations stays as it is. Errors: S001; S006 for one that is vectorised or
+    parallel.
+    """
+
+    def rewrite(found: For) -> Stmt:
+        if found.kind in ("vector", "parallel"):
+            raise ScheduleError(
+                "S006", f"loop {loop} is {found.kind} already", hint="partition it first"
+            )
+        first, last = _decided(found, simplifier)
+        if first > last or (first == 0 and last == found.extent - 1):
+            return found
+        pieces = [(0, first), (first, last + 1), (last + 1, found.extent)]
+        return single([_part(found, *p, simplifier) for p in pieces if p[0] < p[1]])
+
+    return rewrite_loops(nest, loop, rewrite)
+
+
+def _part(loop: For, start: int, stop: int, simplifier: Simplifier) -> For:
+    index = Index(loop.name, stop - start)
+    value = simplifier.simplify(binary("add", index, Imm(start, INDEX)))
+    return For(index, loop.kind, replace_index(loop.body, loop.index, value))
+
+
+def _decided(loop: For, simplifier: Simplifier) -> tuple[int, int]:
+    """Returns the first and last iteration in which all conditions on the loop variable hold."""
+    first, last = 0, loop.extent - 1
+    for cond in _conditions(loop.body, loop.index):
+        low, high = _holds(cond, loop.index, simplifier)
+        first, last = max(first, low), min(last, high)
+    return first, last
+
+
+def _conditions(body: Stmt, index: Index) -> list[Scalar]:
+    """Returns the comparisons below a loop that its variable decides, of guards and selects."""
+    found: dict[int, Scalar] = {}
+    seen: set[int] = set()
+    stack: list[Scalar] = []
+    for stmt in walk(body):
+        if isinstance(stmt, If):
+            found.update((id(c), c) for c in _conjuncts(stmt.cond))
+        stack.extend(expressions(stmt))
+    while stack:
+        node = stack.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, Select):
+            found.update((id(c), c) for c in _conjuncts(node.cond))
+        stack.extend(node.children)
+    return [c for c in found.values() if contains(c, index)]
+
+
+def _holds(cond: Scalar, index: Index, simplifier: Simplifier) -> tuple[int, int]:
+    """Returns the first and last value of a loop variable for which a condition must hold; an empty
+    range where that cannot be told.
+    """
+    never = (1, 0)
+    if not isinstance(cond, Binary) or cond.op not in ("lt", "le", "gt", "ge"):
+        return never
+    a, b = (cond.a, cond.b) if cond.op in ("ge", "gt") else (cond.b, cond.a)
+    margin = simplifier.linear(binary("sub", a, b))  # holds where this is >= 0, or > 0
+    step = margin.coefficient(index)
+    rest = replace(margin, terms=tuple(t for t in margin.terms if t[0] is not index))
+    if not step or rest.depends_on(index):
+        return never
+    low, _ = simplifier.range_of(rest)
+    if math.isinf(low):
+        return never
+    needed = int(cond.op in ("gt", "lt")) - int(low)  # step * index >= needed
+    assert isinstance(index.extent, int)
+    if step > 0:
+        return max(0, -(-needed // step)), index.extent - 1
+    return 0, needed // step

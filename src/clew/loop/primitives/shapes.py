@@ -1,0 +1,119 @@
+"""Primitives on the shapes of buffers: axes that follow each other in memory become one."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+
+from clew.loop.affine import Simplifier, contains
+from clew.loop.ir import Buffer, For, Nest, Stmt, Store, block, buffer_loads, reads, walk
+from clew.loop.primitives.common import canonical_store, primitive, stage_statements
+from clew.support.errors import ScheduleError
+from clew.te.expr import Index, Load, Scalar
+from clew.te.tensor import substitute
+
+
+@primitive
+def flatten(
+    nest: Nest, simplifier: Simplifier, *, stages: tuple[str, ...], first: int, count: int
+) -> Nest:
+    """`for h in 7: for w in 7: s[h, w] = a[h, w]` becomes `for h+w in 49: s[h+w] = a[h+w]`.
+
+    The `count` axes from `first` on become one in the loops of the stages, which have them in
+    common, and in every buffer that is walked along them; memory stays as it is.
+
+    Errors: S002; S027 where an access walks these axes in another way, or a stage's loops have been
+    changed already.
+    """
+    merged = _Merged(simplifier, count)
+    own: dict[int, Stmt] = {}
+    for stage in stages:
+        for stmt in stage_statements(nest, stage):
+            found = canonical_store(stmt)
+            if found is None or len(found[1].indices) < first + count:
+                raise _unfit(f"stage {stage!r}", "has been changed already")
+            loops = {id(loop.index): loop for loop in found[0]}
+            axes = [loops[id(i)] for i in found[1].indices[first : first + count]]
+            own[id(stmt)] = merged.nest(found[0], found[1], axes)
+    stmts: list[Stmt] = []
+    for stmt in nest.body.stmts:
+        if id(stmt) not in own:
+            merged.check_untouched(stmt)
+        stmts.append(own.get(id(stmt), stmt))
+    inputs, outputs = (tuple(map(merged.of, bs)) for bs in (nest.inputs, nest.outputs))
+    return replace(nest, inputs=inputs, outputs=outputs, body=block(*stmts))
+
+
+def _unfit(what: str, how: str) -> ScheduleError:
+    return ScheduleError(
+        "S027", f"{what} {how}", hint="flatten axes that all accesses walk together, first of all"
+    )
+
+
+@dataclass
+class _Merged:
+    """Buffers of which axes became one: the old one, where, and the new one, by the old one's id;
+    `kept` are those that are not walked along these axes.
+    """
+
+    simplifier: Simplifier
+    count: int
+    buffers: dict[int, tuple[Buffer, int, Buffer]] = field(default_factory=dict)
+    kept: dict[int, Buffer] = field(default_factory=dict)
+
+    def of(self, buffer: Buffer) -> Buffer:
+        """Returns the buffer as it is now."""
+        return self.buffers[id(buffer)][2] if id(buffer) in self.buffers else buffer
+
+    def check_untouched(self, stmt: Stmt) -> None:
+        """Checks that a statement that stays does not use what has changed."""
+        used = [load.source for _, load in reads(stmt)]
+        used += [s.buffer for s in walk(stmt) if isinstance(s, Store)]
+        for buffer in used:
+            if id(buffer) in self.buffers:
+                raise _unfit(buffer.name, "is used by another stage")
+
+    def nest(self, around: list[For], store: Store, axes: list[For]) -> Stmt:
+        """Returns a stage's loops and store with `axes` as one."""
+        name = "+".join([axes[0].name, *(a.name.rsplit(".", 1)[-1] for a in axes[1:])])
+        index = Index(name, math.prod(a.extent for a in axes))
+        replaced: dict[int, Scalar] = {}
+        for load in reversed(list(buffer_loads(store.value))):
+            buffer, indices = self._access(load.source, load.indices, axes, index)
+            replaced[id(load)] = Load(buffer, [substitute(i, replaced) for i in indices])
+        value = substitute(store.value, replaced)
+        if any(contains(value, a.index) for a in axes):
+            raise _unfit(f"stage {store.stage!r}", f"depends on {axes[0].name} itself")
+        buffer, indices = self._access(store.buffer, store.indices, axes, index)
+        if buffer is store.buffer:  # an axis of one element: nothing moves along it
+            raise _unfit(f"stage {store.stage!r}", f"has one element along {axes[0].name}")
+        body: Stmt = replace(store, buffer=buffer, indices=indices, value=value)
+        for loop in reversed(around):
+            if loop is axes[0]:
+                body = For(index, loop.kind, body)
+            elif all(loop is not a for a in axes):
+                body = replace(loop, body=body)
+        return body
+
+    def _access(
+        self, buffer: Buffer, indices: tuple[Scalar, ...], axes: list[For], index: Index
+    ) -> tuple[Buffer, tuple[Scalar, ...]]:
+        simple = [self.simplifier.simplify(i) for i in indices]
+        moving = [n for n, i in enumerate(simple) if any(contains(i, a.index) for a in axes)]
+        if not moving:
+            if id(buffer) in self.buffers:
+                raise _unfit(buffer.name, "is walked in several ways")
+            self.kept[id(buffer)] = buffer
+            return buffer, indices
+        at, end = moving[0], moving[0] + self.count
+        walked = moving == list(range(at, end)) and all(
+            simple[n] is a.index and buffer.shape[n] == a.extent
+            for n, a in zip(moving, axes, strict=True)
+        )
+        before = self.buffers.get(id(buffer))
+        if not walked or id(buffer) in self.kept or (before is not None and before[1] != at):
+            raise _unfit(buffer.name, f"is not walked along {axes[0].name} and what follows")
+        if before is None:
+            shape = (*buffer.shape[:at], math.prod(buffer.shape[at:end]), *buffer.shape[end:])
+            before = self.buffers[id(buffer)] = (buffer, at, replace(buffer, shape=shape))
+        return before[2], (*indices[:at], index, *indices[end:])
