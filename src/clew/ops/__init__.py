@@ -20,6 +20,7 @@ from clew.ops import (
     slicing,
     transform,
     unary,
+    winograd,
 )
 
 __all__ = [
@@ -42,4 +43,5 @@ __all__ = [
     "slicing",
     "transform",
     "unary",
+    "winograd",
 ]

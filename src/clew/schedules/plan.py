@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from clew.loop.ir import Nest
 from clew.loop.schedule import Schedule
-from clew.schedules import conv, elementwise, matmul, rows, spatial
+from clew.schedules import conv, elementwise, matmul, rows, spatial, winograd
 from clew.schedules.shape import StageInfo, stage_infos
 from clew.target import Target
 
@@ -15,6 +15,9 @@ def schedule_kernel(nest: Nest, target: Target) -> tuple[Schedule, tuple[str, ..
     A root is a stage with loops of its own at the end: an output, or what several outputs share.
     """
     schedule = Schedule(nest)
+    transformed = winograd.find(schedule)
+    if transformed is not None and winograd.schedule(schedule, transformed, target):
+        return schedule, (winograd.NAME,)
     _inline(schedule)
     rules = [_schedule_root(schedule, root, target) for root in _roots(schedule)]
     return schedule, tuple(rules)

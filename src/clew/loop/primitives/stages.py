@@ -212,14 +212,16 @@ def _move_loads(
 
 @primitive
 def cache_write(nest: Nest, simplifier: Simplifier, *, stage: str) -> Nest:
-    """Lets an output be computed in a buffer of its own and copied out by a stage `<stage>@out`.
+    """Lets a stage be computed in a buffer of its own and copied out by a stage `<stage>@out`.
 
-    The stage can then be moved with `compute_at`. Errors: S002, S020; S024 when it is no output.
+    Both can then be moved with `compute_at`: a register tile of a reduction, and the memory that it
+    is written to (an output stays where it is). Errors: S002, S020; S024 when the stage is not in
+    memory.
     """
     nests = _untouched(nest, stage)
     buffer = nests[0][1].buffer
-    if buffer.scope != "output":
-        raise ScheduleError("S024", f"stage {stage!r} is not an output of {nest.name}")
+    if buffer.scope not in ("output", "workspace"):
+        raise ScheduleError("S024", f"stage {stage!r} of {nest.name} is not written to memory")
     own = {id(s) for s in stage_statements(nest, stage)}
     temporary = Buffer(f"{buffer.name}.acc", buffer.shape, buffer.dtype, "workspace")
 

@@ -1,0 +1,250 @@
+"""Convolutions between transforms of tiles (Winograd): transforms in registers, products in between.
+
+A large image goes through in groups of tiles, all in the scratch memory of one thread; a small one
+as a whole, panel by panel of output channels, so that each weight is read once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from clew.loop.ir import buffer_loads
+from clew.loop.schedule import Schedule
+from clew.schedules.matmul import register_tile, spread
+from clew.schedules.shape import StageInfo, stage_infos
+from clew.schedules.tiles import balanced, rows_of_tile
+from clew.target import Target
+
+NAME = "winograd"
+_IMAGE_RANK = 5
+# How many groups of tiles an image must give to go through in groups, for threads to share.
+_FEWEST_GROUPS = 4
+
+
+@dataclass(frozen=True)
+class Stages:
+    """The stages by their work. A patch is loaded, transformed along one axis and the other, in
+    parts and whole; products are transformed back the same way.
+    """
+
+    patch: StageInfo
+    column_parts: StageInfo
+    columns: StageInfo
+    parts: StageInfo
+    tiles: StageInfo
+    products: StageInfo
+    back_column_parts: StageInfo
+    back_columns: StageInfo
+    back_parts: StageInfo
+    image: StageInfo
+
+    def names(self) -> set[str]:
+        """Names of all of them."""
+        return {info.name for info in vars(self).values()}
+
+
+def find(schedule: Schedule) -> Stages | None:
+    """Returns the stages of such a convolution; None where the nest has none.
+
+    They are known by their shape: one sum of products whose operand and result go through stages
+    that choose among sums by one of their axes.
+    """
+    infos = stage_infos(schedule)
+    anchors = [info for info in infos.values() if info.is_anchor]
+    if len(anchors) != 1:
+        return None
+    products = anchors[0]
+    before = _before(infos, products)
+    after = _after(infos, products)
+    if len(before) != 5 or len(after) != 4 or len(after[-1].axes) != _IMAGE_RANK:
+        return None
+    return Stages(*before, products, *after)
+
+
+def _before(infos: dict[str, StageInfo], products: StageInfo) -> list[StageInfo]:
+    """Returns the stages that lead to the products' operand, the first first."""
+    of_buffer = {id(info.store.buffer): info for info in infos.values()}
+    chain: list[StageInfo] = []
+    here = products
+    while True:
+        made = {id(x.source): of_buffer.get(id(x.source)) for x in buffer_loads(here.store.value)}
+        found = [info for info in made.values() if info is not None]
+        if len(found) != 1 or (here is not products and not here.case_axes):
+            return list(reversed(chain))
+        here = found[0]
+        chain.append(here)
+
+
+def _after(infos: dict[str, StageInfo], products: StageInfo) -> list[StageInfo]:
+    """Returns the stages that the products go through, the image last."""
+    chain: list[StageInfo] = []
+    here = products
+    while len(here.readers) == 1 and (here is products or here.case_axes):
+        here = infos[here.readers[0]]
+        chain.append(here)
+    return chain
+
+
+def schedule(schedule: Schedule, stages: Stages, target: Target) -> bool:
+    """Schedules the convolution and its tail; False if the rule does not fit."""
+    root = _inline_rest(schedule, stages)
+    if root is None:
+        return False
+    weight = max(buffer_loads(stages.products.store.value), key=lambda x: x.source.size_bytes).source
+    grouping = choose_grouping(stages, weight.shape[-1], target)
+    attach = _arrange_image(schedule, root, stages, grouping)
+    _transform_back(schedule, stages)
+    _multiply(schedule, stages, attach, grouping, target)
+    if grouping.rows:
+        schedule.compute_at(stages.tiles.name, attach, "scratch")
+    _transform(schedule, stages, grouping)
+    if not grouping.rows:
+        cb, t = stages.tiles.axes[2:4]
+        spread(schedule, [cb, f"{t}.o"])
+    return True
+
+
+def _inline_rest(schedule: Schedule, stages: Stages) -> str | None:
+    """Inlines the tail into the kernel's only output; None, and nothing done, where it cannot."""
+    infos = stage_infos(schedule)
+    outputs = [name for name, info in infos.items() if info.is_output]
+    others = [n for n in infos if n not in stages.names() and n not in outputs]
+    if stages.image.name not in outputs:
+        others.append(stages.image.name)
+    whole = infos[outputs[0]].store.buffer.shape == stages.image.store.buffer.shape
+    if len(outputs) != 1 or not whole or any(infos[n].is_reduction for n in others):
+        return None
+    order = list(infos)
+    for name in sorted(others, key=order.index, reverse=True):
+        schedule.inline(name)
+    return outputs[0]
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """Which tiles, and which output channels, go through together.
+
+    `rows` of tiles, `columns` of each, all output channels; or, where `rows` is 0, all tiles and
+    `panels` panels of output channels. A panel is `vectors` blocks of channels.
+    """
+
+    rows: int
+    columns: int
+    panels: int
+    vectors: int
+
+
+def choose_grouping(stages: Stages, panel: int, target: Target) -> Grouping:
+    """Returns the grouping that keeps the transformed tiles of a group in the second cache."""
+    batch, blocks, height, width, lanes = stages.image.store.buffer.shape
+    tile = stages.back_columns.store.buffer.shape[2]
+    rows, columns = -(-height // tile), -(-width // tile)
+    n = tile + 2
+    inner = stages.tiles.store.buffer.shape[2]
+    vectors = panel // lanes
+    element = stages.tiles.store.buffer.size_bytes // max(1, _count(stages.tiles))
+    weights = n * n * inner * lanes * blocks * lanes * element
+    a_tile = n * n * (inner + blocks) * lanes * element
+    room = max(target.l2_bytes - weights, target.l2_bytes // 2)
+    fitting = [r for r in _divisors(rows) if r * columns * a_tile <= room]
+    if batch * rows >= _FEWEST_GROUPS and (weights <= target.l2_bytes // 2 or not inner):
+        enough = [r for r in fitting if r * columns >= rows_of_tile(target, vectors)]
+        some = [r for r in enough if batch * rows // r >= _FEWEST_GROUPS]
+        if some:
+            return Grouping(min(some), columns, blocks // vectors, vectors)
+        if fitting:
+            return Grouping(1, columns, blocks // vectors, vectors)
+    return Grouping(0, columns, 1, vectors)
+
+
+def _count(info: StageInfo) -> int:
+    total = 1
+    for extent in info.store.buffer.shape:
+        total *= extent
+    return total
+
+
+def _divisors(number: int) -> list[int]:
+    return [d for d in range(1, number + 1) if number % d == 0]
+
+
+def _arrange_image(
+    schedule: Schedule, root: str, stages: Stages, grouping: Grouping
+) -> str:
+    """Orders the loops over the image, a tile's pixels unrolled; returns the loop of a group."""
+    tile = stages.back_columns.store.buffer.shape[2]
+    n, co, oh, ow, ci = stage_infos(schedule)[root].axes
+    ty, y = schedule.split(oh, tile, tail="guard")
+    tx, x = schedule.split(ow, tile, tail="guard")
+    if grouping.rows:
+        group, row = schedule.split(ty, grouping.rows)
+        schedule.reorder(n, group, co, row, tx, y, x, ci)
+        attach = group
+    else:
+        group, inner = schedule.split(co, grouping.panels * grouping.vectors)
+        schedule.reorder(group, inner, n, ty, tx, y, x, ci)
+        attach = group
+    names = {info.name: info for info in (stages.back_parts, stages.back_columns)}
+    assert names
+    schedule.compute_at(stages.back_parts.name, y, "register")
+    schedule.compute_at(stages.back_columns.name, tx, "register")
+    for name in (y, x, stages.back_parts.axes[3]):
+        schedule.unroll(name)
+    for name in (ci, stages.back_parts.axes[4]):
+        schedule.vectorize(name)
+    if grouping.rows:
+        attach = schedule.fuse(n, group)
+    if schedule.extent(attach) > 1:
+        schedule.parallel(attach)
+    return attach
+
+
+def _transform_back(schedule: Schedule, stages: Stages) -> None:
+    """A column's sums, then what they add up to, column by column."""
+    ob, t, i, j, oi = stages.back_columns.axes
+    schedule.reorder(ob, t, j, i, oi)
+    schedule.compute_at(stages.back_column_parts.name, j, "register")
+    for name in (i, j, stages.back_column_parts.axes[2]):
+        schedule.unroll(name)
+    for name in (oi, stages.back_column_parts.axes[4]):
+        schedule.vectorize(name)
+
+
+def _multiply(
+    schedule: Schedule, stages: Stages, attach: str, grouping: Grouping, target: Target
+) -> None:
+    """The matrix products: register tiles of tiles by output channels."""
+    info = stages.products
+    out = schedule.cache_write(info.name)
+    schedule.compute_at(out, attach, "scratch")
+    i, j, ob, t, oi = info.axes_in(out)
+    lanes = schedule.extent(oi)
+    panel, block = schedule.split(ob, grouping.vectors)
+    size = balanced(schedule.extent(t), rows_of_tile(target, grouping.vectors))
+    schedule.reorder(i, j, panel, t, block, oi)
+    group, row = schedule.split(t, size, tail="balance")
+    schedule.compute_at(info.name, group, "register")
+    register_tile(schedule, info, lanes, blocks=info.axes[2])
+    for name in (row, block):
+        schedule.unroll(name)
+    schedule.vectorize(oi)
+
+
+def _transform(schedule: Schedule, stages: Stages, grouping: Grouping) -> None:
+    """A patch is read and transformed column by column, then row by row."""
+    i, j, cb, t, ci = stages.tiles.axes
+    _, column = schedule.split(t, grouping.columns)
+    schedule.reorder(cb, f"{t}.o", column, i, j, ci)
+    schedule.compute_at(stages.parts.name, i, "register")
+    schedule.compute_at(stages.columns.name, column, "register")
+    down = stages.columns.axes
+    schedule.reorder(*down[:2], down[3], down[2], down[4])
+    schedule.compute_at(stages.column_parts.name, down[3], "register")
+    schedule.compute_at(stages.patch.name, down[3], "register")
+    for info in (stages.patch, stages.column_parts, stages.columns, stages.parts):
+        for name in info.axes[2:4]:
+            schedule.unroll(name)
+    for name in (i, j):
+        schedule.unroll(name)
+    for info in (stages.patch, stages.column_parts, stages.columns, stages.parts, stages.tiles):
+        schedule.vectorize(info.axes[4])
