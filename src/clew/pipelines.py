@@ -14,6 +14,7 @@ from clew.passes.fold_scale_axis import FoldScaleAxis
 from clew.passes.fuse_ops import FuseOps
 from clew.passes.simplify_expr import SimplifyExpr
 from clew.passes.simplify_inference import SimplifyInference
+from clew.passes.use_winograd import UseWinograd
 
 
 def pipeline(opt_level: int = 3) -> list[Pass]:
@@ -31,6 +32,7 @@ def pipeline(opt_level: int = 3) -> list[Pass]:
         CombineParallelMatmul(),  # on final weights
         DeadCode(),  # no layout is converted for what nobody reads
         AlterLayout(),  # with all operators settled that have a layout of their own
+        UseWinograd(),  # between transforms that read and write blocks
         DecomposeOps(),  # what has no kernel of its own, once patterns have looked for it whole
         FoldConstant(),  # packed and concatenated weights
         DeadCode(),  # what folding left

@@ -90,8 +90,10 @@ def schedule(schedule: Schedule, stages: Stages, target: Target) -> bool:
     root = _inline_rest(schedule, stages)
     if root is None:
         return False
-    weight = max(buffer_loads(stages.products.store.value), key=lambda x: x.source.size_bytes).source
-    grouping = choose_grouping(stages, weight.shape[-1], target)
+    tiles = stages.tiles.store.buffer
+    loads = buffer_loads(stages.products.store.value)
+    panel = next(x.source for x in loads if x.source is not tiles).shape[-1]
+    grouping = choose_grouping(stages, panel, target)
     attach = _arrange_image(schedule, root, stages, grouping)
     _transform_back(schedule, stages)
     _multiply(schedule, stages, attach, grouping, target)
@@ -146,6 +148,10 @@ def choose_grouping(stages: Stages, panel: int, target: Target) -> Grouping:
     weights = n * n * inner * lanes * blocks * lanes * element
     a_tile = n * n * (inner + blocks) * lanes * element
     room = max(target.l2_bytes - weights, target.l2_bytes // 2)
+    import os
+    if os.environ.get("WG"):
+        r, p = map(int, os.environ["WG"].split(","))
+        return Grouping(r, columns, p or blocks // vectors, vectors)
     fitting = [r for r in _divisors(rows) if r * columns * a_tile <= room]
     if batch * rows >= _FEWEST_GROUPS and (weights <= target.l2_bytes // 2 or not inner):
         enough = [r for r in fitting if r * columns >= rows_of_tile(target, vectors)]
