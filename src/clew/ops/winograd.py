@@ -18,7 +18,7 @@ from clew import te
 from clew.ops.common import differ, f16, f32, need_rank, same_dtype
 from clew.ops.convolution import window_size
 from clew.ops.registry import Sample, register_op
-from clew.support.arrays import aligned_copy
+from clew.support.arrays import aligned_empty
 from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor
 from clew.te.expr import all_of, as_scalar
@@ -110,8 +110,9 @@ def _need_tile(name: str, tile: int) -> None:
     ),
 )
 def winograd_weight(weight: Tensor, *, tile: int, block: int) -> Tensor:
-    """`weight[O, I, 3, 3]` transformed, as f32[n, n, O / block, I, block] with n = tile + 2: what
-    `nn.conv2d_winograd` takes.
+    """`weight[O, I, 3, 3]` transformed, in the order that `nn.conv2d_winograd` reads it: all
+    panels of `block` output channels for a point, n * n points with n = tile + 2, as
+    `f32[n * n * O / block, I, block]`.
 
     Errors: T102, T107 for a tile or block that does not fit, T110 for another window than 3x3.
     Source: Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, 2015.
@@ -124,9 +125,12 @@ def winograd_weight(weight: Tensor, *, tile: int, block: int) -> Tensor:
     if block < 1 or out % block != 0:
         raise GraphTypeError("T107", f"nn.winograd_weight: blocks of {block} for {weight.type}")
     matrix = transforms(tile).weight
-    n = len(matrix)
+    n, panels = len(matrix), out // block
 
-    def element(i: Scalar, j: Scalar, o: Scalar, c: Scalar, b: Scalar) -> Scalar:
+    def element(p: Scalar, c: Scalar, b: Scalar) -> Scalar:
+        o, point = p % te.size(panels), p // te.size(panels)
+        i, j = point // n, point % n
+
         def column(y: int) -> Scalar:
             filters = [weight[o * block + b, c, y, x] for x in range(_KERNEL)]
             return _case(j, [_sum(row, filters) for row in matrix])
@@ -134,21 +138,23 @@ def winograd_weight(weight: Tensor, *, tile: int, block: int) -> Tensor:
         columns = [column(y) for y in range(_KERNEL)]
         return _case(i, [_sum(row, columns) for row in matrix])
 
-    return te.compute((n, n, out // block, inner, block), element, "winograd_weight")
+    return te.compute((n * n * panels, inner, block), element, "winograd_weight")
 
 
 @winograd_weight.reference
 def _winograd_weight_reference(weight: Array, *, tile: int, block: int) -> Array:
     out, inner = weight.shape[:2]
     matrix = transforms(tile).weight
-    n = len(matrix)
-    # One product of both transforms with all filters side by side, in the order they are stored in.
-    both = np.einsum("ia,jb->ijab", matrix, matrix).reshape(n * n, -1).astype(weight.dtype)
-    filters = weight.reshape(out // block, block, inner, -1).transpose(3, 0, 2, 1)
-    if not any(weight.strides):
-        filters = np.broadcast_to(weight.reshape(-1)[0], filters.shape)
-    result = both @ filters.reshape(filters.shape[0], -1)
-    return aligned_copy(result.reshape(n, n, out // block, inner, block))
+    both = np.einsum("ia,jb->ijab", matrix, matrix).reshape(len(matrix) ** 2, -1)
+    both = both.astype(weight.dtype)
+    # A product of both transforms with all filters of a panel at a time, side by side in the order
+    # they are stored in: what a panel takes stays in cache.
+    result = aligned_empty((len(both), out // block, inner, block), weight.dtype)
+    filters = weight.reshape(out // block, block, inner, -1).transpose(0, 3, 2, 1)
+    for panel, taps in enumerate(filters):
+        flat = np.ascontiguousarray(taps).reshape(len(taps), -1)
+        np.matmul(both, flat, out=result[:, panel].reshape(len(both), -1))
+    return result.reshape(-1, inner, block)
 
 
 # --- the convolution ------------------------------------------------------------------------------
@@ -157,19 +163,19 @@ def _winograd_weight_reference(weight: Array, *, tile: int, block: int) -> Array
 @register_op(
     "nn.conv2d_winograd",
     samples=(
-        Sample(f32(1, 2, 7, 7, 4), f32(6, 6, 1, 8, 4), tile=4, padding=(1, 1, 1, 1),
+        Sample(f32(1, 2, 7, 7, 4), f32(36, 8, 4), tile=4, padding=(1, 1, 1, 1),
                low=-0.5, high=0.5),
-        Sample(f32(2, 1, 5, 9, 4), f32(4, 4, 1, 4, 8), tile=2, padding=(0, 1, 1, 0)),
-        Sample(f32(1, 2, 8, 8, 16), f32(6, 6, 1, 32, 32), tile=4, low=-0.25, high=0.25),
-        Sample(f32(1, 2, 6, 11, 16), f32(4, 4, 3, 32, 16), tile=2, padding=(1, 1, 1, 1),
+        Sample(f32(2, 1, 5, 9, 4), f32(16, 4, 8), tile=2, padding=(0, 1, 1, 0)),
+        Sample(f32(1, 2, 8, 8, 16), f32(36, 32, 32), tile=4, low=-0.25, high=0.25),
+        Sample(f32(1, 2, 6, 11, 16), f32(48, 32, 16), tile=2, padding=(1, 1, 1, 1),
                low=-0.5, high=0.5),
-        Sample(f32(1, 2, 7, 7, 4), f32(4, 4, 1, 8, 4), tile=4, error="T107"),
-        Sample(f32(1, 2, 7, 7, 4), f32(6, 6, 1, 8, 6), tile=4, error="T107"),
-        Sample(f32(1, 2, 7, 7, 4), f32(6, 6, 1, 8, 4), tile=4, padding=(1, 1), error="T107"),
-        Sample(f32(1, 2, 7, 7, 4), f32(6, 6, 1, 4, 4), tile=4, error="T103"),
-        Sample(f32(1, 2, 7, 2, 4), f32(6, 6, 1, 8, 4), tile=4, error="T110"),
-        Sample(f32(1, 8, 7, 7), f32(6, 6, 1, 8, 4), tile=4, error="T102"),
-        Sample(f32(1, 2, 7, 7, 4), f16(6, 6, 1, 8, 4), tile=4, error="T101"),
+        Sample(f32(1, 2, 7, 7, 4), f32(16, 8, 4), tile=4, error="T107"),
+        Sample(f32(1, 2, 7, 7, 4), f32(36, 8, 6), tile=4, error="T107"),
+        Sample(f32(1, 2, 7, 7, 4), f32(36, 8, 4), tile=4, padding=(1, 1), error="T107"),
+        Sample(f32(1, 2, 7, 7, 4), f32(36, 4, 4), tile=4, error="T103"),
+        Sample(f32(1, 2, 7, 2, 4), f32(36, 8, 4), tile=4, error="T110"),
+        Sample(f32(1, 8, 7, 7), f32(36, 8, 4), tile=4, error="T102"),
+        Sample(f32(1, 2, 7, 7, 4), f16(36, 8, 4), tile=4, error="T101"),
     ),
 )  # fmt: skip
 def conv2d_winograd(
@@ -189,11 +195,12 @@ def conv2d_winograd(
     _need_tile(name, tile)
     same_dtype(name, data, weight)
     need_rank(name, "data", data, 5)
-    need_rank(name, "weight", weight, 5)
+    need_rank(name, "weight", weight, 3)
     batch, blocks, high, wide, c = data.shape
     n = tile + _KERNEL - 1
-    panels, inner, panel = weight.shape[2:]
-    if weight.shape[:2] != (n, n) or len(padding) != 4:
+    pieces, inner, panel = weight.shape
+    panels = pieces // (n * n)
+    if differ(panels * n * n, pieces) or len(padding) != 4:
         raise GraphTypeError("T107", f"{name}: {weight.type} for tile {tile}, padding {padding}")
     if not isinstance(panel, int) or not isinstance(c, int) or panel % c:
         raise GraphTypeError("T107", f"{name}: blocks of {c} and {panel} channels do not fit")
@@ -242,7 +249,7 @@ def conv2d_winograd(
         else:
             channel = ob * c + oi
             place, inside = channel // panel, channel % panel
-        factor = weight[i, j, place, ico * c + ici, inside]
+        factor = weight[(i * n + j) * te.size(panels) + place, ico * c + ici, inside]
         return te.sum(data_tiles[i, j, ico, t, ici] * factor, [ico, ici])
 
     products = te.compute((n, n, out_blocks, tiles, c), product, "products")
@@ -326,8 +333,9 @@ def _conv2d_winograd_reference(
     patches = view[:, :, ::tile, ::tile].transpose(5, 6, 0, 2, 3, 1, 4)  # i, j, N, ty, tx, C/c, c
     v = np.tensordot(to_tiles, patches.reshape(n, -1), 1).reshape(n, n, -1).transpose(1, 0, 2)
     v = np.tensordot(to_tiles, v.reshape(n, -1), 1).reshape(n, n, -1).transpose(1, 0, 2)
-    panels, inner, panel = weight.shape[2:]
-    w = weight.transpose(0, 1, 3, 2, 4).reshape(n, n, inner, panels * panel).astype(np.float64)
+    _, inner, panel = weight.shape
+    w = weight.reshape(n, n, -1, inner, panel).transpose(0, 1, 3, 2, 4)
+    w = w.reshape(n, n, inner, -1).astype(np.float64)
     m = v.reshape(n, n, -1, inner) @ w
     m = np.tensordot(back, m.reshape(n, -1), 1).reshape(tile, n, -1).transpose(1, 0, 2)
     m = np.tensordot(back, m.reshape(n, -1), 1).reshape(tile, tile, -1)  # x, y of a tile

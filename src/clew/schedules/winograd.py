@@ -12,6 +12,7 @@ from clew.loop.ir import buffer_loads
 from clew.loop.schedule import Schedule
 from clew.schedules.matmul import register_tile, spread
 from clew.schedules.shape import StageInfo, stage_infos
+from clew.schedules.streaming import stream
 from clew.schedules.tiles import balanced, rows_of_tile
 from clew.target import Target
 
@@ -94,15 +95,14 @@ def schedule(schedule: Schedule, stages: Stages, target: Target) -> bool:
     loads = buffer_loads(stages.products.store.value)
     panel = next(x.source for x in loads if x.source is not tiles).shape[-1]
     grouping = choose_grouping(stages, panel, target)
-    attach = _arrange_image(schedule, root, stages, grouping)
+    group = _arrange_image(schedule, root, stages, grouping)
     _transform_back(schedule, stages)
-    _multiply(schedule, stages, attach, grouping, target)
-    if grouping.rows:
-        schedule.compute_at(stages.tiles.name, attach, "scratch")
-    _transform(schedule, stages, grouping)
-    if not grouping.rows:
-        cb, t = stages.tiles.axes[2:4]
-        spread(schedule, [cb, f"{t}.o"])
+    _multiply(schedule, stages, group, grouping, target)
+    if group:
+        schedule.compute_at(stages.tiles.name, group, "scratch")
+    outer = _transform(schedule, stages, grouping)
+    if not group:
+        spread(schedule, outer)
     return True
 
 
@@ -148,10 +148,6 @@ def choose_grouping(stages: Stages, panel: int, target: Target) -> Grouping:
     weights = n * n * inner * lanes * blocks * lanes * element
     a_tile = n * n * (inner + blocks) * lanes * element
     room = max(target.l2_bytes - weights, target.l2_bytes // 2)
-    import os
-    if os.environ.get("WG"):
-        r, p = map(int, os.environ["WG"].split(","))
-        return Grouping(r, columns, p or blocks // vectors, vectors)
     fitting = [r for r in _divisors(rows) if r * columns * a_tile <= room]
     if batch * rows >= _FEWEST_GROUPS and (weights <= target.l2_bytes // 2 or not inner):
         enough = [r for r in fitting if r * columns >= rows_of_tile(target, vectors)]
@@ -174,35 +170,32 @@ def _divisors(number: int) -> list[int]:
     return [d for d in range(1, number + 1) if number % d == 0]
 
 
-def _arrange_image(
-    schedule: Schedule, root: str, stages: Stages, grouping: Grouping
-) -> str:
-    """Orders the loops over the image, a tile's pixels unrolled; returns the loop of a group."""
+def _arrange_image(schedule: Schedule, root: str, stages: Stages, grouping: Grouping) -> str:
+    """Orders the loops over the image, a tile's pixels unrolled; returns the loop of a group, or
+    "" where there are none.
+    """
     tile = stages.back_columns.store.buffer.shape[2]
     n, co, oh, ow, ci = stage_infos(schedule)[root].axes
     ty, y = schedule.split(oh, tile, tail="guard")
     tx, x = schedule.split(ow, tile, tail="guard")
+    group = ""
     if grouping.rows:
         group, row = schedule.split(ty, grouping.rows)
         schedule.reorder(n, group, co, row, tx, y, x, ci)
-        attach = group
     else:
-        group, inner = schedule.split(co, grouping.panels * grouping.vectors)
-        schedule.reorder(group, inner, n, ty, tx, y, x, ci)
-        attach = group
-    names = {info.name: info for info in (stages.back_parts, stages.back_columns)}
-    assert names
+        schedule.reorder(n, co, ty, tx, y, x, ci)
     schedule.compute_at(stages.back_parts.name, y, "register")
     schedule.compute_at(stages.back_columns.name, tx, "register")
     for name in (y, x, stages.back_parts.axes[3]):
         schedule.unroll(name)
     for name in (ci, stages.back_parts.axes[4]):
         schedule.vectorize(name)
-    if grouping.rows:
-        attach = schedule.fuse(n, group)
-    if schedule.extent(attach) > 1:
-        schedule.parallel(attach)
-    return attach
+    if group:
+        group = schedule.fuse(n, group)
+        schedule.parallel(group)
+    else:
+        spread(schedule, [n, co])
+    return group
 
 
 def _transform_back(schedule: Schedule, stages: Stages) -> None:
@@ -217,30 +210,36 @@ def _transform_back(schedule: Schedule, stages: Stages) -> None:
 
 
 def _multiply(
-    schedule: Schedule, stages: Stages, attach: str, grouping: Grouping, target: Target
+    schedule: Schedule, stages: Stages, group: str, grouping: Grouping, target: Target
 ) -> None:
-    """The matrix products: register tiles of tiles by output channels."""
+    """The matrix products: register tiles of tiles by output channels, weights in their order."""
     info = stages.products
     out = schedule.cache_write(info.name)
-    schedule.compute_at(out, attach, "scratch")
+    if group:
+        schedule.compute_at(out, group, "scratch")
     i, j, ob, t, oi = info.axes_in(out)
     lanes = schedule.extent(oi)
     panel, block = schedule.split(ob, grouping.vectors)
-    size = balanced(schedule.extent(t), rows_of_tile(target, grouping.vectors))
     schedule.reorder(i, j, panel, t, block, oi)
-    group, row = schedule.split(t, size, tail="balance")
-    schedule.compute_at(info.name, group, "register")
-    register_tile(schedule, info, lanes, blocks=info.axes[2])
+    panel = schedule.fuse(schedule.fuse(i, j), panel)
+    size = balanced(schedule.extent(t), rows_of_tile(target, grouping.vectors))
+    tiles, row = schedule.split(t, size, tail="balance")
+    schedule.compute_at(info.name, tiles, "register")
+    reduction = register_tile(schedule, info, lanes, blocks=info.axes[2])
     for name in (row, block):
         schedule.unroll(name)
     schedule.vectorize(oi)
+    stream(schedule, info, panel, [tiles, *reduction], target)
+    if not group:
+        schedule.parallel(panel)
 
 
-def _transform(schedule: Schedule, stages: Stages, grouping: Grouping) -> None:
-    """A patch is read and transformed column by column, then row by row."""
+def _transform(schedule: Schedule, stages: Stages, grouping: Grouping) -> list[str]:
+    """A patch is read and transformed column by column, then row by row. Returns the outer loops.
+    """
     i, j, cb, t, ci = stages.tiles.axes
-    _, column = schedule.split(t, grouping.columns)
-    schedule.reorder(cb, f"{t}.o", column, i, j, ci)
+    row, column = schedule.split(t, grouping.columns)
+    schedule.reorder(cb, row, column, i, j, ci)
     schedule.compute_at(stages.parts.name, i, "register")
     schedule.compute_at(stages.columns.name, column, "register")
     down = stages.columns.axes
@@ -254,3 +253,4 @@ def _transform(schedule: Schedule, stages: Stages, grouping: Grouping) -> None:
         schedule.unroll(name)
     for info in (stages.patch, stages.column_parts, stages.columns, stages.parts, stages.tiles):
         schedule.vectorize(info.axes[4])
+    return [cb, row]
