@@ -324,7 +324,7 @@ def _conv2d_winograd_reference(
     back = matrices.out_rows @ matrices.out_parts
     n = len(to_tiles)
     top, left, bottom, right = padding
-    batch, blocks, high, wide, c = data.shape
+    batch, _, high, wide, c = data.shape
     oh, ow = high + top + bottom - 2, wide + left + right - 2
     rows, columns = -(-oh // tile), -(-ow // tile)
     lower, over = rows * tile + 2 - high - top, columns * tile + 2 - wide - left

@@ -109,7 +109,7 @@ class _Transformer(Rewriter):
             return new
         block = parse_layout(new.attrs.data_layout).factor("C")
         lanes = self._target.vector_lanes(new.tensor.dtype)
-        if block != lanes or any(self._excluded(layer) for layer in old.span.layers):
+        if block != lanes or self._excluded(old):
             return new
         tile = self._choose(old, _layer(new, weight), lanes)
         if tile == DIRECT:
@@ -120,8 +120,9 @@ class _Transformer(Rewriter):
             transformed = get_op("nn.winograd_weight")(weight, tile=tile, block=panel)
             return get_op("nn.conv2d_winograd")(data, transformed, tile=tile, padding=padding)
 
-    def _excluded(self, name: str) -> bool:
-        return any(fnmatchcase(name, pattern) for pattern in self._options.exclude)
+    def _excluded(self, old: Call) -> bool:
+        patterns = self._options.exclude
+        return any(fnmatchcase(name, p) for p in patterns for name in old.layers)
 
     def _choose(self, old: Call, layer: Layer, lanes: int) -> int:
         costs = {t: cost_cycles(layer, t, lanes) for t in (DIRECT, *self._options.tiles)}
@@ -164,7 +165,7 @@ def _layer(conv: Call, weight: Constant) -> Layer:
 
 
 def _unpadded(data: Expr) -> tuple[Expr, tuple[int, ...]]:
-    """Returns the image before zeros were put around it, and how many (top, left, bottom, right)."""
+    """Returns the image before zeros were put around it, and these (top, left, bottom, right)."""
     if not isinstance(data, Call) or data.op_name != "pad":
         return data, (0, 0, 0, 0)
     pads, rank = data.attrs.pads, data.tensor.rank

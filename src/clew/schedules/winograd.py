@@ -1,4 +1,4 @@
-"""Convolutions between transforms of tiles (Winograd): transforms in registers, products in between.
+"""Convolutions between transforms of tiles (Winograd): transforms in registers, then products.
 
 A large image goes through in groups of tiles, all in the scratch memory of one thread; a small one
 as a whole, panel by panel of output channels, so that each weight is read once.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from clew.ir.types import bits
 from clew.loop.ir import buffer_loads
 from clew.loop.schedule import Schedule
 from clew.schedules.matmul import register_tile, spread
@@ -20,6 +21,8 @@ NAME = "winograd"
 _IMAGE_RANK = 5
 # How many groups of tiles an image must give to go through in groups, for threads to share.
 _FEWEST_GROUPS = 4
+# Rows that a register tile of the products should have.
+_FEWEST_ROWS = 12
 
 
 @dataclass(frozen=True)
@@ -124,50 +127,38 @@ def _inline_rest(schedule: Schedule, stages: Stages) -> str | None:
 
 @dataclass(frozen=True)
 class Grouping:
-    """Which tiles, and which output channels, go through together.
+    """How many `rows` of tiles, of `columns` each, go through together; 0 for all of the image.
 
-    `rows` of tiles, `columns` of each, all output channels; or, where `rows` is 0, all tiles and
-    `panels` panels of output channels. A panel is `vectors` blocks of channels.
+    A panel, whose weights lie together, is `vectors` blocks of output channels.
     """
 
     rows: int
     columns: int
-    panels: int
     vectors: int
 
 
 def choose_grouping(stages: Stages, panel: int, target: Target) -> Grouping:
-    """Returns the grouping that keeps the transformed tiles of a group in the second cache."""
+    """Returns the fewest rows of tiles that fill a register tile, where the weights stay in the
+    second-level cache beside them meanwhile; else the whole image, for which each weight is read
+    once.
+    """
     batch, blocks, height, width, lanes = stages.image.store.buffer.shape
-    tile = stages.back_columns.store.buffer.shape[2]
+    tile, points = stages.back_columns.store.buffer.shape[2:4]
     rows, columns = -(-height // tile), -(-width // tile)
-    n = tile + 2
     inner = stages.tiles.store.buffer.shape[2]
+    element_bytes = max(8, bits(stages.tiles.store.buffer.dtype)) // 8
+    point_bytes = points * points * lanes * element_bytes
+    weight_bytes = point_bytes * inner * blocks * lanes
+    row_bytes = point_bytes * (inner + blocks) * columns
     vectors = panel // lanes
-    element = stages.tiles.store.buffer.size_bytes // max(1, _count(stages.tiles))
-    weights = n * n * inner * lanes * blocks * lanes * element
-    a_tile = n * n * (inner + blocks) * lanes * element
-    room = max(target.l2_bytes - weights, target.l2_bytes // 2)
-    fitting = [r for r in _divisors(rows) if r * columns * a_tile <= room]
-    if batch * rows >= _FEWEST_GROUPS and (weights <= target.l2_bytes // 2 or not inner):
-        enough = [r for r in fitting if r * columns >= rows_of_tile(target, vectors)]
-        some = [r for r in enough if batch * rows // r >= _FEWEST_GROUPS]
-        if some:
-            return Grouping(min(some), columns, blocks // vectors, vectors)
-        if fitting:
-            return Grouping(1, columns, blocks // vectors, vectors)
-    return Grouping(0, columns, 1, vectors)
-
-
-def _count(info: StageInfo) -> int:
-    total = 1
-    for extent in info.store.buffer.shape:
-        total *= extent
-    return total
-
-
-def _divisors(number: int) -> list[int]:
-    return [d for d in range(1, number + 1) if number % d == 0]
+    for taken in range(1, rows + 1):
+        groups = batch * rows // taken
+        if rows % taken or taken * columns < _FEWEST_ROWS:
+            continue
+        if groups >= _FEWEST_GROUPS and weight_bytes + taken * row_bytes <= target.l2_bytes:
+            return Grouping(taken, columns, vectors)
+        break
+    return Grouping(0, columns, vectors)
 
 
 def _arrange_image(schedule: Schedule, root: str, stages: Stages, grouping: Grouping) -> str:
@@ -235,8 +226,7 @@ def _multiply(
 
 
 def _transform(schedule: Schedule, stages: Stages, grouping: Grouping) -> list[str]:
-    """A patch is read and transformed column by column, then row by row. Returns the outer loops.
-    """
+    """Reads and transforms a patch column by column, then row by row. Returns the outer loops."""
     i, j, cb, t, ci = stages.tiles.axes
     row, column = schedule.split(t, grouping.columns)
     schedule.reorder(cb, row, column, i, j, ci)

@@ -48,9 +48,7 @@ def prefetch(nest: Nest, simplifier: Simplifier, *, buffer: str, ahead: str, at:
     return new
 
 
-def _panel(
-    loads: list[Load], loop: For, buffer: str, simplifier: Simplifier
-) -> tuple[int, Scalar]:
+def _panel(loads: list[Load], loop: For, buffer: str, simplifier: Simplifier) -> tuple[int, Scalar]:
     """Returns the axis that a loop walks, the outermost of those longer than 1, and where on it."""
     axes = {n for x in loads for n, i in enumerate(x.indices) if contains(i, loop.index)}
     axis = min(axes)
