@@ -59,7 +59,9 @@ def _exact(image: Array, weight: Array, padding: Pads) -> Array:
     return convolved("HW", image, weight, attrs).astype("f8")
 
 
-def _compile(image: Array, weight: Array, tile: int, padding: Pads, tail: Any, **options: Any) -> Any:
+def _compile(
+    image: Array, weight: Array, tile: int, padding: Pads, tail: Any, **options: Any
+) -> Any:
     x = Var("x", TensorType(image.shape, "f32", f"NCHW{LANES}c"))
     panel = 2 * LANES if weight.shape[0] % (2 * LANES) == 0 else LANES
     packed = get_op("nn.winograd_weight")(Constant(weight), tile=tile, block=panel)

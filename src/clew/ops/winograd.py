@@ -186,7 +186,7 @@ def conv2d_winograd(
 
     `padding` is (top, left, bottom, right). In f32 the result is off by at most 4e-6 (tile 4) or
     1e-6 (tile 2) times the largest magnitude of the result, for random data and weights;
-    `nn.conv2d` by 3e-7.
+    `nn.conv2d` by 3e-7. An infinity or NaN in the image reaches all of the tiles that see it.
 
     Errors: T101, T102, T103, T107, T110. Source: Lavin and Gray, Fast Algorithms for Convolutional
     Neural Networks, 2015.

@@ -62,7 +62,12 @@ def find(schedule: Schedule) -> Stages | None:
     after = _after(infos, products)
     if len(before) != 5 or len(after) != 4 or len(after[-1].axes) != _IMAGE_RANK:
         return None
-    return Stages(*before, products, *after)
+    patch, column_parts, columns, parts, tiles = before
+    back_column_parts, back_columns, back_parts, image = after
+    return Stages(
+        patch, column_parts, columns, parts, tiles, products,
+        back_column_parts, back_columns, back_parts, image,
+    )  # fmt: skip
 
 
 def _before(infos: dict[str, StageInfo], products: StageInfo) -> list[StageInfo]:
