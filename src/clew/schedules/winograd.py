@@ -22,7 +22,9 @@ _IMAGE_RANK = 5
 # How many groups of tiles an image must give to go through in groups, for threads to share.
 _FEWEST_GROUPS = 4
 # Rows that a register tile of the products should have.
-_FEWEST_ROWS = 12
+_FEWEST_ROWS = 6
+# Tiles that a weight must be used for, once it comes from behind the second-level cache.
+_ROWS_A_WEIGHT = 28
 
 
 @dataclass(frozen=True)
@@ -143,9 +145,8 @@ class Grouping:
 
 
 def choose_grouping(stages: Stages, panel: int, target: Target) -> Grouping:
-    """Returns the fewest rows of tiles that fill a register tile, where the weights stay in the
-    second-level cache beside them meanwhile; else the whole image, for which each weight is read
-    once.
+    """Returns the fewest rows of tiles that keep the arithmetic units busy and stay in the
+    second-level cache; where there are none, the whole image, for which each weight is read once.
     """
     batch, blocks, height, width, lanes = stages.image.store.buffer.shape
     tile, points = stages.back_columns.store.buffer.shape[2:4]
@@ -156,13 +157,13 @@ def choose_grouping(stages: Stages, panel: int, target: Target) -> Grouping:
     weight_bytes = point_bytes * inner * blocks * lanes
     row_bytes = point_bytes * (inner + blocks) * columns
     vectors = panel // lanes
-    for taken in range(1, rows + 1):
-        groups = batch * rows // taken
-        if rows % taken or taken * columns < _FEWEST_ROWS:
+    for taken in range(1, batch * rows // _FEWEST_GROUPS + 1):
+        group_bytes, tiles = taken * row_bytes, taken * columns
+        if rows % taken or tiles < _FEWEST_ROWS:
             continue
-        if groups >= _FEWEST_GROUPS and weight_bytes + taken * row_bytes <= target.l2_bytes:
+        stays = weight_bytes + group_bytes <= target.l2_bytes
+        if stays or (tiles >= _ROWS_A_WEIGHT and group_bytes <= target.l2_bytes):
             return Grouping(taken, columns, vectors)
-        break
     return Grouping(0, columns, vectors)
 
 
