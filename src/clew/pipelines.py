@@ -16,6 +16,7 @@ from clew.passes.melt_attention import MeltAttention
 from clew.passes.place_parts import PlaceParts
 from clew.passes.simplify_expr import SimplifyExpr
 from clew.passes.simplify_inference import SimplifyInference
+from clew.passes.use_winograd import UseWinograd
 
 
 def pipeline(opt_level: int = 3) -> list[Pass]:
@@ -34,6 +35,7 @@ def pipeline(opt_level: int = 3) -> list[Pass]:
         CombineParallelMatmul(),  # on final weights
         DeadCode(),  # no layout is converted for what nobody reads
         AlterLayout(),  # with all operators settled that have a layout of their own
+        UseWinograd(),  # between transforms that read and write blocks
         DecomposeOps(),  # what has no kernel of its own, once patterns have looked for it whole
         FoldConstant(),  # packed and concatenated weights
         DeadCode(),  # what folding left

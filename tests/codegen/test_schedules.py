@@ -31,10 +31,12 @@ from clew.target import host
 Array = np.ndarray[Any, Any]
 
 
-def _run(nest: Nest, arrays: list[Array], side: GuardSide) -> list[Array]:
+def _run(
+    nest: Nest, arrays: list[Array], side: GuardSide, *, masks_cheap: bool = False
+) -> list[Array]:
     """Returns the outputs of a nest's native code on two threads, behind guard pages."""
     target = host()
-    made = emit_kernel(nest, print_nest(nest), "kernel", target.triple)
+    made = emit_kernel(nest, print_nest(nest), "kernel", target.triple, masks_cheap=masks_cheap)
     data = emit_object(made.llvm, target.triple, target.cpu, target.features)
     code = KernelCode("00", made.entries, made.scratch_bytes, made.workspace_bytes)
     refs = [BufferRef(BufferKind.INPUT, n) for n in range(len(nest.inputs))]
@@ -65,7 +67,8 @@ def test_native_code_of_any_schedule(kind: str, m: int, n: int, data: st.DataObj
         except ScheduleError:
             continue
     try:
-        found = _run(schedule.finished(), arrays, data.draw(st.sampled_from(GuardSide)))
+        side, masks_cheap = data.draw(st.sampled_from(GuardSide)), data.draw(st.booleans())
+        found = _run(schedule.finished(), arrays, side, masks_cheap=masks_cheap)
     except ScheduleError as error:
         if error.code not in ("S040", "S041", "S042"):
             raise
@@ -118,3 +121,17 @@ def test_one_lane_that_is_left_stores_its_own_width(source: str, to: str, unroll
     array = np.arange(34).astype(to_numpy(source)).reshape(2, 17)
     found = _run(schedule.finished(), [array], GuardSide.END)[0]
     np.testing.assert_array_equal(found.astype("f8"), array.astype("f8"))
+
+
+@pytest.mark.parametrize("masks_cheap", [False, True])
+@pytest.mark.parametrize("side", GuardSide)
+def test_what_lies_outside_is_not_read(side: GuardSide, masks_cheap: bool) -> None:
+    """Rows before and after the image are zeros, under one condition for all lanes."""
+    x = te.placeholder((3, 16), "f32", "x")
+    inside = lambda i: te.all_of(i >= 2, i < 5)  # noqa: E731
+    out = te.compute((7, 16), lambda i, j: te.select(inside(i), x[i - 2, j], 0.0), "out")
+    schedule = Schedule(lower("padded", [x], [out]))
+    schedule.vectorize("out.j")
+    array = np.arange(48, dtype=np.float32).reshape(3, 16) + 1
+    found = _run(schedule.finished(), [array], side, masks_cheap=masks_cheap)[0]
+    np.testing.assert_array_equal(found, np.pad(array, [(2, 2), (0, 0)]))

@@ -198,7 +198,10 @@ _REFUSALS: list[tuple[str, str, str, Callable[[Schedule], object]]] = [
     ("S022", "chain", "is an output", lambda s: s.inline("out")),
     ("S022", "chain", "is an output", lambda s: s.compute_at("out", "added.i")),
     ("S023", "chain", "read outside", lambda s: s.compute_at("added", "clipped.i")),
-    ("S024", "chain", "is not an output", lambda s: s.cache_write("added")),
+    (
+        "S024", "chain", "is copied out already",
+        lambda s: (s.cache_write("added"), s.cache_write("added")),
+    ),
     ("S025", "matmul", "do not reduce", lambda s: s.rfactor("product", "product.j")),
     (
         "S025", "matmul", "do not reduce",

@@ -128,7 +128,13 @@ class KernelSource:
     @cached_property
     def emitted(self) -> EmittedKernel:
         """The LLVM module and the entry points."""
-        return emit_kernel(self.scheduled_nest, self.printed, self.symbol, self.target.triple)
+        return emit_kernel(
+            self.scheduled_nest,
+            self.printed,
+            self.symbol,
+            self.target.triple,
+            masks_cheap=self.target.masked_memory,
+        )
 
     @cached_property
     def code(self) -> KernelCode:

@@ -228,10 +228,10 @@ class Addresses(ABC):
         return None
 
     def lanes_where(self, cond: Scalar, lanes: int) -> list[bool] | None:
-        """Returns in which lanes a condition holds (one entry where there is no vector loop); None
+        """Returns in which lanes a condition holds (one entry where it is the same in all); None
         where only the run tells.
         """
-        if self.lane_index is None:
+        if self.lane_index is None or not self.uses_lane(cond):
             known = self.truth_of(cond)
             return None if known is None else [known]
         before = self.bound[id(self.lane_index)]

@@ -37,9 +37,16 @@ class EmittedKernel:
 
 
 def emit_kernel(
-    nest: Nest, printed: PrintedNest, symbol: str, triple: str, *, debug: bool = True
+    nest: Nest,
+    printed: PrintedNest,
+    symbol: str,
+    triple: str,
+    *,
+    masks_cheap: bool = False,
+    debug: bool = True,
 ) -> EmittedKernel:
-    """Returns the LLVM module of a scheduled nest.
+    """Returns the LLVM module of a scheduled nest. `masks_cheap` says that the machine loads under
+    a mask as fast as without.
 
     Functions follow the kernel ABI `void(ptr args, ptr scratch, i64 begin, i64 end)`; debug lines
     are those of `printed`, the nest's own text.
@@ -51,7 +58,7 @@ def emit_kernel(
     for number, phase in enumerate(phases):
         name = symbol if len(phases) == 1 else f"{symbol}.{number}"
         grid = phase.extent if isinstance(phase, For) and phase.kind == "parallel" else 1
-        module.add_function(_Function(nest, printed, layout, module).emit(name, phase))
+        module.add_function(_Function(nest, printed, layout, module, masks_cheap).emit(name, phase))
         entries.append(EntryPoint(name, grid, cost_ns(phase)))
     workspace = tuple(b.size_bytes for b in layout.workspace)
     return EmittedKernel(tuple(entries), layout.scratch_bytes, workspace, module.text())
@@ -95,13 +102,19 @@ class _Function:
     """Emits one entry function."""
 
     def __init__(
-        self, nest: Nest, printed: PrintedNest, layout: _Layout, module: ModuleBuilder
+        self,
+        nest: Nest,
+        printed: PrintedNest,
+        layout: _Layout,
+        module: ModuleBuilder,
+        masks_cheap: bool,
     ) -> None:
         self.nest = nest
         self.lines = printed.line_of
         self.layout = layout
         self.module = module
         self.extent_mask: Value | None = None
+        self.masks_cheap = masks_cheap
         self.b = Builder(module)
         self.v: Values
 
@@ -109,7 +122,7 @@ class _Function:
         """Returns the function's text."""
         suffix = self.module.begin_debug_scope(name)
         self.b.line = self.lines.get(id(phase), 1)
-        self.v = Values(self.b, Simplifier(), self.lines)
+        self.v = Values(self.b, Simplifier(), self.lines, self.masks_cheap)
         self._bind_buffers(phase)
         if isinstance(phase, For) and phase.kind == "parallel":
             self._parallel(phase)

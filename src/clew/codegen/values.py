@@ -18,6 +18,7 @@ from clew.codegen.address import (
 from clew.codegen.builder import Builder, Value, llvm_type
 from clew.codegen.lanes import literal
 from clew.codegen.vmath import intrinsic
+from clew.ir.types import is_float
 from clew.loop.affine import Linear, Simplifier
 from clew.loop.ir import Buffer, buffer_loads
 from clew.support.errors import ScheduleError
@@ -44,9 +45,16 @@ _TRUE: Final = "true"
 class Values(Addresses):
     """Evaluates expressions. Holds what register tiles contain and which loads are still good."""
 
-    def __init__(self, builder: Builder, simplifier: Simplifier, lines: dict[int, int]) -> None:
+    def __init__(
+        self,
+        builder: Builder,
+        simplifier: Simplifier,
+        lines: dict[int, int],
+        masks_cheap: bool = False,
+    ) -> None:
         super().__init__(builder, simplifier)
         self.lines = lines
+        self.masks_cheap = masks_cheap
         self.lanes = 1
         self.mask: Value | None = None
         self.registers: dict[Register, Value] = {}
@@ -179,7 +187,8 @@ class Values(Addresses):
         loads = [load for side in (expr.a, expr.b) for load in buffer_loads(side)]
         guards = any(id(load) not in self.memo for load in loads)
         if guards and cond.lanes == 1:
-            return self._branches(cond, expr)
+            masked = self._masked_or_zero(cond, expr)
+            return self._branches(cond, expr) if masked is None else masked
         if guards and _is_load_or_zero(expr):
             with self.masked(cond):
                 loaded = self.value(expr.a)
@@ -195,6 +204,20 @@ class Values(Addresses):
         lanes = max(cond.lanes, a.lanes, b.lanes)
         cond, a, b = self.widen([cond, a, b], lanes)
         return arith.select(self.b, cond, a, b)
+
+    def _masked_or_zero(self, cond: Value, expr: Select) -> Value | None:
+        """Returns a vector from memory or zeros as one masked load; None where it is not that."""
+        zero = isinstance(expr.b, Imm) and expr.b.value == 0 and is_float(expr.dtype)
+        if not (self.masks_cheap and zero and isinstance(expr.a, Load) and self.mask is None):
+            return None
+        buffer = expr.a.source
+        form = self.flat(expr.a, buffer, expr.a.indices)
+        alone = self.lane_index is not None and form.coefficient(self.lane_index) == 1
+        rest = [a for a, _ in form.terms if a is not self.lane_index]
+        if buffer.scope == "register" or not alone or any(self.uses_lane(a) for a in rest):
+            return None
+        with self.masked(cond):
+            return self.load(expr.a)
 
     def _branches(self, cond: Value, expr: Select) -> Value:
         """Returns a select as control flow, so that the loads of one side only are performed."""

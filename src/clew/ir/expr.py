@@ -179,6 +179,11 @@ class Expr:
         assert isinstance(self.type, TensorType), self
         return self.type
 
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """Names of the user's layers that the node serves."""
+        return tuple(self.span.layers)
+
 
 def carry_marks(old: Expr, new: Expr) -> None:
     """Gives a node just built the output marks of the one whose value it computes (rewriters

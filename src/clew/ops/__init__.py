@@ -21,6 +21,7 @@ from clew.ops import (
     slicing,
     transform,
     unary,
+    winograd,
 )
 
 __all__ = [
@@ -44,4 +45,5 @@ __all__ = [
     "slicing",
     "transform",
     "unary",
+    "winograd",
 ]

@@ -6,7 +6,17 @@ import math
 
 from clew.loop.ir import Nest
 from clew.loop.schedule import Schedule
-from clew.schedules import attention, conv, elementwise, matmul, matvec, rows, spatial, windows
+from clew.schedules import (
+    attention,
+    conv,
+    elementwise,
+    matmul,
+    matvec,
+    rows,
+    spatial,
+    windows,
+    winograd,
+)
 from clew.schedules.shape import StageInfo, stage_infos
 from clew.target import Target
 
@@ -20,6 +30,9 @@ def schedule_kernel(nest: Nest, target: Target) -> tuple[Schedule, tuple[str, ..
     melted = attention.find(schedule)
     if melted is not None and attention.schedule(schedule, melted, target):
         return schedule, (attention.NAME,)
+    transformed = winograd.find(schedule)
+    if transformed is not None and winograd.schedule(schedule, transformed, target):
+        return schedule, (winograd.NAME,)
     _inline(schedule)
     rules = [_schedule_root(schedule, root, target) for root in _roots(schedule)]
     return schedule, tuple(rules)

@@ -9,7 +9,18 @@ from clew.loop.affine import Simplifier
 from clew.loop.ir import Buffer, For, Stmt, Store, buffer_loads, reads, walk
 from clew.loop.schedule import Schedule
 from clew.support.errors import ScheduleError
-from clew.te.expr import INDEX, Binary, Imm, Index, Inlined, Intrinsic, Load, Scalar, binary
+from clew.te.expr import (
+    INDEX,
+    Binary,
+    Imm,
+    Index,
+    Inlined,
+    Intrinsic,
+    Load,
+    Scalar,
+    Select,
+    binary,
+)
 from clew.te.tensor import substitute
 
 
@@ -70,6 +81,23 @@ class StageInfo:
                 return True
             stack.extend(node.children)
         return False
+
+    @property
+    def case_axes(self) -> list[str]:
+        """Names of the axes whose number chooses among expressions: they have to be unrolled."""
+        compared: set[int] = set()
+        stack: list[Scalar] = [self.store.value]
+        seen: set[int] = set()
+        while stack:
+            node = stack.pop()
+            if id(node) in seen:
+                continue
+            seen.add(id(node))
+            cond = node.cond if isinstance(node, Select) else None
+            if isinstance(cond, Binary) and cond.op == "eq" and isinstance(cond.b, Imm):
+                compared.add(id(cond.a))
+            stack.extend(node.children)
+        return [n.name for n in self.loops if id(n.index) in compared]
 
     @property
     def is_costly(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from clew.loop.affine import Simplifier
 from clew.loop.ir import For, buffer_loads, loops, reads
 from clew.loop.primitives.prefetch import CACHE_LINE_BYTES
 from clew.loop.schedule import Schedule
@@ -40,12 +41,16 @@ def stream(
 
 def _walks(schedule: Schedule, panel: str, buffer: str) -> bool:
     """Whether a buffer's first long axis is the panel loop itself."""
+    simplifier = Simplifier()
     for loop in loops(schedule.nest.body):
         if loop.name != panel:
             continue
         for _, load in reads(loop.body):
             axis = next((n for n, d in enumerate(load.source.shape) if d > 1), 0)
-            if load.source.name == buffer and load.indices and load.indices[axis] is loop.index:
+            if load.source.name != buffer or not load.indices:
+                continue
+            form = simplifier.flatten(simplifier.linear(load.indices[axis]))
+            if form.coefficient(loop.index) == 1:
                 return True
     return False
 

@@ -6,10 +6,10 @@ import math
 from dataclasses import replace
 
 from clew.loop.affine import Simplifier, contains
-from clew.loop.ir import Block, Buffer, For, If, Nest, Prefetch, Stmt, Store, block, reads
+from clew.loop.ir import Block, Buffer, For, If, Nest, Prefetch, Stmt, Store, block, loops, reads
 from clew.loop.primitives.common import primitive, rewrite_loops
 from clew.support.errors import ScheduleError
-from clew.te.expr import INDEX, Imm, Index, Load, Scalar, binary
+from clew.te.expr import INDEX, Imm, Load, Scalar, binary
 
 CACHE_LINE_BYTES = 64
 
@@ -32,13 +32,13 @@ def prefetch(nest: Nest, simplifier: Simplifier, *, buffer: str, ahead: str, at:
         load_of = [(s, x) for s, x in reads(found.body) if x.source.name == buffer]
         if not any(contains(i, found.index) for _, x in load_of for i in x.indices):
             return found  # a peeled rest, whose place is a literal
-        axis = _panel_axis([x for _, x in load_of], found.index, buffer)
+        axis, panel = _panel([x for _, x in load_of], found, buffer, simplifier)
         steps = _count(found.body, at)
         if not steps:
             raise ScheduleError("S012", f"loop {at} is not inside loop {ahead}")
         stmt, load = load_of[0]
         assert isinstance(stmt, Store)
-        share = _Share(load.source, axis, stmt.stage, found.index, steps)
+        share = _Share(load.source, axis, stmt.stage, panel, steps)
         placed = True
         return replace(found, body=_insert(found.body, at, Imm(0, INDEX), share, simplifier))
 
@@ -48,25 +48,33 @@ def prefetch(nest: Nest, simplifier: Simplifier, *, buffer: str, ahead: str, at:
     return new
 
 
-def _panel_axis(loads: list[Load], index: Index, buffer: str) -> int:
-    """Returns the axis that `index` walks, the outermost of those longer than 1."""
-    axes = {n for x in loads for n, i in enumerate(x.indices) if contains(i, index)}
+def _panel(loads: list[Load], loop: For, buffer: str, simplifier: Simplifier) -> tuple[int, Scalar]:
+    """Returns the axis that a loop walks, the outermost of those longer than 1, and where on it."""
+    axes = {n for x in loads for n, i in enumerate(x.indices) if contains(i, loop.index)}
     axis = min(axes)
     shape = loads[0].source.shape
-    alone = axes == {axis} and all(x.indices[axis] is index for x in loads)
-    if not alone or math.prod(shape[:axis]) != 1:
+    forms = [simplifier.flatten(simplifier.linear(x.indices[axis])) for x in loads]
+    # Terms of loops around it may stand beside the loop itself.
+    inner = [n.index for n in loops(loop.body)]
+    step_by_step = all(
+        f.coefficient(loop.index) == 1
+        and not any(contains(a, loop.index) for a, _ in f.terms if a is not loop.index)
+        and not any(f.depends_on(i) for i in inner)
+        for f in forms
+    )
+    if axes != {axis} or not step_by_step or math.prod(shape[:axis]) != 1:
         raise ScheduleError(
             "S011",
-            f"an iteration of {index.name} does not read one run of memory of {buffer}",
+            f"an iteration of {loop.name} does not read one run of memory of {buffer}",
             hint="its first axis has to be the loop itself",
         )
-    return axis
+    return axis, simplifier.rebuild(forms[0])
 
 
 class _Share:
     """What each of `steps` steps asks for of the next panel."""
 
-    def __init__(self, buffer: Buffer, axis: int, stage: str, panel: Index, steps: int) -> None:
+    def __init__(self, buffer: Buffer, axis: int, stage: str, panel: Scalar, steps: int) -> None:
         self.buffer = buffer
         self.axis = axis
         self.stage = stage

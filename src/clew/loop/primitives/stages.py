@@ -212,14 +212,16 @@ def _move_loads(
 
 @primitive
 def cache_write(nest: Nest, simplifier: Simplifier, *, stage: str) -> Nest:
-    """Lets an output be computed in a buffer of its own and copied out by a stage `<stage>@out`.
+    """Lets a stage be computed in a buffer of its own and copied out by a stage `<stage>@out`.
 
-    The stage can then be moved with `compute_at`. Errors: S002, S020; S024 when it is no output.
+    Both can then be moved with `compute_at`: a register tile of a reduction, and the memory that it
+    is written to (an output stays where it is). Errors: S002, S020; S024 when the stage has such a
+    copy already.
     """
     nests = _untouched(nest, stage)
-    buffer = nests[0][1].buffer
-    if buffer.scope != "output":
-        raise ScheduleError("S024", f"stage {stage!r} is not an output of {nest.name}")
+    buffer, name = nests[0][1].buffer, f"{stage}@out"
+    if any(isinstance(s, Store) and s.stage == name for s in walk(nest.body)):
+        raise ScheduleError("S024", f"stage {stage!r} of {nest.name} is copied out already")
     own = {id(s) for s in stage_statements(nest, stage)}
     temporary = Buffer(f"{buffer.name}.acc", buffer.shape, buffer.dtype, "workspace")
 
@@ -228,7 +230,6 @@ def cache_write(nest: Nest, simplifier: Simplifier, *, stage: str) -> Nest:
             return replace(stmt, buffer=temporary)
         return None
 
-    name = f"{stage}@out"
     axes = [
         Index(f"{name}.{i.name.rsplit('.', 1)[-1]}", i.extent)
         for i in nests[0][1].indices

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import clew.ops  # noqa: F401
+from clew.ir.expr import Call
+from clew.ir.module import Module
+from clew.ir.visit import calls
+from clew.passes.alter_layout import AlterLayout
+from clew.passes.dead_code import DeadCode
+from clew.passes.fold_constant import FoldConstant
+from clew.passes.use_winograd import DIRECT, Layer, UseWinograd, cost_cycles
+
+LANES = 16
+
+
+def network(kit: Any, inner: int, outer: int, size: tuple[int, int], **attrs: Any) -> Module:
+    x = kit.var("x", 1, inner, *size)
+    weight = kit.random(outer, inner // attrs.get("groups", 1), 3, 3) * np.float32(0.1)
+    y = kit.layer("nn.conv2d", x, kit.const(weight), **attrs)
+    return kit.module([x], kit.layer("nn.relu", y))
+
+
+def transformed(kit: Any, module: Module, winograd: UseWinograd | None = None) -> Module:
+    passes = AlterLayout(), winograd or UseWinograd(), FoldConstant(), DeadCode()
+    after = kit.apply(module, *passes)
+    kit.same(module, after)
+    return after  # type: ignore[no-any-return]
+
+
+def only(module: Module) -> Call:
+    (found,) = [c for c in calls(module.main) if "conv2d" in c.op_name]
+    return found
+
+
+@pytest.mark.parametrize("size", [(28, 28), (27, 30)])
+@pytest.mark.parametrize("padding", [(0, 0, 0, 0), (1, 1, 1, 1), (1, 0, 2, 1)])
+def test_padding_is_part_of_it(kit: Any, size: Any, padding: tuple[int, ...]) -> None:
+    after = transformed(kit, network(kit, 32, 32, size, padding=padding))
+    conv = only(after)
+    assert conv.op_name == "nn.conv2d_winograd"
+    assert conv.attrs.padding == padding
+    assert "pad" not in kit.op_names(after)
+
+
+@pytest.mark.parametrize("tiles", [(2,), (4,)])
+def test_the_tiles_that_may_be_chosen(kit: Any, tiles: tuple[int, ...]) -> None:
+    after = transformed(kit, network(kit, 32, 48, (28, 28)), UseWinograd(tiles=tiles))
+    conv = only(after)
+    assert conv.attrs.tile == tiles[0]
+    assert conv.args[1].tensor.shape == ((tiles[0] + 2) ** 2 * 3, 32, 16)
+
+
+def test_an_image_padded_for_others_as_well_is_kept(kit: Any) -> None:
+    x = kit.var("x", 1, 32, 28, 28)
+    weights = [kit.const(kit.random(32, 32, 3, 3, seed=n) * np.float32(0.1)) for n in range(2)]
+    y = kit.layer("nn.conv2d", x, weights[0], padding=(1, 1, 1, 1))
+    z = kit.layer("nn.conv2d", x, weights[1], padding=(1, 1, 1, 1), strides=(2, 2))
+    after = transformed(kit, kit.module([x], y, z))
+    names = kit.op_names(after)
+    assert names.count("pad") == names.count("nn.conv2d") == names.count("nn.conv2d_winograd") == 1
+
+
+@pytest.mark.parametrize(
+    ("inner", "outer", "attrs"),
+    [
+        (32, 32, {"strides": (2, 2)}),
+        (32, 32, {"dilation": (2, 2)}),
+        (32, 32, {"groups": 32}),
+        (32, 32, {"groups": 2}),
+        (24, 32, {}),
+        (32, 24, {}),
+        (3, 32, {}),
+    ],
+)
+def test_other_convolutions_stay_direct(
+    kit: Any, inner: int, outer: int, attrs: dict[str, Any]
+) -> None:
+    after = transformed(kit, network(kit, inner, outer, (30, 30), **attrs))
+    assert only(after).op_name == "nn.conv2d"
+
+
+def test_layers_can_be_excluded(kit: Any) -> None:
+    given = network(kit, 32, 32, (28, 28))
+    assert only(transformed(kit, given, UseWinograd(exclude=("other*",)))).op_name.endswith("grad")
+    name = next(c for c in calls(given.main) if c.op_name == "nn.conv2d").span.layers[0]
+    kept = transformed(kit, given, UseWinograd(exclude=(name[:-2] + "*",)))
+    assert only(kept).op_name == "nn.conv2d"
+
+
+def test_without_a_target_nothing_is_done(kit: Any) -> None:
+    given = kit.apply(network(kit, 32, 32, (28, 28)), AlterLayout())
+    assert kit.PassManager([UseWinograd()]).run(given) is given
+
+
+def test_it_says_why(kit: Any) -> None:
+    manager = kit.PassManager([AlterLayout(), UseWinograd()], target=kit.Lanes())
+    manager.run(network(kit, 32, 32, (3, 3)))
+    remarks = [r.text for r in manager.stages[-1].remarks]
+    assert any(text.startswith("direct: ") and "2x2 tiles" in text for text in remarks)
+
+
+def best(layer: Layer) -> int:
+    return min((DIRECT, 2, 4), key=lambda tile: cost_cycles(layer, tile, LANES))
+
+
+def test_small_images_with_large_weights_get_smaller_tiles() -> None:
+    assert best(Layer(1, 64, 64, 56, 56)) == 4
+    assert best(Layer(1, 512, 512, 7, 7)) == 2
+    assert best(Layer(1, 512, 512, 3, 3)) == DIRECT
+    assert best(Layer(16, 512, 512, 7, 7)) == 4
