@@ -127,7 +127,10 @@ class KernelSource:
     @cached_property
     def emitted(self) -> EmittedKernel:
         """The LLVM module and the entry points."""
-        return emit_kernel(self.scheduled_nest, self.printed, self.symbol, self.target.triple)
+        target = self.target
+        return emit_kernel(
+            self.scheduled_nest, self.printed, self.symbol, target.triple, features=target.features
+        )
 
     @property
     def code(self) -> KernelCode:

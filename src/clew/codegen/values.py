@@ -266,7 +266,7 @@ class Values(Addresses):
             type_ = f"<{lanes} x {element}>"
             value = self.b.value(f"load {type_}, ptr {pointer}, align {size}", stored, lanes)
         else:
-            value = self._masked_load(stored, pointer, size)
+            value = self.masked_load(stored, pointer, size)
         if buffer.dtype == "bool":
             return arith.binary(self.b, "ne", value, literal(0, stored, value.lanes))
         return value
@@ -288,7 +288,8 @@ class Values(Addresses):
             f"phi {element} [ {value.text}, %{then} ], [ {zero}, %{before} ]", stored
         )
 
-    def _masked_load(self, stored: str, pointer: str, size: int) -> Value:
+    def masked_load(self, stored: str, pointer: str, size: int) -> Value:
+        """Returns the active lanes of a vector in memory, zeros in the others."""
         assert self.mask is not None
         type_ = llvm_type(stored, self.lanes)
         name = f"llvm.masked.load.{_mangled(stored, self.lanes)}.p0"
