@@ -43,17 +43,24 @@ class Target:
         """Whether the machine has a feature by LLVM's name, such as `avx512vnni`."""
         return f"+{feature}" in self.features.split(",")
 
+    @property
+    def multiplies_bf16(self) -> bool:
+        """Whether products of `bf16` are faster than those of f32.
+
+        Intel's CPUs with the instruction (which have `avx512fp16`, too) take four times as long for
+        one as for a fused multiply-add; they have matrix tiles instead.
+        """
+        dots = self.has("avx512bf16") and not self.has("avx512fp16")
+        return dots or self.tile_shape("bf16", "bf16") is not None
+
     def dot_lanes(self, data: str, weight: str) -> int:
-        """Returns how many lanes of 32 bits an instruction has that adds the products of pairs of
-        `bf16`, or of fours of `u8` and `i8`, to each; 0 where there is none.
+        """Returns how many lanes of 32 bits sums of products of pairs of `bf16`, or of fours of
+        `u8` and `i8`, are computed in; 0 where there is no quick way.
         """
         if (data, weight) == ("bf16", "bf16"):
-            known = self.has("avx512bf16")
-        else:
-            known = (data, weight) == ("u8", "i8") and self.has("avx512vnni")
-        if not known or not self.masked_memory:
-            return 0
-        return self.vector_bits // 32
+            return self.vector_bits // 32  # pairs are quickly taken apart, if need be
+        known = (data, weight) == ("u8", "i8") and self.has("avx512vnni") and self.has("avx512vl")
+        return self.vector_bits // 32 if known else 0
 
     def tile_shape(self, data: str, weight: str) -> tuple[int, int, int] | None:
         """Returns rows, columns and depth (elements of a row of `data`) of the largest product that

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from typing import Final
 
+from clew.codegen import arith
 from clew.codegen.address import Bound, element_bytes
 from clew.codegen.builder import Value, llvm_type
+from clew.codegen.lanes import literal
 from clew.codegen.values import Values
 from clew.loop.ir import For, Store
 from clew.loop.products import product_of, step_along
 from clew.te.expr import Load
 
-# By operands' dtypes: the feature and the instruction's name in LLVM. Unsigned comes first.
+# By operands' dtypes: the instruction's name in LLVM and its elements. Unsigned comes first.
 _DOTS: Final = {
-    ("bf16", "bf16"): ("avx512bf16", "llvm.x86.avx512bf16.dpbf16ps", "bfloat"),
-    ("u8", "i8"): ("avx512vnni", "llvm.x86.avx512.vpdpbusd", "i8"),
+    ("bf16", "bf16"): ("llvm.x86.avx512bf16.dpbf16ps", "bfloat"),
+    ("u8", "i8"): ("llvm.x86.avx512.vpdpbusd", "i8"),
 }
 _WIDTHS: Final = {4: "128", 8: "256", 16: "512"}
 
@@ -30,29 +32,69 @@ def emit_dot(v: Values, loop: For, store: Store, old: Value) -> Value | None:
     a, b = product.a, product.b
     if (a.dtype, b.dtype) == ("i8", "u8"):
         a, b = b, a
-    found = _DOTS.get((a.dtype, b.dtype))
-    if found is None or not v.b.module.has(found[0]) or not v.b.module.has("avx512vl"):
+    if (a.dtype, b.dtype) not in _DOTS:
+        return None
+    fast = _has_instruction(v, a.dtype)
+    if not fast and a.dtype != "bf16":
         return None
     if any(step_along(v.flat(x, x.source, x.indices), loop.index) != 1 for x in (a, b)):
         return None
     v.bound[id(loop.index)] = Bound(const=0)
-    operands = [_groups(v, x, product.group) for x in (a, b)]
+    left, right = (_groups(v, x, product.group) for x in (a, b))
     del v.bound[id(loop.index)]
-    if operands[0] is None or operands[1] is None:
+    if left is None or right is None:
         return None
-    _, name, element = found
+    total = v.broadcast(old, v.lanes)
+    if not fast:
+        return _two_steps(v, left, right, total)
+    name, element = _DOTS[a.dtype, b.dtype]
     many = f"<{v.lanes * product.group} x {element}>"
     wide = llvm_type(old.dtype, v.lanes)
     name = f"{name}.{_WIDTHS[v.lanes]}"
     v.b.module.declare(name, wide, [wide, many, many])
-    total = v.broadcast(old, v.lanes)
-    cast = [v.b.pointer(f"bitcast {x.typed} to {many}") for x in operands if x is not None]
+    cast = [
+        v.b.pointer(f"bitcast {v.broadcast(x, v.lanes).typed} to {many}") for x in (left, right)
+    ]
     text = f"call {wide} @{name}({total.typed}, {many} {cast[0]}, {many} {cast[1]})"
     return v.b.value(text, old.dtype, v.lanes)
 
 
+def _has_instruction(v: Values, dtype: str) -> bool:
+    """Whether the target has the instruction, and it is quick: Intel's for `bf16`, in CPUs that
+    also have `avx512fp16`, takes as long as four fused multiply-adds.
+    """
+    has = v.b.module.has
+    if dtype != "bf16":
+        return has("avx512vnni") and has("avx512vl")
+    return has("avx512bf16") and has("avx512vl") and not has("avx512fp16")
+
+
+def _two_steps(v: Values, left: Value, right: Value, total: Value) -> Value:
+    """Returns a sum with the products of pairs of `bf16` added one after the other, in f32."""
+    halves = [(_half(v, left, high), _half(v, right, high)) for high in (False, True)]
+    for x, y in halves:
+        x, y = v.widen([x, y], v.lanes)
+        total = arith.fma(v.b, x, y, total)
+    return total
+
+
+def _half(v: Values, pairs: Value, high: bool) -> Value:
+    """Returns the first or second number of each pair as f32."""
+    key = ("half", pairs.text, high, pairs.lanes)
+    found = v.loads.get(key)
+    if found is None:
+        kept = literal(-1 << 16 if high else 16, "i32", pairs.lanes)
+        name = "and" if high else "shl"
+        bits = v.b.value(f"{name} {pairs.typed}, {kept.text}", "i32", pairs.lanes)
+        text = f"bitcast {bits.typed} to {llvm_type('f32', pairs.lanes)}"
+        found = v.loads[key] = v.b.value(text, "f32", pairs.lanes)
+    return found
+
+
 def _groups(v: Values, load: Load, group: int) -> Value | None:
-    """Returns an operand's groups as `i32` in all lanes; None where they do not lie side by side."""
+    """Returns an operand's groups as `i32`, one where all lanes share it; None where they do not
+    lie side by side.
+    """
     place = v.place(load.source, v.flat(load, load.source, load.indices))
     if place.lane_parts or place.step not in (0, group):
         return None
@@ -69,4 +111,4 @@ def _groups(v: Values, load: Load, group: int) -> Value | None:
         else:
             found = v.masked_load("i32", pointer, align)
         v.loads[key] = found
-    return v.broadcast(found, v.lanes)
+    return found

@@ -126,7 +126,7 @@ def tile_form(stmt: TileProduct, simplifier: Simplifier) -> TileForm:
     if depth not in reduced or rows in reduced or columns in reduced:
         raise _unfit(stmt, "rows and columns are not the result's, or depth is")
     spatial = [n for n in around if n not in reduced]
-    if sorted(n.extent for n in spatial) != sorted(n.extent for n in chain):
+    if _sizes(spatial) != _sizes(chain):
         raise _unfit(stmt, "zeros and sums are not of the same elements")
     blocks = tuple(n for n in spatial if n is not rows and n is not columns)
     outside = tuple(n for n in reduced if n is not depth)
@@ -151,6 +151,11 @@ def tile_form(stmt: TileProduct, simplifier: Simplifier) -> TileForm:
         store, left[0], right[0], outside, blocks, rows, columns, depth,
         left[2], packed, sum_step, product.group,
     )  # fmt: skip
+
+
+def _sizes(around: list[For]) -> list[int]:
+    """Returns the extents of loops that take more than one step, the others being nowhere named."""
+    return sorted(n.extent for n in around if n.extent > 1)
 
 
 def _packed_step(load: Load, depth: Index, group: int, simplifier: Simplifier) -> int | None:

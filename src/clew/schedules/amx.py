@@ -42,6 +42,8 @@ def _tile(info: StageInfo, target: Target) -> tuple[int, int, int] | None:
     fitting = (d for d in range(most, 0, -product.group) if whole % d == 0)
     depth = next(fitting, 0)
     pixels = extents[info.axes[-2]]
+    if min(pixels, extents[info.axes[-1]]) < 2:
+        return None
     if len(info.axes) == _IMAGE_RANK:
         pixels *= min(_TILES_HIGH, extents[info.axes[-3]])
     if depth < _LEAST_DEPTH * most or pixels < _LEAST_ROWS:
