@@ -16,7 +16,7 @@ from clew.codegen.address import Bound, element_bytes
 from clew.codegen.builder import Builder
 from clew.codegen.values import Values
 from clew.ir.types import bits
-from clew.loop.ir import Buffer, For, Stmt, TileProduct, walk
+from clew.loop.ir import Buffer, For, Prefetch, Stmt, TileProduct, walk
 from clew.loop.products import Tile, TileForm, TilePlan, plan_tiles, tile_form
 from clew.te.expr import Scalar
 
@@ -34,14 +34,21 @@ _ROWS_AT: Final = 48
 
 
 class Tiles:
-    """Emits the tile products of one function. `serial` emits a loop around what it is given."""
+    """Emits the tile products of one function. `serial` emits a loop around what it is given,
+    `request` a prefetch.
+    """
 
     def __init__(
-        self, builder: Builder, values: Values, serial: Callable[[For, Callable[[], None]], None]
+        self,
+        builder: Builder,
+        values: Values,
+        serial: Callable[[For, Callable[[], None]], None],
+        request: Callable[[Prefetch], None],
     ) -> None:
         self._b = builder
         self._v = values
         self._serial = serial
+        self._request = request
         self._loaded: str | None = None
         self._used = False
         self._plans: dict[int, tuple[TileForm, TilePlan]] = {}
@@ -103,13 +110,18 @@ class Tiles:
         if not around:
             self._step(form, plan)
             return
-        loop, *inner = around
+        loop = around[0]
         if loop.extent == 1:
             self._v.bound[id(loop.index)] = Bound(const=0)
-            self._around(form, plan, tuple(inner))
+            self._in_loop(form, plan, around)
             del self._v.bound[id(loop.index)]
         elif loop.extent:
-            self._serial(loop, lambda: self._around(form, plan, tuple(inner)))
+            self._serial(loop, lambda: self._in_loop(form, plan, around))
+
+    def _in_loop(self, form: TileForm, plan: TilePlan, around: tuple[For, ...]) -> None:
+        for request in form.prefetches(around[0]):
+            self._request(request)
+        self._around(form, plan, around[1:])
 
     def _step(self, form: TileForm, plan: TilePlan) -> None:
         size = bits(form.left.dtype) // 8

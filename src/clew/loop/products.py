@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from clew.ir.types import bits
 from clew.loop.affine import Linear, Simplifier, contains
-from clew.loop.ir import Block, Buffer, For, Stmt, Store, TileProduct
+from clew.loop.ir import Block, Buffer, For, Prefetch, Stmt, Store, TileProduct
 from clew.support.errors import ScheduleError
 from clew.te.expr import INDEX, Binary, Cast, Imm, Index, Inlined, Load, Scalar, binary
 from clew.te.tensor import substitute
@@ -101,18 +101,23 @@ class TileForm:
     right_step: int
     sum_step: int
     group: int
+    requests: dict[int, tuple[Prefetch, ...]]
+
+    def prefetches(self, loop: For) -> tuple[Prefetch, ...]:
+        """Returns what a step of a loop around the tiles asks for ahead of its use."""
+        return self.requests.get(id(loop), ())
 
 
 def tile_form(stmt: TileProduct, simplifier: Simplifier) -> TileForm:
     """Returns the parts of a product of tiles.
 
-    Errors: S027 where the loops are not what a matrix unit does.
+    Errors: S029 where the loops are not what a matrix unit does.
     """
     stmts = stmt.body.stmts if isinstance(stmt.body, Block) else (stmt.body,)
     if len(stmts) != 2:
         raise _unfit(stmt, "it is not zeros and a sum")
-    chain, zeros = _chain(stmts[0])
-    around, store = _chain(stmts[1])
+    chain, zeros, _ = _chain(stmts[0])
+    around, store, requests = _chain(stmts[1])
     product = product_of(store)
     if product is None or not isinstance(store, Store) or not isinstance(zeros, Store):
         raise _unfit(stmt, "it is no sum of products of bf16 or of 8-bit integers")
@@ -149,7 +154,7 @@ def tile_form(stmt: TileProduct, simplifier: Simplifier) -> TileForm:
         raise _unfit(stmt, f"a depth of {depth.extent}")
     return TileForm(
         store, left[0], right[0], outside, blocks, rows, columns, depth,
-        left[2], packed, sum_step, product.group,
+        left[2], packed, sum_step, product.group, requests,
     )  # fmt: skip
 
 
@@ -168,12 +173,20 @@ def _packed_step(load: Load, depth: Index, group: int, simplifier: Simplifier) -
     return step_along(form, outer) if step_along(form, inner) == 1 else None
 
 
-def _chain(stmt: Stmt) -> tuple[list[For], Stmt]:
+def _chain(stmt: Stmt) -> tuple[list[For], Stmt, dict[int, tuple[Prefetch, ...]]]:
+    """Returns the loops around a statement, it, and by loop the prefetches that stand before it."""
     around: list[For] = []
+    requests: dict[int, tuple[Prefetch, ...]] = {}
     while isinstance(stmt, For):
         around.append(stmt)
         stmt = stmt.body
-    return around, stmt
+        if isinstance(stmt, Block):
+            found = tuple(s for s in stmt.stmts if isinstance(s, Prefetch))
+            rest = [s for s in stmt.stmts if not isinstance(s, Prefetch)]
+            if len(rest) == 1:
+                requests[id(around[-1])] = found
+                stmt = rest[0]
+    return around, stmt, requests
 
 
 def _is_zero(value: Scalar) -> bool:
@@ -183,7 +196,7 @@ def _is_zero(value: Scalar) -> bool:
 
 def _unfit(stmt: TileProduct, why: str) -> ScheduleError:
     return ScheduleError(
-        "S027",
+        "S029",
         f"{stmt.rows} x {stmt.columns} x {stmt.depth} cannot be tiles of a matrix unit: {why}",
         hint="split depth by the unit's depth, move it innermost, and compute the stage in scratch",
     )
@@ -211,7 +224,7 @@ class TilePlan:
 def plan_tiles(form: TileForm) -> TilePlan:
     """Returns the tiles of a product.
 
-    Errors: S028 when they are more than a matrix unit holds.
+    Errors: S029 when they are more than a matrix unit holds.
     """
     wide = bits(form.sums.buffer.dtype) // 8
     narrow = bits(form.left.dtype) // 8
@@ -233,7 +246,7 @@ def plan_tiles(form: TileForm) -> TilePlan:
                 operands.append((list(lefts).index(left), list(rights).index(right)))
     if len(sums) + len(lefts) + len(rights) > TILES:
         raise ScheduleError(
-            "S028",
+            "S029",
             f"{len(sums)} sums of {len(lefts)} by {len(rights)} tiles are more than {TILES} tiles",
             hint="compute fewer rows or columns at a time",
         )

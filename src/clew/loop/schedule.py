@@ -63,7 +63,7 @@ class Step:
 class Schedule:
     """Applies primitives to a nest, one by one; each checks that it is legal and is recorded.
 
-    `history[n]` is the nest before step n. Errors of the primitives: S001 to S028; S030 for an
+    `history[n]` is the nest before step n. Errors of the primitives: S001 to S029; S030 for an
     unknown one, S031 for arguments it does not take.
     """
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 from clew.loop.products import product_of
 from clew.loop.schedule import Schedule
 from clew.schedules import dot
-from clew.schedules.matmul import spread
+from clew.schedules.matmul import rows_in_cache, spread
 from clew.schedules.shape import StageInfo
+from clew.schedules.streaming import stream
 from clew.schedules.tiles import balanced
 from clew.target import Target
 
@@ -65,35 +66,53 @@ def schedule(
     axes = infos[root].axes_in(out)
     columns = info.store.buffer.shape[-1]
     image = len(axes) == _IMAGE_RANK and columns <= _TILES_WIDE * tile[1]
-    outer = (_image if image else _rows)(schedule, axes, anchor, tile, target)
+    outer, panel, levels = (_image if image else _rows)(schedule, info, axes, anchor, tile, target)
     *others, row, column = info.axes
     *around, depth = info.reduction_axes
     schedule.reorder(*around, depth, *others, row, column)
     steps, inner = schedule.split(depth, tile[2])
     schedule.reorder(steps, *others, row, column, inner)
     schedule.tensorize(anchor, row, column, inner)
+    stream(schedule, info, panel, [*levels, *around, steps], target)
     spread(schedule, outer)
     return True
 
 
 def _rows(
-    schedule: Schedule, axes: list[str], anchor: str, tile: tuple[int, int, int], target: Target
-) -> list[str]:
-    """Blocks of rows by columns, panels of columns outside."""
+    schedule: Schedule,
+    info: StageInfo,
+    axes: list[str],
+    anchor: str,
+    tile: tuple[int, int, int],
+    target: Target,
+) -> tuple[list[str], str, list[str]]:
+    """Blocks of rows by columns, panels of columns outside.
+
+    Returns the loops to spread, the loop over panels of weights, and those inside it.
+    """
     *batch, row, column = axes
-    schedule.reorder(column, *axes[:-1])
+    rows = rows_in_cache(schedule, info, row, target)
+    if rows < schedule.extent(row):
+        outer, row = schedule.split(row, rows, tail="balance")
+        batch.append(outer)
+    schedule.reorder(column, *batch, row)
     panel, inner = schedule.split(column, _TILES_WIDE * tile[1])
     schedule.reorder(*batch, panel, row, inner)
     size = balanced(schedule.extent(row), _TILES_HIGH * tile[0])
     attach, _ = schedule.split(row, size, tail="balance")
     schedule.compute_at(anchor, attach, "scratch")
     _vectors(schedule, inner, target)
-    return [*batch, panel]
+    return [*batch, panel], panel, [attach]
 
 
 def _image(
-    schedule: Schedule, axes: list[str], anchor: str, tile: tuple[int, int, int], target: Target
-) -> list[str]:
+    schedule: Schedule,
+    info: StageInfo,
+    axes: list[str],
+    anchor: str,
+    tile: tuple[int, int, int],
+    target: Target,
+) -> tuple[list[str], str, list[str]]:
     """Blocks of pixels by one block of channels: parts of a line, or of two lines."""
     n, co, oh, ow, ci = axes
     width = schedule.extent(ow)
@@ -105,7 +124,7 @@ def _image(
     schedule.reorder(ow_outer, oh_inner, ow_inner, ci)
     schedule.compute_at(anchor, ow_outer, "scratch")
     _vectors(schedule, ci, target)
-    return [n, co, oh_outer]
+    return [n, co, oh_outer], co, [oh_outer, ow_outer]
 
 
 def _vectors(schedule: Schedule, column: str, target: Target) -> None:

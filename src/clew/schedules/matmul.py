@@ -51,7 +51,7 @@ def schedule(
     row = batch.pop() if batch else ""
     vectors = vectors_of_tile(last.extent, lanes)
     if row:
-        rows = _rows_in_cache(schedule, info, row, target)
+        rows = rows_in_cache(schedule, info, row, target)
         if rows < schedule.extent(row):
             outer, row = schedule.split(row, rows, tail="balance")
             batch.append(outer)
@@ -75,7 +75,7 @@ def schedule(
     return True
 
 
-def _rows_in_cache(schedule: Schedule, info: StageInfo, row: str, target: Target) -> int:
+def rows_in_cache(schedule: Schedule, info: StageInfo, row: str, target: Target) -> int:
     """Returns how many rows of the first operand stay in the second-level cache while panels of the
     second pass by.
     """

@@ -17,7 +17,7 @@ def dot(nest: Nest, simplifier: Simplifier, *, loop: str) -> Nest:
     target has it, and the plain loop elsewhere. A shorter loop (a peeled rest) is the plain loop.
     Guards that the loop does not decide move out of it.
 
-    Errors: S001; S026 when the loop is no group of neighbours of `bf16` or 8-bit operands.
+    Errors: S001; S028 when the loop is no group of neighbours of `bf16` or 8-bit operands.
     """
 
     def rewrite(found: For) -> Stmt:
@@ -34,7 +34,7 @@ def dot(nest: Nest, simplifier: Simplifier, *, loop: str) -> Nest:
         beside = steps == [1, 1] or found.extent == 1
         if product is None or found.extent > product.group or not beside:
             raise ScheduleError(
-                "S026",
+                "S028",
                 f"loop {loop} over {found.extent} is no step of a dot product",
                 hint="split the reduction by 2 (bf16) or 4 (8 bits), operands contiguous along it",
             )
@@ -50,8 +50,8 @@ def tensorize(
     """Lets a matrix unit compute a stage that stands in an inner loop: zeros and sum become
     `tiles rows x columns x depth`, which is plain loops where the target has no such unit.
 
-    Errors: S002 when the stage has no zeros and sum side by side; S027 when they are no product of
-    tiles; S028 when these are too many.
+    Errors: S002 when the stage has no zeros and sum side by side; S029 when they are no product of
+    tiles; S029 when these are too many.
     """
     found = False
 
