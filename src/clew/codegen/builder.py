@@ -157,9 +157,7 @@ class ModuleBuilder:
     are the target's in LLVM's form, for instructions that no target must have.
     """
 
-    def __init__(
-        self, source: str, triple: str, debug: bool = True, features: str = ""
-    ) -> None:
+    def __init__(self, source: str, triple: str, debug: bool = True, features: str = "") -> None:
         self.source = source
         self.triple = triple
         self.debug = debug

@@ -26,7 +26,13 @@ from clew.te.tensor import substitute
 _ASSIGN = {
     "": "=", "sum": "+=", "prod": "*=", "max": "max=", "min": "min=", "and": "&=", "or": "|=",
 }  # fmt: skip
-_WORD = {"serial": "for", "parallel": "parallel", "vector": "vector", "unroll": "unroll", "dot": "dot"}
+_WORD = {
+    "serial": "for",
+    "parallel": "parallel",
+    "vector": "vector",
+    "unroll": "unroll",
+    "dot": "dot",
+}
 
 
 @dataclass

@@ -40,7 +40,7 @@ class Product:
 
 
 def product_of(store: Stmt) -> Product | None:
-    """Returns the product of narrow operands that a store adds; None where it does another thing."""
+    """Returns the product of narrow operands that a store adds; None where it adds no such."""
     if not isinstance(store, Store) or store.combiner != "sum":
         return None
     value = _plain(store.value)
@@ -267,9 +267,7 @@ def _pieces(extent: int, most: int) -> list[tuple[int, int]]:
     return [(start, min(most, extent - start)) for start in range(0, extent, most)]
 
 
-def _used(
-    load: Load, places: tuple[tuple[Index, int], ...]
-) -> tuple[tuple[Index, int], ...]:
+def _used(load: Load, places: tuple[tuple[Index, int], ...]) -> tuple[tuple[Index, int], ...]:
     """Returns the places of the loops that an access depends on; 0 for the others."""
     return tuple(
         (index, n if any(contains(i, index) for i in load.indices) else 0) for index, n in places

@@ -77,8 +77,8 @@ def conv2d(
 
     `padding` is (top, left, bottom, right). Layouts may be blocked (`NCHW16c`, `OIHW16i64o`); an
     empty `out_layout` is that of the data. `channels` is the number of output channels where the
-    weight's blocks round it up. Small integers give `i32`; narrow floats are summed in `f32`, and the
-    result is that too with `out_dtype="f32"`.
+    weight's blocks round it up. Small integers give `i32`; narrow floats are summed in `f32`, and
+    the result is that too with `out_dtype="f32"`.
 
     Errors: T101, T103, T107, T109, T110. Source: ONNX Conv-22.
     """

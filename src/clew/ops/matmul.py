@@ -179,8 +179,6 @@ def matmul(a: Tensor, b: Tensor, *, out_dtype: str = "") -> Tensor:
 
 @matmul.reference
 def _matmul_reference(a: Array, b: Array, *, out_dtype: str) -> Array:
-    wide, dtype = product_dtypes(
-        from_numpy(a.dtype), from_numpy(b.dtype), "nn.matmul", out_dtype
-    )
+    wide, dtype = product_dtypes(from_numpy(a.dtype), from_numpy(b.dtype), "nn.matmul", out_dtype)
     exact = np.float64 if wide[0] == "f" else np.int32
     return np.asarray(np.matmul(a.astype(exact), b.astype(exact))).astype(to_numpy(dtype))

@@ -9,7 +9,7 @@ from typing import ClassVar, Final
 
 from clew.ir.expr import Call, Constant, Expr, Function
 from clew.ir.module import Module
-from clew.ir.rewrite import Rewriter, rebuild
+from clew.ir.rewrite import Rewriter, layer_names, rebuild
 from clew.ir.types import TensorType, to_numpy
 from clew.ir.visit import post_order
 from clew.ops.registry import Op, argument_references, get_op
@@ -96,7 +96,7 @@ class _Converter(Rewriter):
             return False
         if call.op_name in _WEIGHTED and not isinstance(weight, Constant):
             return False
-        if any(fnmatchcase(n, p) for n in call.span.layers for p in self._options.keep_f32):
+        if any(fnmatchcase(n, p) for n in layer_names(call) for p in self._options.keep_f32):
             self._ctx.remark(call, "stays in f32: keep_f32 names it")
             return False
         if call.op_name == "nn.conv2d":

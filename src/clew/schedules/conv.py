@@ -28,7 +28,11 @@ def applies(infos: dict[str, StageInfo], anchor: str, target: Target) -> bool:
     """Whether the anchor gives a blocked image: five axes, the last one or two vectors long."""
     shape = infos[anchor].store.buffer.shape
     lanes = target.vector_lanes(infos[anchor].store.buffer.dtype)
-    return len(shape) == _RANK and 1 < shape[-1] <= _VECTORS_OF_BLOCK * lanes and len(infos[anchor].reduction_axes) > 0
+    return (
+        len(shape) == _RANK
+        and 1 < shape[-1] <= _VECTORS_OF_BLOCK * lanes
+        and len(infos[anchor].reduction_axes) > 0
+    )
 
 
 def schedule(

@@ -67,7 +67,9 @@ def schedule(
     lanes = dot_lanes(product, target)
     out = schedule.cache_write(anchor) if root == anchor else root
     axes = infos[root].axes_in(out)
-    rule = _image if len(axes) == _IMAGE_RANK and info.store.buffer.shape[-1] <= 2 * lanes else _rows
+    rule = (
+        _image if len(axes) == _IMAGE_RANK and info.store.buffer.shape[-1] <= 2 * lanes else _rows
+    )
     outer = rule(schedule, info, axes, anchor, lanes, target)
     dot_tile(schedule, info, lanes, product.group)
     spread(schedule, outer)
