@@ -13,12 +13,21 @@ from collections.abc import Callable
 from typing import Final
 
 from clew.codegen.address import Bound, element_bytes
-from clew.codegen.builder import Builder
+from clew.codegen.builder import Builder, llvm_type
 from clew.codegen.values import Values
 from clew.ir.types import bits
 from clew.loop.ir import Buffer, For, Prefetch, Stmt, TileProduct, walk
-from clew.loop.products import Tile, TileForm, TilePlan, plan_tiles, tile_form
-from clew.te.expr import Scalar
+from clew.loop.products import (
+    Tile,
+    TileForm,
+    TilePlan,
+    ZeroForm,
+    places_of,
+    plan_tiles,
+    tile_form,
+    zero_form,
+)
+from clew.te.expr import Index, Scalar
 
 # By the operands' dtypes: the feature and the instruction.
 _PRODUCTS: Final = {
@@ -52,9 +61,12 @@ class Tiles:
         self._loaded: str | None = None
         self._used = False
         self._plans: dict[int, tuple[TileForm, TilePlan]] = {}
+        self._cleared: dict[int, ZeroForm | None] = {}
 
     def fits(self, stmt: TileProduct) -> bool:
         """Whether the target has a matrix unit for the product's operands."""
+        if self._zeros(stmt) is not None:
+            return self._b.module.has("amx-tile")
         form, _ = self._plan(stmt)
         feature, _ = _PRODUCTS[form.left.dtype, form.right.dtype]
         return self._b.module.has(feature)
@@ -63,7 +75,11 @@ class Tiles:
         """Loads what a loop's tile products need, if it is one configuration; returns what to call
         after the loop.
         """
-        products = [s for s in walk(body) if isinstance(s, TileProduct) and self.fits(s)]
+        products = [
+            s
+            for s in walk(body)
+            if isinstance(s, TileProduct) and self._zeros(s) is None and self.fits(s)
+        ]
         wanted = {_configuration(self._plan(p)[1]) for p in products}
         if len(wanted) == 1:
             self._load(next(iter(wanted)))
@@ -87,16 +103,42 @@ class Tiles:
 
     def emit(self, stmt: TileProduct) -> None:
         """Emits a product; its sums are in memory then."""
+        zeros = self._zeros(stmt)
+        if zeros is not None:
+            self._clear(zeros)
+            return
         form, plan = self._plan(stmt)
         self._load(_configuration(plan))
-        for n in range(len(plan.sums)):
-            self._call("llvm.x86.tilezero", n)
+        if form.from_zeros:
+            for n in range(len(plan.sums)):
+                self._call("llvm.x86.tilezero", n)
+        else:
+            self._move_sums("llvm.x86.tileloadd64", form, plan)
         self._around(form, plan, form.around)
+        self._move_sums("llvm.x86.tilestored64", form, plan)
+        self._v.forget(form.sums.buffer)
+
+    def _move_sums(self, instruction: str, form: TileForm, plan: TilePlan) -> None:
         size = element_bytes(form.sums.buffer.dtype)
         for n, tile in enumerate(plan.sums):
             at = self._pointer(tile, form, form.sums.buffer, form.sums.indices, form.sums)
-            self._move("llvm.x86.tilestored64", n, at, form.sum_step * size)
-        self._v.forget(form.sums.buffer)
+            self._move(instruction, n, at, form.sum_step * size)
+
+    def _zeros(self, stmt: TileProduct) -> ZeroForm | None:
+        if id(stmt) not in self._cleared:
+            self._cleared[id(stmt)] = zero_form(stmt, self._v.simplifier)
+        return self._cleared[id(stmt)]
+
+    def _clear(self, form: ZeroForm) -> None:
+        """Emits vectors of zeros, a line of a tile each."""
+        store = form.zeros
+        type_ = llvm_type(store.buffer.dtype, form.columns.extent)
+        size = element_bytes(store.buffer.dtype)
+        for block in places_of((*form.blocks, form.rows)):
+            places = (*block, (form.columns.index, 0))
+            at = self._pointer_to(places, store.buffer, store.indices, store)
+            self._b.emit(f"store {type_} zeroinitializer, ptr {at}, align {size}")
+        self._v.forget(store.buffer)
 
     def _plan(self, stmt: TileProduct) -> tuple[TileForm, TilePlan]:
         found = self._plans.get(id(stmt))
@@ -148,11 +190,19 @@ class Tiles:
         indices: tuple[Scalar, ...],
         owner: object,
     ) -> str:
+        here = tuple((loop.index, 0) for loop in (form.rows, form.columns, form.depth))
+        return self._pointer_to((*here, *tile.places), buffer, indices, owner)
+
+    def _pointer_to(
+        self,
+        places: tuple[tuple[Index, int], ...],
+        buffer: Buffer,
+        indices: tuple[Scalar, ...],
+        owner: object,
+    ) -> str:
         v = self._v
-        here = {id(loop.index): 0 for loop in (form.rows, form.columns, form.depth)}
-        here |= {id(index): n for index, n in tile.places}
         before = dict(v.bound)
-        v.bound.update({key: Bound(const=n) for key, n in here.items()})
+        v.bound.update({id(index): Bound(const=n) for index, n in places})
         pointer = v.pointer_at(buffer, v.place(buffer, v.flat(owner, buffer, indices)))
         v.bound.clear()
         v.bound.update(before)

@@ -118,7 +118,7 @@ class Prefetch:
 
 @dataclass(frozen=True, eq=False)
 class TileProduct:
-    """`body`, a sum of products from its zeros to its last step, computed by a matrix unit.
+    """`body`, a sum of products, computed by a matrix unit: zeros and all steps, or further steps.
 
     `rows`, `columns` and `depth` name the loops that are a tile's; the reduction loops outside of
     them go round the tiles, and other loops are tiles side by side.

@@ -83,7 +83,7 @@ def step_along(form: Linear, index: Index) -> int | None:
 
 @dataclass(frozen=True)
 class TileForm:
-    """A product of tiles, taken apart.
+    """A product of tiles, taken apart: from zeros, or from the sums in memory.
 
     `around` are the reduction loops outside the tiles, `blocks` the loops over tiles side by side.
     `left_step`, `right_step` and `sum_step` are elements from one row of a tile to the next.
@@ -101,6 +101,7 @@ class TileForm:
     right_step: int
     sum_step: int
     group: int
+    from_zeros: bool
     requests: dict[int, tuple[Prefetch, ...]]
 
     def prefetches(self, loop: For) -> tuple[Prefetch, ...]:
@@ -114,15 +115,13 @@ def tile_form(stmt: TileProduct, simplifier: Simplifier) -> TileForm:
     Errors: S029 where the loops are not what a matrix unit does.
     """
     stmts = stmt.body.stmts if isinstance(stmt.body, Block) else (stmt.body,)
-    if len(stmts) != 2:
+    stmts = tuple(s for s in stmts if not isinstance(s, Prefetch))
+    if len(stmts) > 2:
         raise _unfit(stmt, "it is not zeros and a sum")
-    chain, zeros, _ = _chain(stmts[0])
-    around, store, requests = _chain(stmts[1])
+    around, store, requests = _chain(stmts[-1])
     product = product_of(store)
-    if product is None or not isinstance(store, Store) or not isinstance(zeros, Store):
+    if product is None or not isinstance(store, Store):
         raise _unfit(stmt, "it is no sum of products of bf16 or of 8-bit integers")
-    if zeros.combiner or zeros.buffer is not store.buffer or not _is_zero(zeros.value):
-        raise _unfit(stmt, "it does not start from zeros")
     by_name = {loop.name: loop for loop in around}
     if len(by_name) != len(around) or not {stmt.rows, stmt.columns, stmt.depth} <= set(by_name):
         raise _unfit(stmt, "its loops are not nested directly")
@@ -131,8 +130,8 @@ def tile_form(stmt: TileProduct, simplifier: Simplifier) -> TileForm:
     if depth not in reduced or rows in reduced or columns in reduced:
         raise _unfit(stmt, "rows and columns are not the result's, or depth is")
     spatial = [n for n in around if n not in reduced]
-    if _sizes(spatial) != _sizes(chain):
-        raise _unfit(stmt, "zeros and sums are not of the same elements")
+    if len(stmts) > 1 and not _clears(stmts[0], store, spatial):
+        raise _unfit(stmt, "it does not start from zeros of the same elements")
     blocks = tuple(n for n in spatial if n is not rows and n is not columns)
     outside = tuple(n for n in reduced if n is not depth)
 
@@ -154,8 +153,45 @@ def tile_form(stmt: TileProduct, simplifier: Simplifier) -> TileForm:
         raise _unfit(stmt, f"a depth of {depth.extent}")
     return TileForm(
         store, left[0], right[0], outside, blocks, rows, columns, depth,
-        left[2], packed, sum_step, product.group, requests,
+        left[2], packed, sum_step, product.group, len(stmts) > 1, requests,
     )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ZeroForm:
+    """Zeros of tiles side by side, taken apart."""
+
+    zeros: Store
+    blocks: tuple[For, ...]
+    rows: For
+    columns: For
+
+
+def zero_form(stmt: TileProduct, simplifier: Simplifier) -> ZeroForm | None:
+    """Returns the parts of a product of tiles that only sets its sums to 0; None for another."""
+    around, store, _ = _chain(stmt.body)
+    by_name = {loop.name: loop for loop in around}
+    if not isinstance(store, Store) or store.combiner or not _is_zero(store.value):
+        return None
+    if len(by_name) != len(around) or not {stmt.rows, stmt.columns} <= set(by_name):
+        return None
+    rows, columns = by_name[stmt.rows], by_name[stmt.columns]
+    if step_along(offset_of(store.buffer, store.indices, simplifier), columns.index) != 1:
+        return None
+    blocks = tuple(n for n in around if n is not rows and n is not columns)
+    return ZeroForm(store, blocks, rows, columns)
+
+
+def _clears(stmt: Stmt, sums: Store, spatial: list[For]) -> bool:
+    """Whether a statement sets the elements that a sum adds to, to 0."""
+    chain, zeros, _ = _chain(stmt)
+    return (
+        isinstance(zeros, Store)
+        and not zeros.combiner
+        and zeros.buffer is sums.buffer
+        and _is_zero(zeros.value)
+        and _sizes(chain) == _sizes(spatial)
+    )
 
 
 def _sizes(around: list[For]) -> list[int]:
@@ -234,7 +270,7 @@ def plan_tiles(form: TileForm) -> TilePlan:
     sums: list[Tile] = []
     operands: list[tuple[int, int]] = []
     most_columns = TILE_ROW_BYTES // wide
-    for block in _places(form.blocks):
+    for block in places_of(form.blocks):
         for row, height in _pieces(form.rows.extent, TILE_ROWS):
             for column, width in _pieces(form.columns.extent, most_columns):
                 at = ((form.rows.index, row), (form.columns.index, column))
@@ -253,13 +289,14 @@ def plan_tiles(form: TileForm) -> TilePlan:
     return TilePlan(tuple(sums), tuple(lefts.values()), tuple(rights.values()), tuple(operands))
 
 
-def _places(blocks: tuple[For, ...]) -> Iterator[tuple[tuple[Index, int], ...]]:
+def places_of(blocks: tuple[For, ...]) -> Iterator[tuple[tuple[Index, int], ...]]:
+    """Yields the place of each of the tiles that loops go over."""
     if not blocks:
         yield ()
         return
     first, *rest = blocks
     for n in range(first.extent):
-        for places in _places(tuple(rest)):
+        for places in places_of(tuple(rest)):
             yield ((first.index, n), *places)
 
 

@@ -154,9 +154,13 @@ class Schedule:
         """Makes a loop's steps one dot product in each lane of the vector loop around it."""
         return self.apply("dot", loop=loop)
 
-    def tensorize(self, stage: str, rows: str, columns: str, depth: str) -> Schedule:
-        """Lets a matrix unit compute a stage's sum of products."""
-        return self.apply("tensorize", stage=stage, rows=rows, columns=columns, depth=depth)
+    def tensorize(
+        self, stage: str, rows: str, columns: str, depth: str, within: str = ""
+    ) -> Schedule:
+        """Lets a matrix unit compute a stage's sum of products, or a part of it."""
+        return self.apply(
+            "tensorize", stage=stage, rows=rows, columns=columns, depth=depth, within=within
+        )
 
     def parallel(self, loop: str) -> Schedule:
         """Spreads an outermost loop over threads."""

@@ -7,6 +7,8 @@ Rows of the left operand are contiguous along the depth; weights are packed in g
 
 from __future__ import annotations
 
+import math
+
 from clew.loop.products import product_of
 from clew.loop.schedule import Schedule
 from clew.schedules import dot
@@ -23,6 +25,8 @@ _TILES_WIDE = 2
 # Below this many rows, or this part of the depth, a tile is too empty to pay.
 _LEAST_ROWS = 5
 _LEAST_DEPTH = 0.5
+# Of the first-level cache: the rest is for rows that pass by, and sums.
+_SHARE_OF_PANEL = 0.34
 
 
 def applies(infos: dict[str, StageInfo], anchor: str, target: Target) -> bool:
@@ -65,17 +69,65 @@ def schedule(
     out = schedule.cache_write(anchor) if root == anchor else root
     axes = infos[root].axes_in(out)
     columns = info.store.buffer.shape[-1]
-    image = len(axes) == _IMAGE_RANK and columns <= _TILES_WIDE * tile[1]
-    outer, panel, levels = (_image if image else _rows)(schedule, info, axes, anchor, tile, target)
+    if len(axes) == _IMAGE_RANK and columns <= _TILES_WIDE * tile[1]:
+        outer, panel, levels = _image(schedule, axes, anchor, tile, target)
+        levels += _block(schedule, info, anchor, tile)
+    else:
+        chunk = _depth_in_cache(schedule, info, tile, target)
+        outer, panel, levels = _rows(schedule, info, axes, anchor, tile, chunk > 0, target)
+        if chunk:
+            levels = _chunks(schedule, info, anchor, tile, chunk)
+        else:
+            levels += _block(schedule, info, anchor, tile)
+    stream(schedule, info, panel, levels, target)
+    spread(schedule, outer)
+    return True
+
+
+def _depth_in_cache(
+    schedule: Schedule, info: StageInfo, tile: tuple[int, int, int], target: Target
+) -> int:
+    """Returns the depth of which a panel stays in the first-level cache while rows pass by; 0 where
+    it is the whole depth, or few rows pass.
+    """
+    product = product_of(info.store)
+    assert product is not None
+    rows, depth = schedule.extent(info.axes[-2]), schedule.extent(info.reduction_axes[-1])
+    column_bytes = product.a.source.size_bytes // math.prod(product.a.source.shape)
+    most = int(target.l1_bytes * _SHARE_OF_PANEL) // (_TILES_WIDE * tile[1] * column_bytes)
+    if rows <= _TILES_HIGH * tile[0] or depth <= 1.5 * most or len(info.reduction_axes) > 1:
+        return 0
+    return balanced(depth // tile[2], most // tile[2]) * tile[2]
+
+
+def _block(
+    schedule: Schedule, info: StageInfo, anchor: str, tile: tuple[int, int, int]
+) -> list[str]:
+    """Tiles from zeros to the last step. Returns the loops around them, outermost first."""
     *others, row, column = info.axes
     *around, depth = info.reduction_axes
     schedule.reorder(*around, depth, *others, row, column)
     steps, inner = schedule.split(depth, tile[2])
     schedule.reorder(steps, *others, row, column, inner)
     schedule.tensorize(anchor, row, column, inner)
-    stream(schedule, info, panel, [*levels, *around, steps], target)
-    spread(schedule, outer)
-    return True
+    return [*around, steps]
+
+
+def _chunks(
+    schedule: Schedule, info: StageInfo, anchor: str, tile: tuple[int, int, int], chunk: int
+) -> list[str]:
+    """Chunks of the depth, all rows for each. Returns the loops around tiles, outermost first."""
+    *others, row, column = info.axes
+    (depth,) = info.reduction_axes
+    schedule.reorder(depth, *others, row, column)
+    chunks, within = schedule.split(depth, chunk)
+    schedule.reorder(chunks, *others, row, column, within)
+    size = balanced(schedule.extent(row), _TILES_HIGH * tile[0])
+    blocks, line = schedule.split(row, size, tail="balance")
+    steps, inner = schedule.split(within, tile[2])
+    schedule.reorder(steps, line, column, inner)
+    schedule.tensorize(anchor, line, column, inner, within=blocks)
+    return [chunks, blocks, steps]
 
 
 def _rows(
@@ -84,9 +136,11 @@ def _rows(
     axes: list[str],
     anchor: str,
     tile: tuple[int, int, int],
+    whole: bool,
     target: Target,
 ) -> tuple[list[str], str, list[str]]:
-    """Blocks of rows by columns, panels of columns outside.
+    """Blocks of rows by columns, panels of columns outside. The sums in scratch are those of a
+    block, or of a `whole` panel.
 
     Returns the loops to spread, the loop over panels of weights, and those inside it.
     """
@@ -99,15 +153,16 @@ def _rows(
     panel, inner = schedule.split(column, _TILES_WIDE * tile[1])
     schedule.reorder(*batch, panel, row, inner)
     size = balanced(schedule.extent(row), _TILES_HIGH * tile[0])
-    attach, _ = schedule.split(row, size, tail="balance")
+    attach = panel
+    if not whole:
+        attach, _ = schedule.split(row, size, tail="balance")
     schedule.compute_at(anchor, attach, "scratch")
     _vectors(schedule, inner, target)
-    return [*batch, panel], panel, [attach]
+    return [*batch, panel], panel, [] if whole else [attach]
 
 
 def _image(
     schedule: Schedule,
-    info: StageInfo,
     axes: list[str],
     anchor: str,
     tile: tuple[int, int, int],

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from clew.loop.affine import Simplifier, contains
 from clew.loop.ir import Block, For, If, Nest, Stmt, Store, TileProduct, block, transform, walk
 from clew.loop.primitives.common import primitive, rewrite_loops, wrap
-from clew.loop.products import offset_of, plan_tiles, product_of, step_along, tile_form
+from clew.loop.products import offset_of, plan_tiles, product_of, step_along, tile_form, zero_form
 from clew.support.errors import ScheduleError
 
 
@@ -45,14 +47,33 @@ def dot(nest: Nest, simplifier: Simplifier, *, loop: str) -> Nest:
 
 @primitive
 def tensorize(
-    nest: Nest, simplifier: Simplifier, *, stage: str, rows: str, columns: str, depth: str
+    nest: Nest,
+    simplifier: Simplifier,
+    *,
+    stage: str,
+    rows: str,
+    columns: str,
+    depth: str,
+    within: str = "",
 ) -> Nest:
     """Lets a matrix unit compute a stage that stands in an inner loop: zeros and sum become
     `tiles rows x columns x depth`, which is plain loops where the target has no such unit.
 
-    Errors: S002 when the stage has no zeros and sum side by side; S029 when they are no product of
-    tiles; S029 when these are too many.
+    With `within`, a loop of zeros and sum, what an iteration of it sets or adds is a product of
+    tiles of its own, which starts from the sums in memory.
+
+    Errors: S001; S002 when the stage has no zeros and sum side by side; S029 when they are no
+    product of tiles, or one of too many.
     """
+    if within:
+
+        def rewrite(loop: For) -> Stmt:
+            product = TileProduct(rows, columns, depth, loop.body)
+            if zero_form(product, simplifier) is None:
+                plan_tiles(tile_form(product, simplifier))
+            return replace(loop, body=product)
+
+        return rewrite_loops(nest, within, rewrite)
     found = False
 
     def visit(node: Stmt) -> Stmt | None:
