@@ -10,8 +10,14 @@ import numpy as np
 import pytest
 
 import clew
+import clew.ops  # registers the operators
 import zoo
+from clew.ir.expr import Constant, Function, Tuple, Var
+from clew.ir.interpret import interpret
+from clew.ir.module import Module
+from clew.ir.types import TensorType, to_numpy
 from clew.loading import load_compiled
+from clew.ops.registry import get_op
 from clew.runtime.cpu import check_machine, needs_of
 from clew.support.errors import ClewError
 from clew.target import host, target_of
@@ -88,3 +94,48 @@ def test_an_unknown_precision_is_refused() -> None:
     with pytest.raises(ClewError, match=r"I013.*fp4") as caught:
         clew.compile(zoo.path("resnet_tiny"), precision="fp4")
     assert "bf16" in caught.value.hint
+
+
+def _weighted(op: str, data: TensorType, weight: Any, **attrs: Any) -> Module:
+    x = Var("x", data)
+    return Module(
+        {
+            "main": Function(
+                [x], Tuple([get_op(op)(x, Constant(weight), **attrs)]), {"outputs": ("y",)}
+            )
+        }
+    )
+
+
+INTEGERS = [
+    ("nn.conv2d", (1, 64, 9, 7), (64, 64, 3, 3), {"padding": (1, 1, 1, 1)}),
+    ("nn.conv2d", (2, 32, 8, 20), (96, 32, 1, 1), {"strides": (2, 2)}),
+    ("nn.conv2d", (1, 24, 6, 6), (20, 24, 3, 3), {"dilation": (2, 2)}),
+    ("nn.conv2d", (1, 3, 9, 9), (16, 3, 3, 3), {}),
+    ("nn.conv2d", (1, 32, 6, 6), (32, 1, 3, 3), {"groups": 32}),
+    ("nn.conv2d", (1, 16, 6, 6), (32, 4, 3, 3), {"groups": 4}),
+    ("nn.dense", (37, 128), (50, 128), {}),
+    ("nn.dense", (2, 3, 30), (40, 30), {}),
+    ("nn.dense", (1, 33), (64, 33), {}),
+]
+
+
+@pytest.mark.parametrize("dtypes", [("u8", "i8"), ("i8", "i8")], ids="-".join)
+@pytest.mark.parametrize("target", ["host", "no tiles", "no dots"])
+@pytest.mark.parametrize(("op", "data", "weight", "attrs"), INTEGERS)
+def test_integer_products(
+    op: str,
+    data: tuple[int, ...],
+    weight: tuple[int, ...],
+    attrs: dict[str, Any],
+    target: str,
+    dtypes: tuple[str, str],
+) -> None:
+    rng = np.random.default_rng(0)
+    low = 0 if dtypes[0] == "u8" else -128
+    x = rng.integers(low, low + 256, data).astype(to_numpy(dtypes[0]))
+    w = rng.integers(-128, 128, weight).astype(np.int8)
+    module = _weighted(op, TensorType(data, dtypes[0]), w, **attrs)
+    expected = interpret(module, {"x": x})["y"]
+    compiled = clew.compile(module, target=TARGETS[target](), threads=2, guard=True)
+    np.testing.assert_array_equal(compiled.run({"x": x})["y"], expected)

@@ -144,7 +144,7 @@ def tile_form(stmt: TileProduct, simplifier: Simplifier) -> TileForm:
     left, right = loads if loads[0][2] else loads[::-1]
     if not left[2] or left[3] != 0 or step_along(left[1], depth.index) != 1:
         raise _unfit(stmt, f"rows of {left[0].source.name} are not contiguous along {depth.name}")
-    packed = _packed_step(right[0], depth.index, product.group, simplifier)
+    packed = packed_step(right[0], depth.index, product.group, simplifier)
     if right[2] != 0 or right[3] != product.group or packed is None:
         raise _unfit(stmt, f"{right[0].source.name} is not packed in {product.group}s by columns")
     if not sum_step or across != 1:
@@ -199,7 +199,7 @@ def _sizes(around: list[For]) -> list[int]:
     return sorted(n.extent for n in around if n.extent > 1)
 
 
-def _packed_step(load: Load, depth: Index, group: int, simplifier: Simplifier) -> int | None:
+def packed_step(load: Load, depth: Index, group: int, simplifier: Simplifier) -> int | None:
     """Returns the elements from one group of depth to the next, if a group's lie side by side."""
     assert isinstance(depth.extent, int)
     outer, inner = Index("g", -(-depth.extent // group)), Index("e", group)

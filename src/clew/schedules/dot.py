@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from clew.loop.affine import Simplifier
-from clew.loop.products import Product, offset_of, product_of, step_along
+from clew.loop.products import Product, offset_of, packed_step, product_of, step_along
 from clew.loop.schedule import Schedule
 from clew.schedules.matmul import spread
 from clew.schedules.shape import StageInfo
@@ -42,8 +42,11 @@ def packed(info: StageInfo) -> bool:
     shared = [step_along(f, depth) == 1 and step_along(f, column) == 0 for f in forms]
     if not any(shared):
         return False
-    other = (product.b if shared[0] else product.a).source.shape
-    return len(other) > 2 and other[-1] == product.group
+    other = product.b if shared[0] else product.a
+    shape = other.source.shape
+    return shape[-1] == product.group and (
+        packed_step(other, depth, product.group, simplifier) is not None
+    )
 
 
 def dot_lanes(product: Product | None, target: Target) -> int:
