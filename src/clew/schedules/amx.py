@@ -12,7 +12,7 @@ import math
 from clew.loop.products import product_of
 from clew.loop.schedule import Schedule
 from clew.schedules import dot
-from clew.schedules.matmul import rows_in_cache, spread
+from clew.schedules.matmul import bands, spread
 from clew.schedules.shape import StageInfo
 from clew.schedules.streaming import stream
 from clew.schedules.tiles import balanced
@@ -144,11 +144,8 @@ def _rows(
 
     Returns the loops to spread, the loop over panels of weights, and those inside it.
     """
-    *batch, row, column = axes
-    rows = rows_in_cache(schedule, info, row, target)
-    if rows < schedule.extent(row):
-        outer, row = schedule.split(row, rows, tail="balance")
-        batch.append(outer)
+    column = axes[-1]
+    batch, row = bands(schedule, info, axes, target)
     schedule.reorder(column, *batch, row)
     panel, inner = schedule.split(column, _TILES_WIDE * tile[1])
     schedule.reorder(*batch, panel, row, inner)

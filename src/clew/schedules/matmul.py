@@ -51,10 +51,7 @@ def schedule(
     row = batch.pop() if batch else ""
     vectors = vectors_of_tile(last.extent, lanes)
     if row:
-        rows = rows_in_cache(schedule, info, row, target)
-        if rows < schedule.extent(row):
-            outer, row = schedule.split(row, rows, tail="balance")
-            batch.append(outer)
+        batch, row = bands(schedule, info, [*batch, row, columns], target)
     # Columns go outermost before they are split: a peeled last panel is then a nest beside the main
     # one.
     schedule.reorder(columns, *batch, *([row] if row else []))
@@ -75,7 +72,23 @@ def schedule(
     return True
 
 
-def rows_in_cache(schedule: Schedule, info: StageInfo, row: str, target: Target) -> int:
+def bands(
+    schedule: Schedule, info: StageInfo, axes: list[str], target: Target
+) -> tuple[list[str], str]:
+    """Splits rows (the last axis but one) into bands whose part of the first operand stays in the
+    second-level cache. Returns the loops outside of a band, outermost first, and that over its
+    rows.
+    """
+    *batch, row, column = axes
+    rows = _rows_in_cache(schedule, info, row, target)
+    if rows >= schedule.extent(row):
+        return batch, row
+    schedule.reorder(row, *batch, column)  # outermost: bands may differ in height
+    band, row = schedule.split(row, rows, tail="balance")
+    return [band, *batch], row
+
+
+def _rows_in_cache(schedule: Schedule, info: StageInfo, row: str, target: Target) -> int:
     """Returns how many rows of the first operand stay in the second-level cache while panels of the
     second pass by.
     """
