@@ -49,6 +49,23 @@ def test_targets_without_tiles(product: Product, rule: str, target: Target) -> N
     np.testing.assert_array_equal(interpret(schedule.finished(), arrays)[0], expected)
 
 
+@pytest.mark.parametrize("dtype", ["bf16", "f32"])
+def test_bands_of_rows_may_differ_in_height(dtype: str) -> None:
+    nest, arrays, expected = plain(dense(113, 40, 32, dtype, dtype))
+    schedule, rules = schedule_kernel(nest, replace(TILES, l2_bytes=2048))
+    assert rules == ("tiles" if dtype == "bf16" else "matmul",)
+    assert "split(loop='dense@out.i', factor=38, tail='balance')" in map(str, schedule.steps)
+    np.testing.assert_array_equal(interpret(schedule.finished(), arrays)[0], expected)
+
+
+def test_chunks_of_the_depth_share_sums_in_scratch() -> None:
+    nest, arrays, expected = plain(dense(35, 33, 96))
+    schedule, rules = schedule_kernel(nest, replace(TILES, l1_bytes=6 << 10))
+    assert rules == ("tiles",)
+    assert any("within='dense.i.o'" in str(step) for step in schedule.steps)
+    np.testing.assert_array_equal(interpret(schedule.finished(), arrays)[0], expected)
+
+
 def test_a_dot_product_is_one_step_in_each_lane() -> None:
     schedule, _ = schedule_kernel(plain(dense(3, 16, 8))[0], DOTS)
     text = str(schedule)
@@ -87,7 +104,7 @@ REFUSED: list[tuple[str, str, Callable[[Schedule], object]]] = [
     ("S028", "no step", lambda s: s.dot("dense.i")),
     ("S002", "side by side", lambda s: s.tensorize("nothing", "a", "b", "c")),
     ("S029", "depth is", lambda s: tensorize(s, rows="k.o")),
-    ("S029", "not contiguous", lambda s: tensorize(s, rows="j", columns="i")),
+    ("S029", "not stored by rows", lambda s: tensorize(s, rows="j", columns="i")),
     ("S029", "not nested", lambda s: tensorize(s, rows="m")),
     ("S029", "a depth of 64", lambda s: tensorize(s, depth="k.i+i")),
     ("S006", "dot already", lambda s: (s.split("dense.k.i", 2), s.dot("dense.k.i.i"),

@@ -126,34 +126,37 @@ def tile_form(stmt: TileProduct, simplifier: Simplifier) -> TileForm:
     if len(by_name) != len(around) or not {stmt.rows, stmt.columns, stmt.depth} <= set(by_name):
         raise _unfit(stmt, "its loops are not nested directly")
     rows, columns, depth = (by_name[n] for n in (stmt.rows, stmt.columns, stmt.depth))
-    reduced = [n for n in around if not any(contains(i, n.index) for i in store.indices)]
-    if depth not in reduced or rows in reduced or columns in reduced:
+    spatial = [n for n in around if any(contains(i, n.index) for i in store.indices)]
+    of_result = all(n in spatial or n.extent == 1 for n in (rows, columns))
+    if depth in spatial or not of_result:
         raise _unfit(stmt, "rows and columns are not the result's, or depth is")
-    spatial = [n for n in around if n not in reduced]
     if len(stmts) > 1 and not _clears(stmts[0], store, spatial):
         raise _unfit(stmt, "it does not start from zeros of the same elements")
     blocks = tuple(n for n in spatial if n is not rows and n is not columns)
-    outside = tuple(n for n in reduced if n is not depth)
-
-    def steps(buffer: Buffer, indices: tuple[Scalar, ...]) -> tuple[Linear, int | None, int | None]:
-        form = offset_of(buffer, indices, simplifier)
-        return form, step_along(form, rows.index), step_along(form, columns.index)
-
-    _, sum_step, across = steps(store.buffer, store.indices)
-    loads = [(x, *steps(x.source, x.indices)) for x in (product.a, product.b)]
-    left, right = loads if loads[0][2] else loads[::-1]
-    if not left[2] or left[3] != 0 or step_along(left[1], depth.index) != 1:
-        raise _unfit(stmt, f"rows of {left[0].source.name} are not contiguous along {depth.name}")
-    packed = packed_step(right[0], depth.index, product.group, simplifier)
-    if right[2] != 0 or right[3] != product.group or packed is None:
-        raise _unfit(stmt, f"{right[0].source.name} is not packed in {product.group}s by columns")
-    if not sum_step or across != 1:
+    outside = tuple(n for n in around if n not in spatial and n not in (rows, columns, depth))
+    sums = offset_of(store.buffer, store.indices, simplifier)
+    sum_step = step_along(sums, rows.index)
+    if sum_step is None or not _moves_by(sums, columns, 1):
         raise _unfit(stmt, f"{store.buffer.name} is not stored by rows")
+    for left, right in ((product.a, product.b), (product.b, product.a)):
+        read = offset_of(left.source, left.indices, simplifier)
+        packed = offset_of(right.source, right.indices, simplifier)
+        left_step = step_along(read, rows.index)
+        right_step = packed_step(right, depth.index, product.group, simplifier)
+        by_rows = _moves_by(read, depth, 1) and step_along(read, columns.index) == 0
+        by_groups = (
+            _moves_by(packed, columns, product.group) and step_along(packed, rows.index) == 0
+        )
+        if by_rows and by_groups and left_step is not None and right_step is not None:
+            break
+    else:
+        names = f"{product.a.source.name} and {product.b.source.name}"
+        raise _unfit(stmt, f"{names} are not rows along {depth.name} and packed columns")
     if depth.extent % product.group or depth.extent * bits(product.a.dtype) > 8 * TILE_ROW_BYTES:
         raise _unfit(stmt, f"a depth of {depth.extent}")
     return TileForm(
-        store, left[0], right[0], outside, blocks, rows, columns, depth,
-        left[2], packed, sum_step, product.group, len(stmts) > 1, requests,
+        store, left, right, outside, blocks, rows, columns, depth,
+        left_step, right_step, sum_step, product.group, len(stmts) > 1, requests,
     )  # fmt: skip
 
 
@@ -176,7 +179,7 @@ def zero_form(stmt: TileProduct, simplifier: Simplifier) -> ZeroForm | None:
     if len(by_name) != len(around) or not {stmt.rows, stmt.columns} <= set(by_name):
         return None
     rows, columns = by_name[stmt.rows], by_name[stmt.columns]
-    if step_along(offset_of(store.buffer, store.indices, simplifier), columns.index) != 1:
+    if not _moves_by(offset_of(store.buffer, store.indices, simplifier), columns, 1):
         return None
     blocks = tuple(n for n in around if n is not rows and n is not columns)
     return ZeroForm(store, blocks, rows, columns)
@@ -197,6 +200,11 @@ def _clears(stmt: Stmt, sums: Store, spatial: list[For]) -> bool:
 def _sizes(around: list[For]) -> list[int]:
     """Returns the extents of loops that take more than one step, the others being nowhere named."""
     return sorted(n.extent for n in around if n.extent > 1)
+
+
+def _moves_by(form: Linear, loop: For, step: int) -> bool:
+    """Whether an offset moves by so many elements with a loop (one step is no movement)."""
+    return loop.extent == 1 or step_along(form, loop.index) == step
 
 
 def packed_step(load: Load, depth: Index, group: int, simplifier: Simplifier) -> int | None:

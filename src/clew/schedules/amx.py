@@ -27,6 +27,8 @@ _LEAST_ROWS = 5
 _LEAST_DEPTH = 0.5
 # Of the first-level cache: the rest is for rows that pass by, and sums.
 _SHARE_OF_PANEL = 0.34
+# Of the second-level cache: weights that pass by twice cost more than rows that are fetched again.
+_SHARE_OF_ROWS = 0.75
 
 
 def applies(infos: dict[str, StageInfo], anchor: str, target: Target) -> bool:
@@ -145,7 +147,7 @@ def _rows(
     Returns the loops to spread, the loop over panels of weights, and those inside it.
     """
     column = axes[-1]
-    batch, row = bands(schedule, info, axes, target)
+    batch, row = bands(schedule, info, axes, target, _SHARE_OF_ROWS)
     schedule.reorder(column, *batch, row)
     panel, inner = schedule.split(column, _TILES_WIDE * tile[1])
     schedule.reorder(*batch, panel, row, inner)

@@ -73,14 +73,18 @@ def schedule(
 
 
 def bands(
-    schedule: Schedule, info: StageInfo, axes: list[str], target: Target
+    schedule: Schedule,
+    info: StageInfo,
+    axes: list[str],
+    target: Target,
+    share: float = _SHARE_OF_ROWS,
 ) -> tuple[list[str], str]:
-    """Splits rows (the last axis but one) into bands whose part of the first operand stays in the
-    second-level cache. Returns the loops outside of a band, outermost first, and that over its
-    rows.
+    """Splits rows (the last axis but one) into bands whose part of the first operand stays in
+    `share` of the second-level cache. Returns the loops outside of a band, outermost first, and
+    that over its rows.
     """
     *batch, row, column = axes
-    rows = _rows_in_cache(schedule, info, row, target)
+    rows = _rows_in_cache(schedule, info, row, target, share)
     if rows >= schedule.extent(row):
         return batch, row
     schedule.reorder(row, *batch, column)  # outermost: bands may differ in height
@@ -88,7 +92,9 @@ def bands(
     return [band, *batch], row
 
 
-def _rows_in_cache(schedule: Schedule, info: StageInfo, row: str, target: Target) -> int:
+def _rows_in_cache(
+    schedule: Schedule, info: StageInfo, row: str, target: Target, share: float
+) -> int:
     """Returns how many rows of the first operand stay in the second-level cache while panels of the
     second pass by.
     """
@@ -96,7 +102,7 @@ def _rows_in_cache(schedule: Schedule, info: StageInfo, row: str, target: Target
     row_bytes = depth * max(
         x.source.size_bytes // math.prod(x.source.shape) for x in buffer_loads(info.store.value)
     )
-    fitting = int(target.l2_bytes * _SHARE_OF_ROWS) // max(row_bytes, 1)
+    fitting = int(target.l2_bytes * share) // max(row_bytes, 1)
     extent = schedule.extent(row)
     return balanced(extent, max(fitting, _LEAST_ROWS)) if fitting < extent else extent
 
