@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from clew import frontends
 from clew.build.build import Options
@@ -19,6 +19,8 @@ from clew.runtime.threads import thread_count
 from clew.support.errors import InputError
 from clew.target import Target, target_of
 
+PRECISIONS: Final = ("f32", "bf16", "f16", "auto")
+
 
 def compile(
     model: Module | str | Path,
@@ -26,6 +28,8 @@ def compile(
     *,
     threads: int | None = None,
     opt_level: int = 3,
+    precision: str = "f32",
+    keep_f32: Sequence[str] = (),
     required: Sequence[str] = (),
     disabled: Sequence[str] = (),
     passes: Sequence[Pass] | None = None,
@@ -41,19 +45,22 @@ def compile(
 
     `model` is a module from `clew.load`, or a file. `opt_level` 0 to 3 chooses passes (`passes`
     replaces the list, `required` and `disabled` name single ones); `fuse=None` puts each operator
-    in a kernel of its own. `inputs` gives shapes for a file's symbolic inputs. `trace=False`
-    records no lineage and changes no byte of code. `guard` runs every buffer behind guard pages
-    (for tests), right at its end or start.
+    in a kernel of its own. `precision` is what convolutions and matrix products multiply in: `f32`,
+    `bf16`, `f16` (both summed in f32), or `auto`, `bf16` where the target has instructions for it;
+    `keep_f32` names layers (or globs of them) to leave alone. `inputs` gives shapes for a file's
+    symbolic inputs. `trace=False` records no lineage and changes no byte of code. `guard` runs
+    every buffer behind guard pages (for tests), right at its end or start.
 
-    Errors: I010 (target), I011 (opt level), I012 (threads), I020 (pass names), and those of
-    loading.
+    Errors: I010 (target), I011 (opt level), I012 (threads), I013 (precision), I020 (pass names),
+    and those of loading.
     """
     machine = target_of(target)
     if opt_level not in (0, 1, 2, 3):
         raise InputError("I011", f"opt_level is {opt_level!r}", hint="it is 0, 1, 2 or 3")
+    dtype = _precision(precision, machine)
     count = thread_count(threads)
     module = model if isinstance(model, Module) else frontends.load(model, inputs=inputs)
-    chosen = list(passes) if passes is not None else pipeline(opt_level)
+    chosen = list(passes) if passes is not None else pipeline(opt_level, dtype, keep_f32)
     if fuse is None:
         chosen = [FuseOps(mode="none") if isinstance(p, FuseOps) else p for p in chosen]
     options = Options(
@@ -69,3 +76,16 @@ def compile(
         on_progress=on_progress or (lambda text: None),
     )
     return CompiledModel(module, options, default_cache() if cache else Cache(None))
+
+
+def _precision(precision: str, target: Target) -> str:
+    """Returns the dtype that products are to be of.
+
+    Errors: I013.
+    """
+    if precision not in PRECISIONS:
+        known = ", ".join(PRECISIONS)
+        raise InputError("I013", f"no precision {precision!r}", hint=f"it is one of {known}")
+    if precision != "auto":
+        return precision
+    return "bf16" if target.multiplies_bf16 else "f32"

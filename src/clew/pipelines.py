@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from clew.passes.alter_layout import AlterLayout
 from clew.passes.base import Pass
 from clew.passes.canonicalize_ops import CanonicalizeOps
 from clew.passes.combine_parallel_matmul import CombineParallelMatmul
+from clew.passes.convert_precision import ConvertPrecision
 from clew.passes.dead_code import DeadCode
 from clew.passes.decompose_ops import DecomposeOps
 from clew.passes.eliminate_common_subexpr import EliminateCommonSubexpr
@@ -19,11 +22,15 @@ from clew.passes.simplify_inference import SimplifyInference
 from clew.passes.use_winograd import UseWinograd
 
 
-def pipeline(opt_level: int = 3) -> list[Pass]:
+def pipeline(
+    opt_level: int = 3, precision: str = "f32", keep_f32: Sequence[str] = ()
+) -> list[Pass]:
     """Returns the passes in order, for the pass manager to choose from by level.
 
     0: what is needed to run. 1: fewer, fused kernels. 2: less arithmetic. 3: layouts for vectors.
+    `precision` is the dtype that products are of; `keep_f32` names layers that stay in f32.
     """
+    narrow = [] if precision == "f32" else [ConvertPrecision(precision, tuple(keep_f32))]
     return [
         SimplifyInference(),  # training's operators have no kernels
         FoldConstant(),  # arithmetic on weights goes first: the patterns below meet constants
@@ -34,6 +41,7 @@ def pipeline(opt_level: int = 3) -> list[Pass]:
         FoldScaleAxis(),  # batch norms into weights, once they and the layers are plain to see
         CombineParallelMatmul(),  # on final weights
         DeadCode(),  # no layout is converted for what nobody reads
+        *narrow,  # on whole layers with their final weights, and before weights are packed
         AlterLayout(),  # with all operators settled that have a layout of their own
         UseWinograd(),  # between transforms that read and write blocks
         DecomposeOps(),  # what has no kernel of its own, once patterns have looked for it whole

@@ -12,6 +12,7 @@ import llvmlite.binding as llvm
 from clew.ir.types import bits
 from clew.support.errors import InputError
 from clew.support.settings import usable_cpus
+from clew.support.tiles import matrix_tiles_permitted
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,34 @@ class Target:
     def has(self, feature: str) -> bool:
         """Whether the machine has a feature by LLVM's name, such as `avx512vnni`."""
         return f"+{feature}" in self.features.split(",")
+
+    @property
+    def multiplies_bf16(self) -> bool:
+        """Whether products of `bf16` are faster than those of f32.
+
+        Intel's CPUs with the instruction (which have `avx512fp16`, too) take four times as long for
+        one as for a fused multiply-add; they have matrix tiles instead.
+        """
+        dots = self.has("avx512bf16") and not self.has("avx512fp16")
+        return dots or self.tile_shape("bf16", "bf16") is not None
+
+    def dot_lanes(self, data: str, weight: str) -> int:
+        """Returns how many lanes of 32 bits sums of products of pairs of `bf16`, or of fours of
+        `u8` and `i8`, are computed in; 0 where there is no quick way.
+        """
+        if (data, weight) == ("bf16", "bf16"):
+            return self.vector_bits // 32  # pairs are quickly taken apart, if need be
+        known = (data, weight) == ("u8", "i8") and self.has("avx512vnni") and self.has("avx512vl")
+        return self.vector_bits // 32 if known else 0
+
+    def tile_shape(self, data: str, weight: str) -> tuple[int, int, int] | None:
+        """Returns rows, columns and depth (elements of a row of `data`) of the largest product that
+        a matrix unit does at once; None where it has none of these operands.
+        """
+        small = data in ("i8", "u8") and weight in ("i8", "u8")
+        if (data, weight) == ("bf16", "bf16") and self.has("amx-bf16"):
+            return 16, 16, 32
+        return (16, 16, 64) if small and self.has("amx-int8") else None
 
     @property
     def key(self) -> str:
@@ -73,6 +102,9 @@ def host() -> Target:
     """Returns this machine."""
     initialize_llvm()
     flags = llvm.get_host_cpu_features()
+    if not (flags.get("amx-tile") and matrix_tiles_permitted()):
+        for feature in [f for f in flags if f.startswith("amx-")]:
+            flags[feature] = False
     features = flags.flatten()
     if flags.get("avx512f") and flags.get("avx512vl") and flags.get("avx512bw"):
         vector_bits, registers = 512, 32

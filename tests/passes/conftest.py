@@ -22,10 +22,16 @@ from clew.trace.span import Source, Span
 
 
 class Lanes:
-    """A target with 512-bit vectors."""
+    """A target with 512-bit vectors, and dot products of `bf16`."""
 
     def vector_lanes(self, dtype: str) -> int:
         return 64 // {"f32": 4, "f64": 8, "f16": 2, "bf16": 2}.get(dtype, 4)
+
+    def dot_lanes(self, data: str, weight: str) -> int:
+        return 16 if data == weight == "bf16" else 0
+
+    def tile_shape(self, data: str, weight: str) -> tuple[int, int, int] | None:
+        return None
 
 
 class Layer:

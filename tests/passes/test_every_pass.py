@@ -15,7 +15,7 @@ from clew.ir.visit import post_order
 from clew.passes.base import Pass
 from clew.pipelines import pipeline
 
-PASSES: list[Pass] = list({p.name: p for p in pipeline(3)}.values())
+PASSES: list[Pass] = list({p.name: p for p in pipeline(3, "bf16")}.values())
 
 
 def chain(kit: Any, length: int) -> Module:
@@ -93,7 +93,8 @@ def attention(kit: Any, x: Expr) -> Expr:
 @pytest.mark.parametrize("current", PASSES, ids=lambda p: p.name)
 def test_each_pass_keeps_the_values(kit: Any, current: Pass) -> None:
     given = network(kit)
-    kit.same(given, kit.apply(given, current, opt_level=3))
+    rounds = 2e-2 if current.name == "ConvertPrecision" else 2e-5
+    kit.same(given, kit.apply(given, current, opt_level=3), rounds)
 
 
 @pytest.mark.parametrize("level", range(4))

@@ -24,7 +24,7 @@ def test_before_and_after(kit: Any, file: Path) -> None:
     before, _, after = file.read_text().partition(LINE)
     module = parse_module(before)
     assert print_module(module) == before
-    passes = {p.name: p for p in pipeline(3)}
+    passes = {p.name: p for p in pipeline(3, "bf16")}
     manager = kit.PassManager([passes[file.stem.split("-")[0]]], target=kit.Lanes())
     found = print_module(manager.run(module))
     if os.environ.get("CLEW_UPDATE_TEXT"):
@@ -34,4 +34,4 @@ def test_before_and_after(kit: Any, file: Path) -> None:
 
 
 def test_every_pass_of_the_pipeline_has_a_text() -> None:
-    assert {f.stem.split("-")[0] for f in FILES} == {p.name for p in pipeline(3)}
+    assert {f.stem.split("-")[0] for f in FILES} == {p.name for p in pipeline(3, "bf16")}

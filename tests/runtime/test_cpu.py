@@ -17,8 +17,8 @@ LINUX = "x86_64-unknown-linux-gnu"
 
 
 def test_needs_are_the_features_that_code_may_use() -> None:
-    needs = needs_of(LINUX, "cascadelake", "+avx2,-avx512f,+sgx,+amx-tile,+fma,+pku")
-    assert needs == MachineNeeds(LINUX, "cascadelake", ("avx2", "fma"))
+    needs = needs_of(LINUX, "cascadelake", "+avx2,-avx512f,+sgx,+amx-tile,+amx-fp16,+fma,+pku")
+    assert needs == MachineNeeds(LINUX, "cascadelake", ("amx-tile", "avx2", "fma"))
 
 
 def test_needs_of_a_named_cpu_are_what_it_implies() -> None:
@@ -52,6 +52,14 @@ def test_other_machines_are_refused(code: str, changed: dict[str, Any]) -> None:
     with pytest.raises(ClewError, match=code) as caught:
         check_machine(MachineNeeds(**{**fields, **changed}))
     assert caught.value.hint
+
+
+def test_tiles_that_the_system_keeps_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not host().has("amx-tile"):
+        pytest.skip("this machine has no matrix tiles")
+    monkeypatch.setattr("clew.runtime.cpu.matrix_tiles_permitted", lambda: False)
+    with pytest.raises(ClewError, match=r"C057.*lacks amx-tile"):
+        check_machine(MachineNeeds(host().triple, host().cpu, ("amx-tile",)))
 
 
 @pytest.mark.parametrize("name", ["cpu-avx2", "cpu-sse"])

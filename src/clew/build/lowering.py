@@ -128,12 +128,14 @@ class KernelSource:
     @cached_property
     def emitted(self) -> EmittedKernel:
         """The LLVM module and the entry points."""
+        target = self.target
         return emit_kernel(
             self.scheduled_nest,
             self.printed,
             self.symbol,
-            self.target.triple,
-            masks_cheap=self.target.masked_memory,
+            target.triple,
+            features=target.features,
+            masks_cheap=target.masked_memory,
         )
 
     @cached_property

@@ -83,6 +83,7 @@ def run(
     threads: opt.Threads = None,
     opt_level: opt.OptLevel = 3,
     fuse: opt.Fuse = True,
+    precision: opt.Precision = "f32",
     repeat: Annotated[int, typer.Option(min=1, help="Timed runs; the median is shown.")] = 1,
     kernels: Annotated[bool, typer.Option("--kernels", help="Time every kernel.")] = False,
     compare: Annotated[
@@ -97,7 +98,7 @@ def run(
     json: opt.Json = False,
 ) -> None:
     """Run a model, compiled now or saved, and show its outputs."""
-    compiled = open_model(Asked(model, shape, target, threads, opt_level, fuse))
+    compiled = open_model(Asked(model, shape, target, threads, opt_level, fuse, precision))
     arrays = model_inputs(compiled.model, inputs, random, seed)
     results = flat(compiled.model.run(arrays))  # builds a model with named sizes
     report: dict[str, Any] = {
@@ -173,12 +174,13 @@ def compile_(
     threads: opt.Threads = None,
     opt_level: opt.OptLevel = 3,
     fuse: opt.Fuse = True,
+    precision: opt.Precision = "f32",
     json: opt.Json = False,
 ) -> None:
     """Compile a model, save it, and list its kernels."""
     if output is not None and output.suffix != SAVED_SUFFIX:
         raise typer.BadParameter(f"a saved model's name ends in {SAVED_SUFFIX}", param_hint="-o")
-    compiled = compile_model(Asked(model, shape, target, threads, opt_level, fuse))
+    compiled = compile_model(Asked(model, shape, target, threads, opt_level, fuse, precision))
     need_sizes(compiled.model)
     facts = [kernel_facts(k) for k in compiled.model.kernels]
     if output is not None:

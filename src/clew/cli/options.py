@@ -32,6 +32,10 @@ Threads = Annotated[
 OptLevel = Annotated[
     int, typer.Option("--opt-level", min=0, max=3, help="0: only what is needed; 3: everything.")
 ]
+Precision = Annotated[
+    str,
+    typer.Option("--precision", help="What products multiply in: f32, bf16, f16 or auto."),
+]
 Fuse = Annotated[
     bool, typer.Option("--fuse/--no-fuse", help="Fuse operators, or a kernel for each.")
 ]
@@ -57,6 +61,7 @@ class Asked:
     threads: int | None = None
     opt_level: int = 3
     fuse: bool = True
+    precision: str = "f32"
 
 
 @dataclass(frozen=True)
@@ -92,6 +97,7 @@ def compile_model(asked: Asked) -> Compiled:
             threads=asked.threads,
             opt_level=asked.opt_level,
             fuse="auto" if asked.fuse else None,
+            precision=asked.precision,
             on_progress=say,
         )
         done = time.perf_counter()

@@ -43,10 +43,11 @@ def trace(
     threads: opt.Threads = None,
     opt_level: opt.OptLevel = 3,
     fuse: opt.Fuse = True,
+    precision: opt.Precision = "f32",
     json: opt.Json = False,
 ) -> None:
     """Follow layers into kernels; an overview without options."""
-    compiled = compile_model(Asked(model, shape, target, threads, opt_level, fuse))
+    compiled = compile_model(Asked(model, shape, target, threads, opt_level, fuse, precision))
     if verify or inputs or random or not _is_built(compiled):
         arrays = model_inputs(compiled.model, inputs, random, seed)
         compiled.model.run(arrays)  # builds a model with named sizes

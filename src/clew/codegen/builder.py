@@ -153,13 +153,16 @@ class Builder:
 class ModuleBuilder:
     """Collects functions, declarations and debug metadata of one LLVM module.
 
-    `source` names the file that debug lines refer to: the kernel's printed loop nest.
+    `source` names the file that debug lines refer to: the kernel's printed loop nest. `features`
+    are the target's in LLVM's form, for instructions that no target must have.
     """
 
-    def __init__(self, source: str, triple: str, debug: bool = True) -> None:
+    def __init__(self, source: str, triple: str, debug: bool = True, features: str = "") -> None:
         self.source = source
         self.triple = triple
         self.debug = debug
+        self._features = frozenset(features.split(","))
+        self._constants: dict[tuple[str, str], str] = {}
         self._functions: list[str] = []
         self._declarations: dict[str, str] = {}
         self._metadata: list[str] = []
@@ -209,6 +212,17 @@ class ModuleBuilder:
         if name not in self._declarations:
             self._declarations[name] = f"declare {result} @{name}({', '.join(params)})"
 
+    def has(self, feature: str) -> bool:
+        """Whether the target has a feature by LLVM's name."""
+        return f"+{feature}" in self._features
+
+    def constant(self, hint: str, typed: str) -> str:
+        """Returns the name of a constant in memory, aligned to a cache line."""
+        name = self._constants.get((hint, typed))
+        if name is None:
+            name = self._constants[hint, typed] = f"@{hint}.{len(self._constants)}"
+        return name
+
     def add_function(self, text: str) -> None:
         """Adds a function definition."""
         self._functions.append(text)
@@ -216,6 +230,10 @@ class ModuleBuilder:
     def text(self) -> str:
         """Returns the module."""
         parts = [f'source_filename = "{self.source}"', f'target triple = "{self.triple}"']
+        parts += [
+            f"{name} = private unnamed_addr constant {typed}, align 64"
+            for (_, typed), name in self._constants.items()
+        ]
         parts += self._functions + list(self._declarations.values())
         if self.debug:
             _, unit, _, version = self._root

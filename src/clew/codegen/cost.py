@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from clew.codegen.address import element_bytes
-from clew.loop.ir import Block, Buffer, For, If, Stmt, Store, buffer_loads
+from clew.loop.ir import Block, Buffer, For, If, Stmt, Store, TileProduct, buffer_loads
 from clew.te.expr import INDEX, Binary, Inlined, Intrinsic, Scalar
 
 # Nanoseconds of one core at some 4 GHz, for an operation on one vector (or one number).
@@ -15,6 +15,8 @@ _NS_PER_STORE = 0.5
 _NS_PER_OPERATION = 0.05
 _NS_PER_MULTIPLY_ADD = 0.2
 _NS_PER_FUNCTION = 2.0
+# Of numbers, that a matrix unit does in the time of one operation.
+_PRODUCTS_OF_TILES = 1000
 # Through the caches that cores share.
 _NS_PER_BYTE = 0.04
 
@@ -53,8 +55,12 @@ def _arithmetic(stmt: Stmt, times: int, lanes: int, traffic: _Traffic) -> float:
             return sum(_arithmetic(s, times, lanes, traffic) for s in stmt.stmts)
         case For(kind="vector"):
             return _arithmetic(stmt.body, times, stmt.extent, traffic)
+        case For(kind="dot"):
+            return _arithmetic(stmt.body, times, lanes, traffic)
         case For():
             return _arithmetic(stmt.body, times * stmt.extent, lanes, traffic)
+        case TileProduct():
+            return _arithmetic(stmt.body, times, lanes, traffic) / _PRODUCTS_OF_TILES
         case If():
             return _arithmetic(stmt.body, times, lanes, traffic)
         case Store():

@@ -7,6 +7,7 @@ by phi nodes, so that no LLVM pass is needed to keep them in registers.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from clew.codegen import arith
@@ -14,16 +15,32 @@ from clew.codegen.address import Bound, LoopScope
 from clew.codegen.artifact import EntryPoint
 from clew.codegen.builder import Builder, ModuleBuilder, Value
 from clew.codegen.cost import cost_ns
+from clew.codegen.dot import emit_dot
 from clew.codegen.lanes import literal
+from clew.codegen.tiles import Tiles
 from clew.codegen.values import Register, Values, literal_mask, unfit_register
 from clew.ir.types import is_float
 from clew.loop.affine import Simplifier
-from clew.loop.ir import Block, Buffer, For, If, Nest, Prefetch, Stmt, Store, block, reads, walk
+from clew.loop.ir import (
+    Block,
+    Buffer,
+    For,
+    If,
+    Nest,
+    Prefetch,
+    Stmt,
+    Store,
+    TileProduct,
+    block,
+    reads,
+    walk,
+)
 from clew.loop.printer import PrintedNest
 from clew.te.expr import INDEX, Binary, Inlined, Scalar
 from clew.te.interpret import identity_of
 
 _CACHE_LINE_BYTES = 64
+# How many products of two numbers a matrix unit does in the time of a vector store.
 
 
 @dataclass(frozen=True)
@@ -43,15 +60,17 @@ def emit_kernel(
     triple: str,
     *,
     masks_cheap: bool = False,
+    features: str = "",
     debug: bool = True,
 ) -> EmittedKernel:
     """Returns the LLVM module of a scheduled nest. `masks_cheap` says that the machine loads under
     a mask as fast as without.
 
     Functions follow the kernel ABI `void(ptr args, ptr scratch, i64 begin, i64 end)`; debug lines
-    are those of `printed`, the nest's own text.
+    are those of `printed`, the nest's own text. `features` are the target's: dot products and tiles
+    are plain loops without them.
     """
-    module = ModuleBuilder(f"{symbol}.loops", triple, debug)
+    module = ModuleBuilder(f"{symbol}.loops", triple, debug, features)
     layout = _Layout(nest)
     entries: list[EntryPoint] = []
     phases = _phases(nest.body)
@@ -117,17 +136,20 @@ class _Function:
         self.masks_cheap = masks_cheap
         self.b = Builder(module)
         self.v: Values
+        self.tiles: Tiles
 
     def emit(self, name: str, phase: Stmt) -> str:
         """Returns the function's text."""
         suffix = self.module.begin_debug_scope(name)
         self.b.line = self.lines.get(id(phase), 1)
         self.v = Values(self.b, Simplifier(), self.lines, self.masks_cheap)
+        self.tiles = Tiles(self.b, self.v, self._around_tiles, self._prefetch)
         self._bind_buffers(phase)
         if isinstance(phase, For) and phase.kind == "parallel":
             self._parallel(phase)
         else:
             self._statement(phase)
+        self.tiles.release()
         self.b.emit("ret void")
         params = "ptr noalias readonly %args, ptr noalias %scratch, i64 %begin, i64 %end"
         return f"define void @{name}({params}) nounwind{suffix} {{\n{self.b.body()}\n}}"
@@ -167,6 +189,11 @@ class _Function:
                 self._store(stmt)
             case Prefetch():
                 self._prefetch(stmt)
+            case TileProduct():
+                if self.tiles.fits(stmt):
+                    self.tiles.emit(stmt)
+                else:
+                    self._statement(stmt.body)
         self.b.line = before
 
     def _for(self, loop: For) -> None:
@@ -174,7 +201,9 @@ class _Function:
             return
         if loop.kind == "vector":
             self._vector(loop)
-        elif loop.extent == 1 or loop.kind == "unroll":
+        elif loop.kind == "dot" and self._dot(loop):
+            pass
+        elif loop.extent == 1 or loop.kind in ("unroll", "dot"):
             for n in range(loop.extent):
                 self.v.bound[id(loop.index)] = Bound(const=n)
                 self._statement(loop.body)
@@ -191,9 +220,18 @@ class _Function:
         self.b.branch(done)
         self.b.start(done)
 
-    def _serial(self, loop: For, start: Value, stop: Value) -> None:
-        """Emits a loop that runs at least once; register tiles changed inside become phi nodes."""
+    def _around_tiles(self, loop: For, body: Callable[[], None]) -> None:
+        self._serial(loop, literal(0, INDEX), literal(loop.extent, INDEX), body)
+
+    def _serial(
+        self, loop: For, start: Value, stop: Value, body: Callable[[], None] | None = None
+    ) -> None:
+        """Emits a loop that runs at least once; register tiles changed inside become phi nodes.
+
+        `body` emits something else than the loop's own body.
+        """
         b, v = self.b, self.v
+        leave = self.tiles.enter_loop(loop.body)
         carried = self._carried(loop.body)
         before = dict(v.registers)
         head, exit_ = b.label("loop"), b.label("exit")
@@ -208,7 +246,10 @@ class _Function:
         v.bound[id(loop.index)] = Bound(value=index, depth=len(v.scopes) - 1)
         v.loads = {}
         line = b.line
-        self._statement(loop.body)
+        if body is None:
+            self._statement(loop.body)
+        else:
+            body()
         b.line = line
         following = b.value(f"add i64 {index.text}, 1", INDEX)
         again = arith.binary(b, "lt", following, stop)
@@ -230,6 +271,7 @@ class _Function:
         v.scopes.pop()
         v.loads = {}
         b.start(exit_)
+        leave()
 
     def _carried(self, body: Stmt) -> dict[Register, Value]:
         """Returns the registers that are live and that a loop body may change."""
@@ -261,6 +303,29 @@ class _Function:
         del v.bound[id(loop.index)]
         v.lane_index, v.lanes = None, 1
 
+    def _dot(self, loop: For) -> bool:
+        """Emits a step of a sum of products as one instruction, if there is one."""
+        v, store = self.v, loop.body
+        if not isinstance(store, Store) or v.lane_index is None:
+            return False
+        form = v.flat(store, store.buffer, store.indices)
+        if not form.depends_on(v.lane_index):
+            return False
+        if store.buffer.scope != "register":
+            new = emit_dot(v, loop, store, self._current(store))
+            if new is not None:
+                v.write(store.buffer, v.place(store.buffer, form), new)
+            return new is not None
+        key, lanes = v.register_of(store.buffer, form)
+        old = v.registers.get(key)
+        if old is None or old.lanes != lanes:
+            return False
+        new = emit_dot(v, loop, store, old)
+        if new is None:
+            return False
+        v.registers[key] = new if v.mask is None else arith.select(self.b, v.mask, new, old)
+        return True
+
     def _if(self, stmt: If) -> None:
         v, b = self.v, self.b
         known = v.lanes_where(stmt.cond, v.lanes)
@@ -279,6 +344,8 @@ class _Function:
         before = dict(v.registers)
         with v.isolated():
             self._statement(stmt.body)
+        if any(isinstance(s, TileProduct) for s in walk(stmt.body)):
+            self.tiles.forget()
         after, last = v.registers, b.block
         b.branch(join)
         b.start(join)

@@ -312,11 +312,15 @@ def narrow(x: Lanes, dtype: str) -> Lanes:
     if dtype == "f16":
         return x.convert("fptrunc", "f16")
     assert dtype == "bf16", dtype
-    # In integers: the instructions that exist treat denormals as zeros.
+    if x.b.module.has("avx512bf16"):  # this takes denormals for zeros
+        lanes = x.value.lanes
+        type_ = "bfloat" if lanes == 1 else f"<{lanes} x bfloat>"
+        rounded = x.b.pointer(f"fptrunc {x.value.typed} to {type_}")
+        text = f"bitcast {type_} {rounded} to {llvm_type('bf16', lanes)}"
+        return Lanes(x.b, x.b.value(text, "bf16", lanes))
     pattern = x.bits()
     odd = (pattern >> 16) & 1
-    rounded = pattern + (odd + 0x7FFF)
-    quiet = pick(x.is_nan(), pattern | 0x400000, rounded)
+    quiet = pick(x.is_nan(), pattern | 0x400000, pattern + (odd + 0x7FFF))
     return (quiet >> 16).convert("trunc", "i16").convert("bitcast", "bf16")
 
 

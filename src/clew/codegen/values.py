@@ -319,6 +319,10 @@ class Values(Addresses):
             f"phi {element} [ {value.text}, %{then} ], [ {zero}, %{before} ]", stored
         )
 
+    def masked_load(self, stored: str, pointer: str, size: int) -> Value:
+        """Returns the active lanes of a vector in memory, zeros in the others."""
+        return self._load_lanes(stored, pointer, size, self.mask)
+
     def _known_mask(self) -> bool:
         return self.mask is None or mask_lanes(self.mask) is not None
 

@@ -89,6 +89,11 @@ class building_for:
             error.layer = ", ".join(self._span.layers[:3])
 
 
+def layer_names(node: Expr) -> tuple[str, ...]:
+    """Returns the names of the model's layers that a node is for."""
+    return node.span.layers
+
+
 def replaces(old: Expr, new: Expr) -> None:
     """Notes that `new` computes the value of `old`. Built after it, it takes over its output
     marks.

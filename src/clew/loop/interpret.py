@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from clew.ir.types import to_numpy
-from clew.loop.ir import Block, Buffer, For, If, Nest, Prefetch, Stmt, Store
+from clew.loop.ir import Block, Buffer, For, If, Nest, Prefetch, Stmt, Store, TileProduct
 from clew.te.expr import INDEX, Binary, Imm, Index, Inlined, Load, Scalar, Select, render
 from clew.te.interpret import COMBINE, apply
 
@@ -93,6 +93,8 @@ class _Run:
                     self.statement(stmt.body)
             case Store():
                 self._store(stmt)
+            case TileProduct():
+                self.statement(stmt.body)
             case Prefetch():
                 pass  # a hint: any address will do
 

@@ -9,7 +9,8 @@ Stmt  = For(index, kind, body)                      index runs from 0 to its ext
                                                     else buffer = combiner(buffer, value)
       | If(cond, body)
       | Prefetch(buffer, indices, stage)
-kind  = serial | parallel | vector | unroll
+      | TileProduct(rows, columns, depth, body)     body, done by a matrix unit
+kind  = serial | parallel | vector | unroll | dot   dot: one step of a sum of products, in a vector
 ```
 
 Values are scalar expressions (`clew.te.expr`) whose loads name buffers. Statements are immutable; a
@@ -26,7 +27,7 @@ from typing import Final, Literal, TypeAlias
 from clew.ir.types import bits
 from clew.te.expr import Imm, Index, Load, Scalar
 
-Kind: TypeAlias = Literal["serial", "parallel", "vector", "unroll"]
+Kind: TypeAlias = Literal["serial", "parallel", "vector", "unroll", "dot"]
 Scope: TypeAlias = Literal["input", "output", "workspace", "scratch", "register"]
 
 
@@ -115,7 +116,21 @@ class Prefetch:
     stage: str
 
 
-Stmt: TypeAlias = For | Block | Store | If | Prefetch
+@dataclass(frozen=True, eq=False)
+class TileProduct:
+    """`body`, a sum of products, computed by a matrix unit: zeros and all steps, or further steps.
+
+    `rows`, `columns` and `depth` name the loops that are a tile's; the reduction loops outside of
+    them go round the tiles, and other loops are tiles side by side.
+    """
+
+    rows: str
+    columns: str
+    depth: str
+    body: Stmt
+
+
+Stmt: TypeAlias = For | Block | Store | If | Prefetch | TileProduct
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,7 +184,7 @@ def walk(stmt: Stmt) -> Iterator[Stmt]:
         node = stack.pop()
         yield node
         match node:
-            case For() | If():
+            case For() | If() | TileProduct():
                 stack.append(node.body)
             case Block():
                 stack.extend(reversed(node.stmts))
@@ -181,7 +196,7 @@ def transform(stmt: Stmt, visit: Callable[[Stmt], Stmt | None]) -> Stmt:
         case For():
             body = transform(stmt.body, visit)
             new: Stmt = stmt if body is stmt.body else replace(stmt, body=body)
-        case If():
+        case If() | TileProduct():
             body = transform(stmt.body, visit)
             new = stmt if body is stmt.body else replace(stmt, body=body)
         case Block():

@@ -17,6 +17,7 @@ from clew.loop.ir import (
     Prefetch,
     Stmt,
     Store,
+    TileProduct,
     expressions,
 )
 from clew.te.expr import Inlined, Scalar, render
@@ -25,7 +26,13 @@ from clew.te.tensor import substitute
 _ASSIGN = {
     "": "=", "sum": "+=", "prod": "*=", "max": "max=", "min": "min=", "and": "&=", "or": "|=",
 }  # fmt: skip
-_WORD = {"serial": "for", "parallel": "parallel", "vector": "vector", "unroll": "unroll"}
+_WORD = {
+    "serial": "for",
+    "parallel": "parallel",
+    "vector": "vector",
+    "unroll": "unroll",
+    "dot": "dot",
+}
 
 
 @dataclass
@@ -81,7 +88,7 @@ def _stages(stmt: Stmt, known: dict[int, tuple[str, ...]]) -> tuple[str, ...]:
         for expr in expressions(stmt):
             names.update(dict.fromkeys(inlined.stage for inlined in _inlined(expr)))
         match stmt:
-            case For() | If():
+            case For() | If() | TileProduct():
                 names.update(dict.fromkeys(_stages(stmt.body, known)))
             case Block():
                 for child in stmt.stmts:
@@ -140,6 +147,10 @@ def _print(stmt: Stmt, depth: int, out: PrintedNest) -> None:
             place = f"{stmt.buffer.name}[{', '.join(map(render, stmt.indices))}]"
             text = f"{place} {_ASSIGN[stmt.combiner]} {value}"
             out.add(id(stmt), depth, f"{text}  # {stmt.stage}", (stmt.stage,))
+        case TileProduct():
+            head = f"tiles {stmt.rows} x {stmt.columns} x {stmt.depth}:"
+            out.add(id(stmt), depth, head, out.held(stmt))
+            _print(stmt.body, depth + 1, out)
         case Prefetch():
             place = f"{stmt.buffer.name}[{', '.join(map(render, stmt.indices))}]"
             out.add(id(stmt), depth, f"prefetch {place}", (stmt.stage,))

@@ -22,6 +22,7 @@ from clew.loop.ir import Nest, Scope, loops
 from clew.loop.primitives import guards as _guards  # noqa: F401  registers primitives
 from clew.loop.primitives import loops as _loops  # noqa: F401
 from clew.loop.primitives import prefetch as _prefetch  # noqa: F401
+from clew.loop.primitives import products as _products  # noqa: F401
 from clew.loop.primitives import shapes as _shapes  # noqa: F401
 from clew.loop.primitives import stages as _stages  # noqa: F401
 from clew.loop.primitives.common import PRIMITIVES, check_kinds, simplified
@@ -64,7 +65,7 @@ class Step:
 class Schedule:
     """Applies primitives to a nest, one by one; each checks that it is legal and is recorded.
 
-    `history[n]` is the nest before step n. Errors of the primitives: S001 to S027; S030 for an
+    `history[n]` is the nest before step n. Errors of the primitives: S001 to S029; S030 for an
     unknown one, S031 for arguments it does not take.
     """
 
@@ -150,6 +151,18 @@ class Schedule:
     def unroll(self, loop: str) -> Schedule:
         """Unrolls a loop."""
         return self.apply("unroll", loop=loop)
+
+    def dot(self, loop: str) -> Schedule:
+        """Makes a loop's steps one dot product in each lane of the vector loop around it."""
+        return self.apply("dot", loop=loop)
+
+    def tensorize(
+        self, stage: str, rows: str, columns: str, depth: str, within: str = ""
+    ) -> Schedule:
+        """Lets a matrix unit compute a stage's sum of products, or a part of it."""
+        return self.apply(
+            "tensorize", stage=stage, rows=rows, columns=columns, depth=depth, within=within
+        )
 
     def parallel(self, loop: str) -> Schedule:
         """Spreads an outermost loop over threads."""

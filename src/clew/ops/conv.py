@@ -15,7 +15,7 @@ from clew.ops.common import (
     i8,
     u8,
 )
-from clew.ops.convolution import convolve, convolved
+from clew.ops.convolution import convolve, convolved, product_group
 from clew.ops.layouts import parse_layout
 from clew.ops.registry import Sample, register_op
 from clew.te import Tensor
@@ -41,6 +41,11 @@ _CONVS = (
            weight_layout="OIHW4i4o", out_layout="NCHW"),
     Sample(u8(1, 3, 5, 5), i8(4, 3, 3, 3), low=0, high=9),
     Sample(f16(1, 3, 5, 5), f16(4, 3, 3, 3)),
+    Sample(f16(1, 3, 5, 5), f16(4, 3, 3, 3), out_dtype="f32"),
+    Sample(f16(1, 2, 5, 5, 4), f16(1, 3, 3, 4, 8, 2), padding=(1, 1, 1, 1), data_layout="NCHW4c",
+           weight_layout="OHWI8o2i", out_layout="NCHW8c", out_dtype="f32"),
+    Sample(u8(1, 2, 5, 5, 4), i8(2, 1, 1, 2, 4, 4), data_layout="NCHW4c", low=0, high=9,
+           weight_layout="OHWI4o4i"),
     Sample(f32(1, 64, 8, 8), f32(8, 128, 3, 3), error="T103"),
     Sample(f32(1, 4, 8, 8), f32(8, 2, 3, 3), groups=4, error="T103"),
     Sample(f32(1, 4, 8, 8), f32(5, 2, 3, 3), groups=2, error="T107"),
@@ -48,6 +53,7 @@ _CONVS = (
     Sample(f32(1, 4, 2, 2), f32(8, 4, 3, 3), error="T110"),
     Sample(f32(1, 4, 8, 8), f32(8, 4, 3, 3), strides=(0, 1), error="T107"),
     Sample(f32(1, 4, 8, 8), f16(8, 4, 3, 3), error="T101"),
+    Sample(f32(1, 4, 8, 8), f32(8, 4, 3, 3), out_dtype="f16", error="T107"),
     Sample(f32(1, 4, 8, 8), f32(8, 4, 3, 3), data_layout="NC", error="T109"),
 )  # fmt: skip
 
@@ -65,19 +71,21 @@ def conv2d(
     data_layout: str = "NCHW",
     weight_layout: str = "OIHW",
     out_layout: str = "",
+    out_dtype: str = "",
 ) -> Tensor:
     """Two-dimensional cross-correlation of `data[N, C, H, W]` with `weight[O, C/groups, KH, KW]`.
 
     `padding` is (top, left, bottom, right). Layouts may be blocked (`NCHW16c`, `OIHW16i64o`); an
     empty `out_layout` is that of the data. `channels` is the number of output channels where the
-    weight's blocks round it up. Small integers give `i32`.
+    weight's blocks round it up. Small integers give `i32`; narrow floats are summed in `f32`, and
+    the result is that too with `out_dtype="f32"`.
 
     Errors: T101, T103, T107, T109, T110. Source: ONNX Conv-22.
     """
     return convolve("nn.conv2d", "HW", data, weight, {
         "strides": strides, "padding": padding, "dilation": dilation, "groups": groups,
         "channels": channels, "data_layout": data_layout, "weight_layout": weight_layout,
-        "out_layout": out_layout,
+        "out_layout": out_layout, "out_dtype": out_dtype,
     })  # fmt: skip
 
 
@@ -94,7 +102,8 @@ def _conv2d_layout(
 
     `weight_block` is how many output channels the weight holds together; 0 is the layout's block.
     Input channels that fill no blocks (an image's) stay plain. A depthwise weight is blocked by
-    output channel.
+    output channel. Weights of `bf16` and 8 bits hold as many input channels together, innermost, as
+    fit 32 bits: what dot products and matrix tiles take.
     """
     wanted = parse_layout(layout)
     block = wanted.factor("C")
@@ -109,6 +118,8 @@ def _conv2d_layout(
         if inner % block or (out // groups) % block:
             return None
         arguments = (layout, f"OIHW{block}i{block}o")
+    elif inner % block == 0 and (group := product_group(types[0].dtype)) and block % group == 0:
+        arguments = (layout, f"OHWI{together}o{group}i")
     elif inner % block == 0:
         arguments = (layout, f"OIHW{block}i{together}o")
     elif isinstance(inner, int) and out % block == 0:

@@ -66,19 +66,33 @@ def padded(
     return te.compute(shape, body, name)
 
 
-def product_dtypes(data: str, weight: str, name: str) -> tuple[str, str]:
+def product_dtypes(data: str, weight: str, name: str, out_dtype: str = "") -> tuple[str, str]:
     """Returns the dtype that products are summed in, and that of the result.
 
-    Small integers give `i32`; narrow floats are summed in `f32`.
+    Small integers give `i32`; narrow floats are summed in `f32`, which `out_dtype` may keep.
 
-    Errors: T101 for operands of different dtypes, other than small integers.
+    Errors: T101 for operands of different dtypes, other than small integers; T107 for an
+    `out_dtype` that is neither that of the sums nor that of the operands.
     """
     small = ("i8", "u8", "i16", "u16")
     if data in small and weight in small:
-        return "i32", "i32"
-    if data != weight:
+        wide = dtype = "i32"
+    elif data != weight:
         raise GraphTypeError("T101", f"{name}: data is {data}, weight is {weight}")
-    return accumulator(data), data
+    else:
+        wide, dtype = accumulator(data), data
+    if out_dtype not in ("", wide, dtype):
+        raise GraphTypeError(
+            "T107", f"{name}: out_dtype is {out_dtype!r}", hint=f"it is {wide} or {dtype}"
+        )
+    return wide, out_dtype or dtype
+
+
+def product_group(dtype: str) -> int:
+    """Returns how many neighbours of a dtype an instruction multiplies and adds at once: as many as
+    fit 32 bits; 0 for dtypes that no instruction takes so.
+    """
+    return {"bf16": 2, "u8": 4, "i8": 4}.get(dtype, 0)
 
 
 def check_pairs(
@@ -179,7 +193,7 @@ def convolve(
 ) -> Tensor:
     """Returns the stages of a convolution over any number of spatial axes."""
     short = name.rpartition(".")[2]
-    wide, dtype = product_dtypes(data.dtype, weight.dtype, name)
+    wide, dtype = product_dtypes(data.dtype, weight.dtype, name, attrs.get("out_dtype", ""))
     g = _geometry(name, spatial, data, weight, attrs)
     n_spatial = len(spatial)
     pads = dict(
@@ -269,7 +283,9 @@ def convolved(spatial: str, data: Array, weight: Array, attrs: dict[str, Any]) -
     """Returns a convolution by one matrix product a tap, summed in float64 or int32."""
     n = len(spatial)
     plain, groups = "NC" + spatial, attrs["groups"]
-    wide, dtype = product_dtypes(from_numpy(data.dtype), from_numpy(weight.dtype), "nn.conv")
+    wide, dtype = product_dtypes(
+        from_numpy(data.dtype), from_numpy(weight.dtype), "nn.conv", attrs.get("out_dtype", "")
+    )
     exact = np.float64 if is_float(wide) else np.int32
     x: Array = transform(data, attrs["data_layout"], plain).astype(exact)
     w: Array = transform(weight, attrs["weight_layout"], "OI" + spatial).astype(exact)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from clew import te
+from clew.ir.dims import Dim
 from clew.ir.types import from_numpy, to_numpy
 from clew.ops.common import broadcast_place, broadcast_shapes, differ, f16, f32, f64, i8, u8
 from clew.ops.convolution import product_dtypes
@@ -34,33 +35,46 @@ def _narrow(result: Tensor, dtype: str, name: str) -> Tensor:
         Sample(f32(5, 7), f32(2, 7, 4), weight_layout="NK4n", units=6),
         Sample(f32(2, 5, 7), f32(2, 7, 4), weight_layout="NK4n"),
         Sample(f16(5, 33), f16(3, 33)),
+        Sample(f16(5, 33), f16(3, 33), out_dtype="f32"),
+        Sample(f16(5, 7), f16(2, 4, 4, 2), weight_layout="NK4n2k", units=6),
         Sample(u8(5, 7), i8(3, 7), low=0, high=9),
+        Sample(u8(5, 7), i8(1, 2, 4, 4), weight_layout="NK4n4k", low=0, high=9),
         Sample(f32(5, 7), f32(3, 8), error="T103"),
+        Sample(f32(5, 7), f32(3, 7), out_dtype="f16", error="T107"),
         Sample(f32(5, 7), f16(3, 7), error="T101"),
         Sample(f32(5, 7), f32(3, 7), units=4, error="T107"),
         Sample(f32(), f32(3, 7), error="T102"),
         Sample(f32(5, 7), f32(3, 7, 1), error="T109"),
     ),
 )
-def dense(data: Tensor, weight: Tensor, *, weight_layout: str = "NK", units: int = 0) -> Tensor:
-    """`data[..., K]` times a matrix, `f32[..., N]`. The weight is `NK`, `KN`, or packed as `NK32n`.
+def dense(
+    data: Tensor,
+    weight: Tensor,
+    *,
+    weight_layout: str = "NK",
+    units: int = 0,
+    out_dtype: str = "",
+) -> Tensor:
+    """`data[..., K]` times a matrix, `f32[..., N]`. The weight is `NK`, `KN`, or packed as `NK32n`
+    or, groups of K innermost, `NK32n2k`.
 
-    `units` is N where the packed weight rounds it up.
+    `units` is N where the packed weight rounds it up. Narrow floats are summed in `f32`, and the
+    result is that too with `out_dtype="f32"`.
 
     Errors: T101, T102, T103, T107, T109. Source: ONNX Gemm-13, MatMul-13.
     """
-    wide, dtype = product_dtypes(data.dtype, weight.dtype, "nn.dense")
+    wide, dtype = product_dtypes(data.dtype, weight.dtype, "nn.dense", out_dtype)
     if data.rank == 0:
         raise GraphTypeError("T102", f"nn.dense: data is {data.type}, expected at least one axis")
     layout = parse_layout(weight_layout)
     sizes = dense_sizes(weight, weight_layout)
-    if differ(data.shape[-1], sizes["K"]):
+    if _depth_differs(data.shape[-1], sizes["K"], layout.factor("K")):
         raise GraphTypeError(
             "T103",
             f"nn.dense: input has {data.shape[-1]} features, weight expects {sizes['K']}",
             hint=f"data is {data.type}, weight is {weight.type} in layout {weight_layout}",
         )
-    block = layout.factor("N")
+    block, group = layout.factor("N"), layout.factor("K")
     count = units or sizes["N"]
     known = isinstance(count, int) and isinstance(sizes["N"], int)
     if known and not sizes["N"] - block < count <= sizes["N"]:
@@ -71,7 +85,7 @@ def dense(data: Tensor, weight: Tensor, *, weight_layout: str = "NK", units: int
 
     def body(*i: Scalar) -> Scalar:
         n = i[-1]
-        place = {"K": k, "N": n // block, "n": n % block}
+        place = {"K": k // group, "k": k % group, "N": n // block, "n": n % block}
         element = weight[tuple(place[axis] for axis in layout.axes)]
         return te.sum(te.cast(wide, data[(*i[:-1], k)]) * te.cast(wide, element), k)
 
@@ -81,24 +95,35 @@ def dense(data: Tensor, weight: Tensor, *, weight_layout: str = "NK", units: int
     return _narrow(result, dtype, "dense")
 
 
+def _depth_differs(depth: Dim, stored: Dim, group: int) -> bool:
+    """Whether a weight's depth is not the data's, rounded up to whole groups."""
+    if not isinstance(depth, int) or not isinstance(stored, int):
+        return False
+    return not stored - group < depth <= stored
+
+
 def dense_sizes(weight: Tensor, weight_layout: str) -> dict[str, Any]:
     """Returns the sizes of the axes N and K of a dense weight.
 
     Errors: T109.
     """
     layout = parse_layout(weight_layout)
-    if set(layout.plain) != {"N", "K"} or layout.factor("K") != 1:
+    if set(layout.plain) != {"N", "K"}:
         raise GraphTypeError(
-            "T109", f"nn.dense: weight_layout {weight_layout!r} is not NK, KN or NK<b>n"
+            "T109", f"nn.dense: weight_layout {weight_layout!r} is not NK, KN, NK<b>n or NK<b>n<g>k"
         )
     return logical_sizes(layout, weight.shape)
 
 
 @dense.reference
-def _dense_reference(data: Array, weight: Array, *, weight_layout: str, units: int) -> Array:
-    wide, dtype = product_dtypes(from_numpy(data.dtype), from_numpy(weight.dtype), "nn.dense")
+def _dense_reference(
+    data: Array, weight: Array, *, weight_layout: str, units: int, out_dtype: str
+) -> Array:
+    wide, dtype = product_dtypes(
+        from_numpy(data.dtype), from_numpy(weight.dtype), "nn.dense", out_dtype
+    )
     exact = np.float64 if wide[0] == "f" else np.int32
-    matrix = transform(weight, weight_layout, "KN").astype(exact)
+    matrix = transform(weight, weight_layout, "KN").astype(exact)[: data.shape[-1]]
     matrix = matrix[:, :units] if units else matrix
     return np.asarray(np.matmul(data.astype(exact), matrix)).astype(to_numpy(dtype))
 
@@ -118,16 +143,18 @@ def _dense_reference(data: Array, weight: Array, *, weight_layout: str, units: i
         Sample(f32(5, 7), f32(8, 3), error="T103"),
         Sample(f32(2, 5, 7), f32(3, 7, 4), error="T100"),
         Sample(f32(), f32(3, 7), error="T102"),
+        Sample(f16(5, 33), f16(33, 3), out_dtype="f32"),
         Sample(f32(5, 7), f64(7, 3), error="T101"),
+        Sample(f32(5, 7), f32(7, 3), out_dtype="f16", error="T107"),
     ),
 )
-def matmul(a: Tensor, b: Tensor) -> Tensor:
+def matmul(a: Tensor, b: Tensor, *, out_dtype: str = "") -> Tensor:
     """Matrix product of the last two axes, the others broadcast; vectors as numpy's `matmul` takes
-    them.
+    them. Narrow floats are summed in `f32`, and the result is that too with `out_dtype="f32"`.
 
-    Errors: T100, T101, T102, T103. Source: ONNX MatMul-13.
+    Errors: T100, T101, T102, T103, T107. Source: ONNX MatMul-13.
     """
-    wide, dtype = product_dtypes(a.dtype, b.dtype, "nn.matmul")
+    wide, dtype = product_dtypes(a.dtype, b.dtype, "nn.matmul", out_dtype)
     if not a.rank or not b.rank:
         raise GraphTypeError("T102", f"nn.matmul: {a.type} by {b.type}: no product of scalars")
     left, right = a.shape[-1], b.shape[-2] if b.rank > 1 else b.shape[0]
@@ -151,7 +178,7 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
 
 
 @matmul.reference
-def _matmul_reference(a: Array, b: Array) -> Array:
-    wide, dtype = product_dtypes(from_numpy(a.dtype), from_numpy(b.dtype), "nn.matmul")
+def _matmul_reference(a: Array, b: Array, *, out_dtype: str) -> Array:
+    wide, dtype = product_dtypes(from_numpy(a.dtype), from_numpy(b.dtype), "nn.matmul", out_dtype)
     exact = np.float64 if wide[0] == "f" else np.int32
     return np.asarray(np.matmul(a.astype(exact), b.astype(exact))).astype(to_numpy(dtype))

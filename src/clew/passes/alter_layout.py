@@ -12,6 +12,7 @@ from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter, rebuild
 from clew.ir.types import TensorType, is_float
 from clew.ir.visit import post_order
+from clew.ops.convolution import product_group
 from clew.ops.registry import Op, argument_references, get_op
 from clew.passes.base import Pass, PassContext
 from clew.support.errors import GraphTypeError
@@ -51,11 +52,12 @@ class AlterLayout(Pass):
         %4 = pad(%3, pads=[0, 0, 1, 1, 0, 0, 0, 1, 1, 0])
         %5 = nn.conv2d(%4, layout_transform(w), weight_layout="OIHW16i64o"); %6 = add(%5, b')
 
-    The block of C channels is the largest of 16, 8 and 4 that divides it and is no longer than a
-    vector; where none does, the tensor stays plain. So do images of 1x1 convolutions in groups that
+    The block of C channels is the largest of 32, 16, 8 and 4 that divides it and is no longer than
+    a vector; where none does, the tensor stays plain. So do images of 1x1 convolutions in groups that
     fill no whole vector, whose lanes are pixels, and what follows them channel by channel. Where
     whole vectors are worth it, zeros fill up the last block of a result (24 channels as 32), as far
-    as operators follow that make no infinities of zeros.
+    as operators follow that make no infinities of zeros. Weights of `bf16` and
+    8 bits hold together, innermost, as many inputs as fit 32 bits: `OHWI32o2i`, `NK32n2k`.
 
     Preconditions: weights are constants, layouts are plain; FoldConstant runs after it. Non-goals:
     choosing between layouts by measuring.
@@ -63,7 +65,7 @@ class AlterLayout(Pass):
 
     opt_level: ClassVar[int] = 3
 
-    blocks: tuple[int, ...] = (16, 8, 4)
+    blocks: tuple[int, ...] = (32, 16, 8, 4)
     max_tile_vectors: int = 2
     dense_vectors: int = 2
 
@@ -186,7 +188,7 @@ class _Alterer(Rewriter):
     def _conv2d(self, old: Call) -> Expr | None:
         data, weight = old.args[:2]
         plain = old.attrs.data_layout == _PLAIN and not old.attrs.out_layout
-        if not plain or not _packable(weight) or not is_float(data.tensor.dtype):
+        if not plain or not _packable(weight) or not self._packs(old):
             return None
         channels, inner, groups = weight.tensor.shape[0], weight.tensor.shape[1], old.attrs.groups
         assert isinstance(channels, int)
@@ -235,6 +237,8 @@ class _Alterer(Rewriter):
             return None
         stored = _filled_up(channels, of_result or 1)
         tile = of_result * self._tile_vectors(stored, of_result) if groups == 1 else block
+        if product_group(old.args[0].tensor.dtype):
+            tile = of_result  # of two vectors of sums
         data, weight, *rest = (a.tensor for a in old.args)
         weight = weight.with_(shape=(channels, inner, *weight.shape[2:]))
         attrs = old.attrs.with_(groups=groups)
@@ -249,6 +253,22 @@ class _Alterer(Rewriter):
     def _lanes(self, old: Call) -> int:
         assert self._ctx.target is not None
         return self._ctx.target.vector_lanes(old.args[0].tensor.dtype)
+
+    def _lanes_of_sums(self, dtype: str) -> int:
+        """Returns the lanes of a vector of sums, which are of 32 bits at least."""
+        assert self._ctx.target is not None
+        return self._ctx.target.vector_lanes("f64" if dtype == "f64" else "f32")
+
+    def _packs(self, old: Call) -> bool:
+        """Whether kernels are faster on packed operands: floats, and integers that the target has
+        instructions for.
+        """
+        assert self._ctx.target is not None
+        data, weight = (a.tensor.dtype for a in old.args[:2])
+        if is_float(data):
+            return True
+        target = self._ctx.target
+        return bool(target.dot_lanes(data, weight) or target.tile_shape(data, weight))
 
     def _block(self, channels: int, lanes: int) -> int:
         """Returns the block of so many channels; 0 where they stay plain."""
@@ -279,20 +299,22 @@ class _Alterer(Rewriter):
         data, weight = old.args[:2]
         if not _packable(weight) or old.attrs.weight_layout not in ("NK", "KN"):
             return None
-        units = old.tensor.shape[-1]
-        lanes = self._lanes(old)
+        units, dtype = old.tensor.shape[-1], data.tensor.dtype
+        lanes = self._lanes_of_sums(dtype)
         vectors = self._options.dense_vectors
-        if not isinstance(units, int) or not is_float(data.tensor.dtype) or lanes == 1:
+        if not isinstance(units, int) or not self._packs(old) or lanes == 1:
             return None
         if 2 * units <= lanes:
             self._ctx.remark(old, f"weight stays plain: {units} units would fill half a vector")
             return None
         block = lanes * (vectors if units > lanes else 1)
+        group = product_group(dtype)
+        layout = f"NK{block}n{group}k" if group else f"NK{block}n"
         packed = get_op("layout_transform")(
-            self.memo[weight.id], src_layout=old.attrs.weight_layout, dst_layout=f"NK{block}n"
+            self.memo[weight.id], src_layout=old.attrs.weight_layout, dst_layout=layout
         )
         value = self._to(self.memo[data.id], _PLAIN, data, old)
-        attrs = old.attrs.with_(weight_layout=f"NK{block}n", units=units)
+        attrs = old.attrs.with_(weight_layout=layout, units=units)
         return Call(old.op, [value, packed], attrs)
 
     def _transpose(self, old: Call) -> Expr | None:

@@ -21,6 +21,14 @@ class Machine(Protocol):
         """How many elements of a dtype one vector register holds."""
         ...
 
+    def dot_lanes(self, data: str, weight: str) -> int:
+        """How many lanes an instruction has that adds dot products of these; 0 without one."""
+        ...
+
+    def tile_shape(self, data: str, weight: str) -> tuple[int, int, int] | None:
+        """Rows, columns and depth of a matrix unit's tiles of these; None without one."""
+        ...
+
 
 @dataclass
 class PassContext:

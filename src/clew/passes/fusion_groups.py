@@ -12,7 +12,8 @@ Groups grow in two steps.
 2. Backwards: elementwise and injective operators join the group that holds all their users, if that
    group has no anchor. What is broadcast by its user joins only if nothing is computed twice. An
    anchor that reads views takes slices, transposes and reshapes as well, as long as its operand's
-   elements stay at constant strides.
+   elements stay at constant strides. A cast joins the tail of an anchor, too: the operand is
+   read as it is stored.
 """
 
 from __future__ import annotations
@@ -221,7 +222,8 @@ class Grouper:
             return "its value has several users, which are not all in one kernel"
         if group.kind > Kind.INJECTIVE:
             return f"it is {group.kind.name.lower()}, and its user is no tail of it"
-        if target.kind > Kind.REDUCTION and not self._reads_in_place(group, target):
+        joins = self._reads_in_place(group, target) or self._is_operand_of_tail(group)
+        if target.kind > Kind.REDUCTION and not joins:
             return f"its user's kernel is {target.kind.name.lower()}"
         if len(group.members) + len(target.members) > self._max_ops:
             return f"the kernel would have more than {self._max_ops} operators"
@@ -249,6 +251,16 @@ class Grouper:
             if user is not anchor and not (isinstance(user, Call) and user.op_name in _MOVES):
                 return False
         return all(_at_strides(a, inside) for a in anchor.args)
+
+    def _is_operand_of_tail(self, group: Group) -> bool:
+        """Whether a group is a cast that elementwise users of the same shape read in place."""
+        root = group.root
+        return [m.op_name for m in group.members] == ["cast"] and all(
+            isinstance(u, Call)
+            and self._kinds.get(u.id) in _POINTWISE
+            and u.tensor.shape == root.tensor.shape
+            for u in self._users[root.id]
+        )
 
     def _reads_again(self, group: Group, user: Call) -> bool:
         """Whether a user reads elements of the group's result several times, and they cost

@@ -9,6 +9,7 @@ from typing import Final
 import llvmlite.binding as llvm
 
 from clew.support.errors import CompileError
+from clew.support.tiles import matrix_tiles_permitted
 
 # Features that code generation never uses on its own: they concern the system, or need intrinsics
 # that kernels do not have. A machine without them runs the code all the same.
@@ -19,7 +20,9 @@ _UNUSED: Final = {
     "rdrnd", "rdseed", "rtm", "serialize", "sgx", "sha", "shstk", "tsxldtrk", "uintr", "usermsr",
     "vaes", "vpclmulqdq", "waitpkg", "wbnoinvd", "widekl", "xsave", "xsavec", "xsaveopt", "xsaves",
 }  # fmt: skip
-_UNUSED_PREFIXES: Final = ("amx-",)
+# Of the matrix unit, kernels use these.
+_MATRIX_UNIT: Final = "amx-"
+_MATRIX_FEATURES: Final = ("amx-tile", "amx-bf16", "amx-int8")
 # What LLVM takes for granted on CPUs that targets name without listing features.
 _IMPLIED: Final[Mapping[str, tuple[str, ...]]] = {
     "x86-64": (),
@@ -45,7 +48,11 @@ class MachineNeeds:
 def needs_of(triple: str, cpu: str, features: str) -> MachineNeeds:
     """Returns what code for a CPU and LLVM's feature string needs."""
     listed = {f[1:] for f in features.split(",") if f.startswith("+")}
-    used = {f for f in listed if f not in _UNUSED and not f.startswith(_UNUSED_PREFIXES)}
+    used = {
+        f
+        for f in listed
+        if f in _MATRIX_FEATURES or (f not in _UNUSED and not f.startswith(_MATRIX_UNIT))
+    }
     if not features and cpu not in _IMPLIED:
         return MachineNeeds(triple, cpu, (), same_cpu=True)
     return MachineNeeds(triple, cpu, tuple(sorted(used.union(_IMPLIED.get(cpu, ())))))
@@ -66,6 +73,9 @@ def check_machine(needs: MachineNeeds) -> None:
     cpu = llvm.get_host_cpu_name()
     flags = llvm.get_host_cpu_features()
     missing = [f for f in needs.features if not flags.get(f, False)]
+    tiles = [f for f in needs.features if f in _MATRIX_FEATURES]
+    if tiles and not missing and not matrix_tiles_permitted():
+        missing = tiles  # the system keeps them from this process
     if missing or (needs.same_cpu and cpu != needs.cpu):
         lacks = f"lacks {', '.join(missing)}" if missing else "may lack what it needs"
         raise CompileError(

@@ -21,13 +21,18 @@ _RANK = 5
 # The panels of weights at work and on their way take the rest of the second-level cache.
 _SHARE_OF_IMAGE = 0.4
 _FEW_PANELS = 4
+_VECTORS_OF_BLOCK = 2
 
 
 def applies(infos: dict[str, StageInfo], anchor: str, target: Target) -> bool:
-    """Whether the anchor gives a blocked image: five axes, the last no longer than a vector."""
+    """Whether the anchor gives a blocked image: five axes, the last one or two vectors long."""
     shape = infos[anchor].store.buffer.shape
     lanes = target.vector_lanes(infos[anchor].store.buffer.dtype)
-    return len(shape) == _RANK and 1 < shape[-1] <= lanes and len(infos[anchor].reduction_axes) > 0
+    return (
+        len(shape) == _RANK
+        and 1 < shape[-1] <= _VECTORS_OF_BLOCK * lanes
+        and len(infos[anchor].reduction_axes) > 0
+    )
 
 
 def schedule(
@@ -41,7 +46,11 @@ def schedule(
         return False
     _, blocks, height, width, block = info.store.buffer.shape
     vectors = 2 if blocks > 1 and not _reads_own_channels(info) else 1
-    most = rows_of_tile(target, vectors)
+    lanes = min(block, target.vector_lanes(info.store.buffer.dtype))
+    wide = -(-block // lanes)
+    if wide > 1:  # a block is several vectors by itself
+        vectors = 1
+    most = rows_of_tile(target, vectors * wide)
     columns = balanced(width, most)
     lines = balanced(height, max(1, most // columns))
     out = schedule.cache_write(anchor) if root == anchor else root
@@ -59,10 +68,11 @@ def schedule(
     schedule.reorder(oh_outer, ow, oh_inner, co_inner, ci)
     ow_outer, ow_inner = schedule.split(ow, columns, tail="balance")
     schedule.compute_at(anchor, ow_outer, "register")
-    reduction = register_tile(schedule, info, block, blocks=info.axes[1])
-    for name in (oh_inner, ow_inner, co_inner):
+    reduction = register_tile(schedule, info, lanes, blocks=info.axes[1])
+    vector, lane = schedule.split(ci, lanes, tail="guard")
+    for name in (oh_inner, ow_inner, co_inner, vector):
         schedule.unroll(name)
-    schedule.vectorize(ci)
+    schedule.vectorize(lane)
     stream(schedule, info, co_outer, [oh_outer, ow_outer, *reduction], target)
     spread(schedule, [*outer, co_outer, oh_outer])
     return True

@@ -60,11 +60,7 @@ def schedule(
         outer, row = schedule.split(row, together)
         batch.append(outer)
     elif row:
-        rows = _rows_in_cache(schedule, info, row, target)
-        if rows < schedule.extent(row):
-            schedule.reorder(row, *batch, columns)  # outermost: bands may differ in height
-            outer, row = schedule.split(row, rows, tail="balance")
-            batch.insert(0, outer)
+        batch, row = bands(schedule, info, [*batch, row, columns], target)
     # Columns go outermost before they are split: a peeled last panel is then a nest beside the main
     # one.
     schedule.reorder(columns, *batch, *([row] if row else []))
@@ -99,7 +95,29 @@ def _rows_together(info: StageInfo) -> int:
     return 0
 
 
-def _rows_in_cache(schedule: Schedule, info: StageInfo, row: str, target: Target) -> int:
+def bands(
+    schedule: Schedule,
+    info: StageInfo,
+    axes: list[str],
+    target: Target,
+    share: float = _SHARE_OF_ROWS,
+) -> tuple[list[str], str]:
+    """Splits rows (the last axis but one) into bands whose part of the first operand stays in
+    `share` of the second-level cache. Returns the loops outside of a band, outermost first, and
+    that over its rows.
+    """
+    *batch, row, column = axes
+    rows = _rows_in_cache(schedule, info, row, target, share)
+    if rows >= schedule.extent(row):
+        return batch, row
+    schedule.reorder(row, *batch, column)  # outermost: bands may differ in height
+    band, row = schedule.split(row, rows, tail="balance")
+    return [band, *batch], row
+
+
+def _rows_in_cache(
+    schedule: Schedule, info: StageInfo, row: str, target: Target, share: float
+) -> int:
     """Returns how many rows of the first operand stay in the second-level cache while panels of the
     second pass by.
     """
@@ -107,7 +125,7 @@ def _rows_in_cache(schedule: Schedule, info: StageInfo, row: str, target: Target
     row_bytes = depth * max(
         x.source.size_bytes // math.prod(x.source.shape) for x in buffer_loads(info.store.value)
     )
-    fitting = int(target.l2_bytes * _SHARE_OF_ROWS) // max(row_bytes, 1)
+    fitting = int(target.l2_bytes * share) // max(row_bytes, 1)
     extent = schedule.extent(row)
     return balanced(extent, max(fitting, _LEAST_ROWS)) if fitting < extent else extent
 

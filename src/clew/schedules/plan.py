@@ -7,8 +7,10 @@ import math
 from clew.loop.ir import Nest
 from clew.loop.schedule import Schedule
 from clew.schedules import (
+    amx,
     attention,
     conv,
+    dot,
     elementwise,
     matmul,
     matvec,
@@ -102,6 +104,9 @@ def _schedule_root(schedule: Schedule, root: str, target: Target) -> str:
         arguments = (schedule, infos, root, reductions[0], target)
         if windows.applies(infos, reductions[0], target) and windows.schedule(*arguments):
             return windows.NAME
+        for narrow in (amx, dot) if anchors else ():
+            if narrow.applies(infos, anchors[0], target) and narrow.schedule(*arguments):
+                return str(narrow.NAME)
         if anchors and matvec.applies(infos, root, anchors[0], target):
             matvec.schedule(*arguments)
             return matvec.NAME

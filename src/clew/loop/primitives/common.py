@@ -106,7 +106,7 @@ def check_kinds(nest: Nest) -> None:
     """
     outermost = {id(s) for s in nest.body.stmts}
     for loop in loops(nest.body):
-        if loop.kind == "vector" and any(True for _ in loops(loop.body)):
+        if loop.kind == "vector" and any(inner.kind != "dot" for inner in loops(loop.body)):
             raise ScheduleError(
                 "S007",
                 f"loop {loop.name} cannot be lanes of a vector, with loops inside",

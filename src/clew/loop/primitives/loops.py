@@ -38,7 +38,7 @@ def split(
         raise ScheduleError("S005", f"tail is {tail!r}", hint=f"it is one of {', '.join(TAILS)}")
 
     def rewrite(found: For) -> Stmt:
-        if found.kind in ("vector", "parallel"):
+        if found.kind in ("vector", "parallel", "dot"):
             raise ScheduleError("S006", f"loop {loop} is {found.kind} already", hint="split first")
         extent = found.extent
         if tail == "guard" and extent % factor and extent > factor:
@@ -154,7 +154,8 @@ def vectorize(nest: Nest, simplifier: Simplifier, *, loop: str) -> Nest:
     """
 
     def rewrite(found: For) -> Stmt:
-        if found.extent > _MAX_VECTOR_LANES or any(True for _ in loops(found.body)):
+        inside = [loop for loop in loops(found.body) if loop.kind != "dot"]
+        if found.extent > _MAX_VECTOR_LANES or inside:
             raise ScheduleError(
                 "S007",
                 f"loop {loop} over {found.extent} cannot be lanes of a vector",

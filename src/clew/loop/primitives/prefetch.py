@@ -6,7 +6,20 @@ import math
 from dataclasses import replace
 
 from clew.loop.affine import Simplifier, contains
-from clew.loop.ir import Block, Buffer, For, If, Nest, Prefetch, Stmt, Store, block, loops, reads
+from clew.loop.ir import (
+    Block,
+    Buffer,
+    For,
+    If,
+    Nest,
+    Prefetch,
+    Stmt,
+    Store,
+    TileProduct,
+    block,
+    loops,
+    reads,
+)
 from clew.loop.primitives.common import primitive, rewrite_loops
 from clew.support.errors import ScheduleError
 from clew.te.expr import INDEX, Imm, Load, Scalar, binary
@@ -111,7 +124,7 @@ def _count(stmt: Stmt, at: str) -> int:
     match stmt:
         case For():
             return stmt.extent * (1 if stmt.name == at else _count(stmt.body, at))
-        case If():
+        case If() | TileProduct():
             return _count(stmt.body, at)
         case Block():
             return sum(_count(s, at) for s in stmt.stmts)
@@ -129,7 +142,7 @@ def _insert(stmt: Stmt, at: str, step: Scalar, share: _Share, simplifier: Simpli
             if stmt.name == at:
                 return replace(stmt, body=block(*share.of(here, simplifier), stmt.body))
             return replace(stmt, body=_insert(stmt.body, at, here, share, simplifier))
-        case If():
+        case If() | TileProduct():
             return replace(stmt, body=_insert(stmt.body, at, step, share, simplifier))
         case Block():
             made: list[Stmt] = []

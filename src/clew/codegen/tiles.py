@@ -1,0 +1,235 @@
+"""Products of tiles on a matrix unit (Intel AMX): tiles configured, zeroed, multiplied, stored.
+
+Sums stay in tiles from zeros to the last step and go to memory once. What tiles are configured as
+is known throughout a function: a configuration is loaded before the outermost loop that needs no
+other, and given up at the function's end.
+
+Source: Intel Architecture Instruction Set Extensions Programming Reference, chapter 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from clew.codegen.address import Bound, element_bytes
+from clew.codegen.builder import Builder, llvm_type
+from clew.codegen.values import Values
+from clew.ir.types import bits
+from clew.loop.ir import Buffer, For, Prefetch, Stmt, TileProduct, walk
+from clew.loop.products import (
+    Tile,
+    TileForm,
+    TilePlan,
+    ZeroForm,
+    places_of,
+    plan_tiles,
+    tile_form,
+    zero_form,
+)
+from clew.te.expr import Index, Scalar
+
+# By the operands' dtypes: the feature and the instruction.
+_PRODUCTS: Final = {
+    ("bf16", "bf16"): ("amx-bf16", "llvm.x86.tdpbf16ps"),
+    ("u8", "i8"): ("amx-int8", "llvm.x86.tdpbusd"),
+    ("i8", "u8"): ("amx-int8", "llvm.x86.tdpbsud"),
+    ("i8", "i8"): ("amx-int8", "llvm.x86.tdpbssd"),
+    ("u8", "u8"): ("amx-int8", "llvm.x86.tdpbuud"),
+}
+_CONFIG_BYTES: Final = 64
+_ROW_BYTES_AT: Final = 16
+_ROWS_AT: Final = 48
+
+
+class Tiles:
+    """Emits the tile products of one function. `serial` emits a loop around what it is given,
+    `request` a prefetch.
+    """
+
+    def __init__(
+        self,
+        builder: Builder,
+        values: Values,
+        serial: Callable[[For, Callable[[], None]], None],
+        request: Callable[[Prefetch], None],
+    ) -> None:
+        self._b = builder
+        self._v = values
+        self._serial = serial
+        self._request = request
+        self._loaded: str | None = None
+        self._used = False
+        self._plans: dict[int, tuple[TileForm, TilePlan]] = {}
+        self._cleared: dict[int, ZeroForm | None] = {}
+
+    def fits(self, stmt: TileProduct) -> bool:
+        """Whether the target has a matrix unit for the product's operands."""
+        if self._zeros(stmt) is not None:
+            return self._b.module.has("amx-tile")
+        form, _ = self._plan(stmt)
+        feature, _ = _PRODUCTS[form.left.dtype, form.right.dtype]
+        return self._b.module.has(feature)
+
+    def enter_loop(self, body: Stmt) -> Callable[[], None]:
+        """Loads what a loop's tile products need, if it is one configuration; returns what to call
+        after the loop.
+        """
+        products = [
+            s
+            for s in walk(body)
+            if isinstance(s, TileProduct) and self._zeros(s) is None and self.fits(s)
+        ]
+        wanted = {_configuration(self._plan(p)[1]) for p in products}
+        if len(wanted) == 1:
+            self._load(next(iter(wanted)))
+        elif wanted:
+            self._loaded = None
+
+        def leave() -> None:
+            if len(wanted) > 1:
+                self._loaded = None
+
+        return leave
+
+    def forget(self) -> None:
+        """What is configured depends on the run from here."""
+        self._loaded = None
+
+    def release(self) -> None:
+        """Gives the tiles up at the end of a function."""
+        if self._used:
+            self._call("llvm.x86.tilerelease")
+
+    def emit(self, stmt: TileProduct) -> None:
+        """Emits a product; its sums are in memory then."""
+        zeros = self._zeros(stmt)
+        if zeros is not None:
+            self._clear(zeros)
+            return
+        form, plan = self._plan(stmt)
+        self._load(_configuration(plan))
+        if form.from_zeros:
+            for n in range(len(plan.sums)):
+                self._call("llvm.x86.tilezero", n)
+        else:
+            self._move_sums("llvm.x86.tileloadd64", form, plan)
+        self._around(form, plan, form.around)
+        self._move_sums("llvm.x86.tilestored64", form, plan)
+        self._v.forget(form.sums.buffer)
+
+    def _move_sums(self, instruction: str, form: TileForm, plan: TilePlan) -> None:
+        size = element_bytes(form.sums.buffer.dtype)
+        for n, tile in enumerate(plan.sums):
+            at = self._pointer(tile, form, form.sums.buffer, form.sums.indices, form.sums)
+            self._move(instruction, n, at, form.sum_step * size)
+
+    def _zeros(self, stmt: TileProduct) -> ZeroForm | None:
+        if id(stmt) not in self._cleared:
+            self._cleared[id(stmt)] = zero_form(stmt, self._v.simplifier)
+        return self._cleared[id(stmt)]
+
+    def _clear(self, form: ZeroForm) -> None:
+        """Emits vectors of zeros, a line of a tile each."""
+        store = form.zeros
+        type_ = llvm_type(store.buffer.dtype, form.columns.extent)
+        size = element_bytes(store.buffer.dtype)
+        for block in places_of((*form.blocks, form.rows)):
+            places = (*block, (form.columns.index, 0))
+            at = self._pointer_to(places, store.buffer, store.indices, store)
+            self._b.emit(f"store {type_} zeroinitializer, ptr {at}, align {size}")
+        self._v.forget(store.buffer)
+
+    def _plan(self, stmt: TileProduct) -> tuple[TileForm, TilePlan]:
+        found = self._plans.get(id(stmt))
+        if found is None:
+            form = tile_form(stmt, self._v.simplifier)
+            found = self._plans[id(stmt)] = form, plan_tiles(form)
+        return found
+
+    def _around(self, form: TileForm, plan: TilePlan, around: tuple[For, ...]) -> None:
+        """Emits the reduction loops outside of the tiles, and a step in the innermost."""
+        if not around:
+            self._step(form, plan)
+            return
+        loop = around[0]
+        if loop.extent == 1:
+            self._v.bound[id(loop.index)] = Bound(const=0)
+            self._in_loop(form, plan, around)
+            del self._v.bound[id(loop.index)]
+        elif loop.extent:
+            self._serial(loop, lambda: self._in_loop(form, plan, around))
+
+    def _in_loop(self, form: TileForm, plan: TilePlan, around: tuple[For, ...]) -> None:
+        for request in form.prefetches(around[0]):
+            self._request(request)
+        self._around(form, plan, around[1:])
+
+    def _step(self, form: TileForm, plan: TilePlan) -> None:
+        size = bits(form.left.dtype) // 8
+        first_left = len(plan.sums)
+        first_right = first_left + len(plan.lefts)
+        _, product = _PRODUCTS[form.left.dtype, form.right.dtype]
+        loaded: set[int] = set()
+        for n, (left, right) in enumerate(plan.operands):
+            for load, tile, number, step in (
+                (form.left, plan.lefts[left], first_left + left, form.left_step),
+                (form.right, plan.rights[right], first_right + right, form.right_step),
+            ):
+                if number not in loaded:
+                    at = self._pointer(tile, form, load.source, load.indices, load)
+                    self._move("llvm.x86.tileloadd64", number, at, step * size)
+                    loaded.add(number)
+            self._call(product, n, first_left + left, first_right + right)
+
+    def _pointer(
+        self,
+        tile: Tile,
+        form: TileForm,
+        buffer: Buffer,
+        indices: tuple[Scalar, ...],
+        owner: object,
+    ) -> str:
+        here = tuple((loop.index, 0) for loop in (form.rows, form.columns, form.depth))
+        return self._pointer_to((*here, *tile.places), buffer, indices, owner)
+
+    def _pointer_to(
+        self,
+        places: tuple[tuple[Index, int], ...],
+        buffer: Buffer,
+        indices: tuple[Scalar, ...],
+        owner: object,
+    ) -> str:
+        v = self._v
+        before = dict(v.bound)
+        v.bound.update({id(index): Bound(const=n) for index, n in places})
+        pointer = v.pointer_at(buffer, v.place(buffer, v.flat(owner, buffer, indices)))
+        v.bound.clear()
+        v.bound.update(before)
+        return pointer
+
+    def _load(self, configuration: str) -> None:
+        if self._loaded != configuration:
+            name = self._b.module.constant("tiles", configuration)
+            self._b.module.declare("llvm.x86.ldtilecfg", "void", ["ptr"])
+            self._b.emit(f"call void @llvm.x86.ldtilecfg(ptr {name})")
+            self._loaded, self._used = configuration, True
+
+    def _move(self, name: str, tile: int, pointer: str, step_bytes: int) -> None:
+        self._b.module.declare(name, "void", ["i8", "ptr", "i64"])
+        self._b.emit(f"call void @{name}(i8 {tile}, ptr {pointer}, i64 {step_bytes})")
+
+    def _call(self, name: str, *tiles: int) -> None:
+        self._b.module.declare(name, "void", ["i8"] * len(tiles))
+        self._b.emit(f"call void @{name}({', '.join(f'i8 {t}' for t in tiles)})")
+
+
+def _configuration(plan: TilePlan) -> str:
+    """Returns the bytes that tell the unit its tiles' sizes, as an LLVM constant."""
+    data = bytearray(_CONFIG_BYTES)
+    data[0] = 1  # the palette of eight tiles
+    for n, tile in enumerate((*plan.sums, *plan.lefts, *plan.rights)):
+        data[_ROW_BYTES_AT + 2 * n] = tile.row_bytes
+        data[_ROWS_AT + n] = tile.rows
+    text = "".join(f"\\{byte:02X}" for byte in data)
+    return f'[{_CONFIG_BYTES} x i8] c"{text}"'

@@ -1,0 +1,319 @@
+"""Sums of products as instructions take them: which operands, how their elements lie in memory.
+
+A dot product instruction adds to each lane the products of a *group* of neighbours: as many as fit
+32 bits (2 of `bf16`, 4 of 8-bit integers). A matrix unit takes tiles: of the left operand rows
+whose depth is contiguous, of the right operand a group of rows by columns, the group innermost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from clew.ir.types import bits
+from clew.loop.affine import Linear, Simplifier, contains
+from clew.loop.ir import Block, Buffer, For, Prefetch, Stmt, Store, TileProduct
+from clew.support.errors import ScheduleError
+from clew.te.expr import INDEX, Binary, Cast, Imm, Index, Inlined, Load, Scalar, binary
+from clew.te.tensor import substitute
+
+TILES = 8
+"""How many tiles a matrix unit holds: sums and operands together."""
+TILE_ROWS = 16
+TILE_ROW_BYTES = 64
+_GROUP_BITS = 32
+_SMALL = ("i8", "u8")
+
+
+@dataclass(frozen=True)
+class Product:
+    """A store that adds `wide(a) * wide(b)`; `group` neighbours of either fit 32 bits."""
+
+    a: Load
+    b: Load
+    wide: str
+
+    @property
+    def group(self) -> int:
+        """How many elements of an operand fit 32 bits."""
+        return _GROUP_BITS // bits(self.a.dtype)
+
+
+def product_of(store: Stmt) -> Product | None:
+    """Returns the product of narrow operands that a store adds; None where it adds no such."""
+    if not isinstance(store, Store) or store.combiner != "sum":
+        return None
+    value = _plain(store.value)
+    if not (isinstance(value, Binary) and value.op == "mul"):
+        return None
+    a, b = _narrow(value.a), _narrow(value.b)
+    if a is None or b is None:
+        return None
+    floats = (a.dtype, b.dtype, value.dtype) == ("bf16", "bf16", "f32")
+    integers = a.dtype in _SMALL and b.dtype in _SMALL and value.dtype == "i32"
+    return Product(a, b, value.dtype) if floats or integers else None
+
+
+def _plain(value: Scalar) -> Scalar:
+    while isinstance(value, Inlined):
+        value = value.value
+    return value
+
+
+def _narrow(value: Scalar) -> Load | None:
+    value = _plain(value)
+    inner = _plain(value.a) if isinstance(value, Cast) else None
+    return inner if isinstance(inner, Load) else None
+
+
+def offset_of(buffer: Buffer, indices: tuple[Scalar, ...], simplifier: Simplifier) -> Linear:
+    """Returns the offset in elements of an access."""
+    total: Scalar = Imm(0, INDEX)
+    for position, step in zip(indices, buffer.strides, strict=True):
+        total = binary("add", total, binary("mul", position, Imm(step, INDEX)))
+    return simplifier.flatten(simplifier.linear(total))
+
+
+def step_along(form: Linear, index: Index) -> int | None:
+    """Returns how many elements an offset moves with a loop variable; None if irregular."""
+    if any(atom is not index and contains(atom, index) for atom, _ in form.terms):
+        return None
+    return form.coefficient(index)
+
+
+@dataclass(frozen=True)
+class TileForm:
+    """A product of tiles, taken apart: from zeros, or from the sums in memory.
+
+    `around` are the reduction loops outside the tiles, `blocks` the loops over tiles side by side.
+    `left_step`, `right_step` and `sum_step` are elements from one row of a tile to the next.
+    """
+
+    sums: Store
+    left: Load
+    right: Load
+    around: tuple[For, ...]
+    blocks: tuple[For, ...]
+    rows: For
+    columns: For
+    depth: For
+    left_step: int
+    right_step: int
+    sum_step: int
+    group: int
+    from_zeros: bool
+    requests: dict[int, tuple[Prefetch, ...]]
+
+    def prefetches(self, loop: For) -> tuple[Prefetch, ...]:
+        """Returns what a step of a loop around the tiles asks for ahead of its use."""
+        return self.requests.get(id(loop), ())
+
+
+def tile_form(stmt: TileProduct, simplifier: Simplifier) -> TileForm:
+    """Returns the parts of a product of tiles.
+
+    Errors: S029 where the loops are not what a matrix unit does.
+    """
+    stmts = stmt.body.stmts if isinstance(stmt.body, Block) else (stmt.body,)
+    stmts = tuple(s for s in stmts if not isinstance(s, Prefetch))
+    if len(stmts) > 2:
+        raise _unfit(stmt, "it is not zeros and a sum")
+    around, store, requests = _chain(stmts[-1])
+    product = product_of(store)
+    if product is None or not isinstance(store, Store):
+        raise _unfit(stmt, "it is no sum of products of bf16 or of 8-bit integers")
+    by_name = {loop.name: loop for loop in around}
+    if len(by_name) != len(around) or not {stmt.rows, stmt.columns, stmt.depth} <= set(by_name):
+        raise _unfit(stmt, "its loops are not nested directly")
+    rows, columns, depth = (by_name[n] for n in (stmt.rows, stmt.columns, stmt.depth))
+    spatial = [n for n in around if any(contains(i, n.index) for i in store.indices)]
+    of_result = all(n in spatial or n.extent == 1 for n in (rows, columns))
+    if depth in spatial or not of_result:
+        raise _unfit(stmt, "rows and columns are not the result's, or depth is")
+    if len(stmts) > 1 and not _clears(stmts[0], store, spatial):
+        raise _unfit(stmt, "it does not start from zeros of the same elements")
+    blocks = tuple(n for n in spatial if n is not rows and n is not columns)
+    outside = tuple(n for n in around if n not in spatial and n not in (rows, columns, depth))
+    sums = offset_of(store.buffer, store.indices, simplifier)
+    sum_step = step_along(sums, rows.index)
+    if sum_step is None or not _moves_by(sums, columns, 1):
+        raise _unfit(stmt, f"{store.buffer.name} is not stored by rows")
+    for left, right in ((product.a, product.b), (product.b, product.a)):
+        read = offset_of(left.source, left.indices, simplifier)
+        packed = offset_of(right.source, right.indices, simplifier)
+        left_step = step_along(read, rows.index)
+        right_step = packed_step(right, depth.index, product.group, simplifier)
+        by_rows = _moves_by(read, depth, 1) and step_along(read, columns.index) == 0
+        by_groups = (
+            _moves_by(packed, columns, product.group) and step_along(packed, rows.index) == 0
+        )
+        if by_rows and by_groups and left_step is not None and right_step is not None:
+            break
+    else:
+        names = f"{product.a.source.name} and {product.b.source.name}"
+        raise _unfit(stmt, f"{names} are not rows along {depth.name} and packed columns")
+    if depth.extent % product.group or depth.extent * bits(product.a.dtype) > 8 * TILE_ROW_BYTES:
+        raise _unfit(stmt, f"a depth of {depth.extent}")
+    return TileForm(
+        store, left, right, outside, blocks, rows, columns, depth,
+        left_step, right_step, sum_step, product.group, len(stmts) > 1, requests,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ZeroForm:
+    """Zeros of tiles side by side, taken apart."""
+
+    zeros: Store
+    blocks: tuple[For, ...]
+    rows: For
+    columns: For
+
+
+def zero_form(stmt: TileProduct, simplifier: Simplifier) -> ZeroForm | None:
+    """Returns the parts of a product of tiles that only sets its sums to 0; None for another."""
+    around, store, _ = _chain(stmt.body)
+    by_name = {loop.name: loop for loop in around}
+    if not isinstance(store, Store) or store.combiner or not _is_zero(store.value):
+        return None
+    if len(by_name) != len(around) or not {stmt.rows, stmt.columns} <= set(by_name):
+        return None
+    rows, columns = by_name[stmt.rows], by_name[stmt.columns]
+    if not _moves_by(offset_of(store.buffer, store.indices, simplifier), columns, 1):
+        return None
+    blocks = tuple(n for n in around if n is not rows and n is not columns)
+    return ZeroForm(store, blocks, rows, columns)
+
+
+def _clears(stmt: Stmt, sums: Store, spatial: list[For]) -> bool:
+    """Whether a statement sets the elements that a sum adds to, to 0."""
+    chain, zeros, _ = _chain(stmt)
+    return (
+        isinstance(zeros, Store)
+        and not zeros.combiner
+        and zeros.buffer is sums.buffer
+        and _is_zero(zeros.value)
+        and _sizes(chain) == _sizes(spatial)
+    )
+
+
+def _sizes(around: list[For]) -> list[int]:
+    """Returns the extents of loops that take more than one step, the others being nowhere named."""
+    return sorted(n.extent for n in around if n.extent > 1)
+
+
+def _moves_by(form: Linear, loop: For, step: int) -> bool:
+    """Whether an offset moves by so many elements with a loop (one step is no movement)."""
+    return loop.extent == 1 or step_along(form, loop.index) == step
+
+
+def packed_step(load: Load, depth: Index, group: int, simplifier: Simplifier) -> int | None:
+    """Returns the elements from one group of depth to the next, if a group's lie side by side."""
+    assert isinstance(depth.extent, int)
+    outer, inner = Index("g", -(-depth.extent // group)), Index("e", group)
+    place = binary("add", binary("mul", outer, Imm(group, INDEX)), inner)
+    indices = tuple(simplifier.simplify(substitute(i, {id(depth): place})) for i in load.indices)
+    form = offset_of(load.source, indices, simplifier)
+    return step_along(form, outer) if step_along(form, inner) == 1 else None
+
+
+def _chain(stmt: Stmt) -> tuple[list[For], Stmt, dict[int, tuple[Prefetch, ...]]]:
+    """Returns the loops around a statement, it, and by loop the prefetches that stand before it."""
+    around: list[For] = []
+    requests: dict[int, tuple[Prefetch, ...]] = {}
+    while isinstance(stmt, For):
+        around.append(stmt)
+        stmt = stmt.body
+        if isinstance(stmt, Block):
+            found = tuple(s for s in stmt.stmts if isinstance(s, Prefetch))
+            rest = [s for s in stmt.stmts if not isinstance(s, Prefetch)]
+            if len(rest) == 1:
+                requests[id(around[-1])] = found
+                stmt = rest[0]
+    return around, stmt, requests
+
+
+def _is_zero(value: Scalar) -> bool:
+    value = _plain(value)
+    return isinstance(value, Imm) and value.value == 0
+
+
+def _unfit(stmt: TileProduct, why: str) -> ScheduleError:
+    return ScheduleError(
+        "S029",
+        f"{stmt.rows} x {stmt.columns} x {stmt.depth} cannot be tiles of a matrix unit: {why}",
+        hint="split depth by the unit's depth, move it innermost, and compute the stage in scratch",
+    )
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A tile of an operand or of sums: where its first element is, and its size."""
+
+    places: tuple[tuple[Index, int], ...]
+    rows: int
+    row_bytes: int
+
+
+@dataclass(frozen=True)
+class TilePlan:
+    """The tiles of a product; each sum names the tiles of its operands."""
+
+    sums: tuple[Tile, ...]
+    lefts: tuple[Tile, ...]
+    rights: tuple[Tile, ...]
+    operands: tuple[tuple[int, int], ...]
+
+
+def plan_tiles(form: TileForm) -> TilePlan:
+    """Returns the tiles of a product.
+
+    Errors: S029 when they are more than a matrix unit holds.
+    """
+    wide = bits(form.sums.buffer.dtype) // 8
+    narrow = bits(form.left.dtype) // 8
+    depth = form.depth.extent
+    lefts: dict[tuple[tuple[Index, int], ...], Tile] = {}
+    rights: dict[tuple[tuple[Index, int], ...], Tile] = {}
+    sums: list[Tile] = []
+    operands: list[tuple[int, int]] = []
+    most_columns = TILE_ROW_BYTES // wide
+    for block in places_of(form.blocks):
+        for row, height in _pieces(form.rows.extent, TILE_ROWS):
+            for column, width in _pieces(form.columns.extent, most_columns):
+                at = ((form.rows.index, row), (form.columns.index, column))
+                left = (*_used(form.left, block), at[0])
+                right = (*_used(form.right, block), at[1])
+                lefts.setdefault(left, Tile(left, height, depth * narrow))
+                rights.setdefault(right, Tile(right, depth // form.group, width * wide))
+                sums.append(Tile((*block, *at), height, width * wide))
+                operands.append((list(lefts).index(left), list(rights).index(right)))
+    if len(sums) + len(lefts) + len(rights) > TILES:
+        raise ScheduleError(
+            "S029",
+            f"{len(sums)} sums of {len(lefts)} by {len(rights)} tiles are more than {TILES} tiles",
+            hint="compute fewer rows or columns at a time",
+        )
+    return TilePlan(tuple(sums), tuple(lefts.values()), tuple(rights.values()), tuple(operands))
+
+
+def places_of(blocks: tuple[For, ...]) -> Iterator[tuple[tuple[Index, int], ...]]:
+    """Yields the place of each of the tiles that loops go over."""
+    if not blocks:
+        yield ()
+        return
+    first, *rest = blocks
+    for n in range(first.extent):
+        for places in places_of(tuple(rest)):
+            yield ((first.index, n), *places)
+
+
+def _pieces(extent: int, most: int) -> list[tuple[int, int]]:
+    return [(start, min(most, extent - start)) for start in range(0, extent, most)]
+
+
+def _used(load: Load, places: tuple[tuple[Index, int], ...]) -> tuple[tuple[Index, int], ...]:
+    """Returns the places of the loops that an access depends on; 0 for the others."""
+    return tuple(
+        (index, n if any(contains(i, index) for i in load.indices) else 0) for index, n in places
+    )

@@ -1,0 +1,174 @@
+"""ConvertPrecision: products of narrow floats, summed in f32."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import ClassVar, Final
+
+from clew.ir.expr import Call, Constant, Expr, Function
+from clew.ir.module import Module
+from clew.ir.rewrite import Rewriter, layer_names, rebuild
+from clew.ir.types import TensorType, to_numpy
+from clew.ir.visit import post_order
+from clew.ops.registry import Op, argument_references, get_op
+from clew.passes.base import Pass, PassContext
+from clew.support.arrays import aligned_copy
+
+_WIDE: Final = "f32"
+_PRODUCTS: Final = ("nn.conv2d", "nn.dense", "nn.matmul")
+_WEIGHTED: Final = ("nn.conv2d", "nn.dense")
+# Operators that give elements of their operands, so that rounding may come before them.
+_MOVES: Final = frozenset((
+    "reshape", "transpose", "slice", "concatenate", "broadcast_to", "tile", "flip",
+    "nn.max_pool2d", "nn.global_max_pool2d",
+))  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ConvertPrecision(Pass):
+    """Multiplies in `bf16` (or `f16`): operands of convolutions and matrix products are rounded,
+    products are summed and given in f32, and everything else stays in f32.
+
+    What is rounded is stored rounded, once: other users of the value read that, so that activations
+    travel between layers in half the bytes. Rounding moves up through what only moves elements
+    (pooling by maximum, concatenation, reshapes). Softmax, norms, reductions and elementwise
+    operators compute in f32; residual sums that feed no product directly are stored in f32, too.
+
+    Before:
+        %2 = nn.relu(%1); %3 = nn.conv2d(%2, w); %4 = add(%2, %3)
+    After:
+        %5: bf16[...] = cast(%2, dtype="bf16"); %6: f32[...] = nn.conv2d(%5, w', out_dtype="f32")
+        %7 = cast(%5, dtype="f32"); %8 = add(%7, %6)
+
+    `keep_f32` are names or globs of layers that stay as they are. Also convolutions of fewer than
+    `min_channels` input channels (an image's), and of groups other than depthwise ones: they have
+    no dot product to gain from.
+
+    Preconditions: layouts are plain, weights are constants. Non-goals: choosing layers by the error
+    they cause.
+    """
+
+    opt_level: ClassVar[int] = 0
+
+    dtype: str = "bf16"
+    keep_f32: tuple[str, ...] = ()
+    min_channels: int = 8
+
+    def run(self, module: Module, ctx: PassContext) -> Module:
+        return _Converter(self, ctx).rewrite_module(module)
+
+
+class _Converter(Rewriter):
+    """The memo maps an old value to one of f32: where it is stored rounded, to a cast of that.
+    Every user gets a cast of its own, which then fuses into it.
+    """
+
+    def __init__(self, options: ConvertPrecision, ctx: PassContext) -> None:
+        super().__init__()
+        self._options = options
+        self._ctx = ctx
+        self._converted: set[int] = set()
+        self._rounded: set[int] = set()
+        self._narrow: dict[int, Expr] = {}
+
+    def enter(self, function: Function) -> None:
+        """Finds the products to convert, and the values that are stored rounded for them."""
+        calls = [n for n in post_order(function.body) if isinstance(n, Call)]
+        for call in calls:
+            if self._converts(call):
+                self._converted.add(call.id)
+                self._round(call.args[:2])
+        for call in reversed(calls):
+            if call.id in self._rounded and _moves(call):
+                self._round(call.args)
+
+    def _round(self, args: Sequence[Expr]) -> None:
+        self._rounded.update(a.id for a in args if isinstance(a, Call) and _is_wide(a))
+
+    def _converts(self, call: Call) -> bool:
+        """Whether a call is a product to convert."""
+        if call.op_name not in _PRODUCTS or argument_references(call.attrs):
+            return False
+        data, weight = call.args[:2]
+        if not _is_wide(data) or not _is_wide(weight):
+            return False
+        if call.op_name in _WEIGHTED and not isinstance(weight, Constant):
+            return False
+        if any(fnmatchcase(n, p) for n in layer_names(call) for p in self._options.keep_f32):
+            self._ctx.remark(call, "stays in f32: keep_f32 names it")
+            return False
+        if call.op_name == "nn.conv2d":
+            inner, groups = weight.tensor.shape[1], call.attrs.groups
+            if groups > 1:
+                return inner == 1
+            return isinstance(inner, int) and inner >= self._options.min_channels
+        return True
+
+    def rebuilt(self, node: Expr, children: Sequence[Expr]) -> Expr:
+        if node.id in self._converted or (node.id in self._rounded and _moves(node)):
+            return node  # built over rounded operands
+        own: dict[int, Expr] = {}
+        for child in children:
+            narrow = self._narrow.get(child.id)
+            if narrow is not None and child.id not in own:
+                own[child.id] = get_op("cast")(narrow, dtype=_WIDE)
+        return rebuild(node, [own.get(c.id, c) for c in children])
+
+    def rewrite_call(self, old: Call, new: Call) -> Expr:
+        result: Expr = new
+        if old.id in self._converted:
+            args = [self._rounded_value(a) for a in old.args[:2]]
+            result = Call(old.op, [*args, *old.args[2:]], old.attrs.with_(out_dtype=_WIDE))
+        elif old.id in self._rounded and _moves(old):
+            args = [self._rounded_value(a) for a in old.args]
+            return self._widened(old.with_args(args))
+        if old.id not in self._rounded:
+            return result
+        return self._widened(get_op("cast")(result, dtype=self._options.dtype))
+
+    def _widened(self, narrow: Expr) -> Expr:
+        wide: Expr = get_op("cast")(narrow, dtype=_WIDE)
+        self._narrow[wide.id] = narrow
+        return wide
+
+    def _rounded_value(self, old: Expr) -> Expr:
+        """Returns an operand in the narrow dtype."""
+        value = self.memo[old.id]
+        found = self._narrow.get(value.id)
+        if found is None:
+            with self.covers(old):
+                found = self._cast(value)
+            self._narrow[value.id] = found
+        return found
+
+    def _cast(self, value: Expr) -> Expr:
+        dtype = self._options.dtype
+        if not isinstance(value, Constant):
+            return get_op("cast")(value, dtype=dtype)
+        if value.is_splat:
+            return Constant.splat(value.splat_value, value.tensor.with_(dtype=dtype))
+        token = f"{dtype}({value.token})" if value.token else ""
+        return Constant.lazy(
+            value.tensor.with_(dtype=dtype),
+            lambda: aligned_copy(value.data.astype(to_numpy(dtype))),
+            name=value.name,
+            token=token,
+        )
+
+
+def _is_wide(value: Expr) -> bool:
+    return isinstance(value.type, TensorType) and value.type.dtype == _WIDE
+
+
+def _moves(node: Expr) -> bool:
+    """Whether a call only moves elements of f32 operands."""
+    return (
+        isinstance(node, Call)
+        and isinstance(node.op, Op)
+        and node.op.name in _MOVES
+        and not argument_references(node.attrs)
+        and isinstance(node.type, TensorType)
+        and all(_is_wide(a) for a in node.args)
+    )

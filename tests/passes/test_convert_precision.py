@@ -1,0 +1,107 @@
+"""Which values ConvertPrecision rounds, which it keeps, and by how much results differ."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import clew.ops  # noqa: F401
+from clew.ir.expr import Call
+from clew.ir.module import Module
+from clew.ir.visit import post_order
+from clew.passes.alter_layout import AlterLayout
+from clew.passes.convert_precision import ConvertPrecision
+from clew.passes.fold_constant import FoldConstant
+from clew.passes.fuse_ops import FuseOps
+
+BLOCK = {"padding": (1, 1, 1, 1)}
+
+
+def weight(kit: Any, *shape: int, seed: int = 0) -> Any:
+    return kit.const(kit.random(*shape, seed=seed) / np.float32(np.sqrt(np.prod(shape[1:]))))
+
+
+def residual(kit: Any) -> Module:
+    """Two convolutions, a residual add, pooling, and a classifier."""
+    x = kit.var("x", 1, 16, 6, 6)
+    first = kit.layer("nn.relu", kit.layer("nn.conv2d", x, weight(kit, 16, 16, 3, 3), **BLOCK))
+    second = kit.layer("nn.conv2d", first, weight(kit, 16, 16, 3, 3, seed=1), **BLOCK)
+    joined = kit.layer("nn.relu", kit.layer("add", second, first))
+    third = kit.layer("nn.conv2d", joined, weight(kit, 24, 16, 1, 1, seed=2))
+    pooled = kit.layer("reshape", kit.layer("nn.global_avg_pool2d", third), shape=(1, 24))
+    scores = kit.layer("nn.softmax", kit.layer("nn.dense", pooled, weight(kit, 10, 24, seed=3)))
+    return kit.module([x], scores)
+
+
+def calls(module: Module, op: str) -> list[Call]:
+    nodes = post_order(module.main.body)
+    return [n for n in nodes if isinstance(n, Call) and n.op_name == op]
+
+
+@pytest.mark.parametrize(("dtype", "worst"), [("bf16", 2e-2), ("f16", 2e-3)])
+def test_products_are_narrow_and_all_else_is_f32(kit: Any, dtype: str, worst: float) -> None:
+    before = residual(kit)
+    after = kit.apply(before, ConvertPrecision(dtype))
+    for call in (*calls(after, "nn.conv2d"), *calls(after, "nn.dense")):
+        assert [a.tensor.dtype for a in call.args] == [dtype, dtype]
+        assert call.tensor.dtype == "f32"
+    for op in ("nn.relu", "add", "nn.global_avg_pool2d", "nn.softmax"):
+        assert all(c.tensor.dtype == "f32" for c in calls(after, op))
+    feed = {"x": kit.random(1, 16, 6, 6, seed=9)}
+    (expected,), (found,) = (kit.interpret(m, feed) for m in (before, after))
+    assert np.abs(found - expected).max() < worst * np.abs(expected).max()
+
+
+def test_a_residual_is_stored_rounded_once(kit: Any) -> None:
+    after = kit.apply(residual(kit), ConvertPrecision())
+    narrow = [c for c in calls(after, "cast") if c.tensor.dtype == "bf16"]
+    assert len({c.args[0].id for c in narrow}) == len(narrow)
+    (add,) = calls(after, "add")
+    (wide,) = [a for a in add.args if isinstance(a, Call) and a.op_name == "cast"]
+    assert wide.args[0].tensor.dtype == "bf16"
+
+
+def test_a_residual_is_read_in_the_tail_of_its_product(kit: Any) -> None:
+    passes = (ConvertPrecision(), FoldConstant(), FuseOps())
+    after = kit.apply(residual(kit), *passes)
+    names = [str(c.op.attrs["name"]) for c in post_order(after.main.body)
+             if isinstance(c, Call) and "name" in getattr(c.op, "attrs", {})]  # fmt: skip
+    assert "conv2d_cast_add_relu_cast" in names
+
+
+def test_rounding_moves_up_through_pooling(kit: Any) -> None:
+    x = kit.var("x", 1, 16, 6, 6)
+    hidden = kit.layer("nn.relu", x)
+    pooled = kit.layer("nn.max_pool2d", hidden, kernel=(2, 2), strides=(2, 2))
+    before = kit.module([x], kit.layer("nn.conv2d", pooled, weight(kit, 16, 16, 1, 1)))
+    after = kit.apply(before, ConvertPrecision())
+    (pool,) = calls(after, "nn.max_pool2d")
+    assert pool.tensor.dtype == "bf16"
+    assert pool.args[0].op_name == "cast"
+
+
+def test_layers_that_are_named_stay(kit: Any) -> None:
+    before = residual(kit)
+    every = kit.apply(before, ConvertPrecision(keep_f32=("nn.*",)))
+    assert every is before
+    names = [n for c in calls(before, "nn.dense") for n in c.span.layers]
+    after = kit.apply(before, ConvertPrecision(keep_f32=tuple(names)))
+    assert [c.args[0].tensor.dtype for c in calls(after, "nn.dense")] == ["f32"]
+    assert [c.args[0].tensor.dtype for c in calls(after, "nn.conv2d")] == ["bf16"] * 3
+
+
+def test_images_and_small_groups_stay(kit: Any) -> None:
+    x = kit.var("x", 1, 3, 6, 6)
+    y = kit.layer("nn.conv2d", x, weight(kit, 16, 3, 3, 3))
+    y = kit.layer("nn.conv2d", y, weight(kit, 16, 4, 1, 1), groups=4)
+    given = kit.module([x], y)
+    assert kit.apply(given, ConvertPrecision()) is given
+
+
+def test_weights_are_packed_in_pairs(kit: Any) -> None:
+    after = kit.apply(residual(kit), ConvertPrecision(), AlterLayout(), FoldConstant())
+    layouts = [c.attrs.weight_layout for c in calls(after, "nn.conv2d")]
+    assert layouts == ["OHWI16o2i", "OHWI16o2i", "OHWI8o2i"]
+    assert [c.attrs.weight_layout for c in calls(after, "nn.dense")] == ["NK16n2k"]

@@ -1,0 +1,141 @@
+"""Whole models in narrow floats: on targets with instructions for them and without."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import clew
+import clew.ops  # registers the operators
+import zoo
+from clew.ir.expr import Constant, Function, Tuple, Var
+from clew.ir.interpret import interpret
+from clew.ir.module import Module
+from clew.ir.types import TensorType, to_numpy
+from clew.loading import load_compiled
+from clew.ops.registry import get_op
+from clew.runtime.cpu import check_machine, needs_of
+from clew.support.errors import ClewError
+from clew.target import host, target_of
+
+MODELS = ("resnet_tiny", "bert_tiny")
+WORST = {"bf16": 3e-2, "f16": 3e-3}
+
+
+def plain_host(*lacking: str) -> Any:
+    features = host().features.split(",")
+    kept = [f"-{f[1:]}" if f[1:].startswith(lacking) else f for f in features]
+    return replace(host(), features=",".join(kept))
+
+
+TARGETS = {
+    "host": host,
+    "no tiles": lambda: plain_host("amx"),
+    "no dots": lambda: plain_host("amx", "avx512bf16", "avx512vnni"),
+    "cpu-avx2": lambda: target_of("cpu-avx2"),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("precision", ["bf16", "f16"])
+@pytest.mark.parametrize("target", TARGETS)
+def test_results_are_near_those_in_f32(name: str, precision: str, target: str) -> None:
+    feed = zoo.inputs(name)
+    exact = clew.compile(zoo.path(name), threads=1).run(feed)
+    machine = TARGETS[target]()
+    try:
+        check_machine(needs_of(machine.triple, machine.cpu, machine.features))
+    except ClewError as error:
+        pytest.skip(error.message)
+    compiled = clew.compile(zoo.path(name), target=machine, threads=1, precision=precision)
+    found = compiled.run(feed)
+    for output, value in exact.items():
+        error_of = np.abs(np.asarray(found[output]) - value).max() / np.abs(value).max()
+        assert error_of < WORST[precision], output
+        assert found[output].dtype == value.dtype
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_threads_and_files_change_no_bit(name: str, tmp_path: Path) -> None:
+    feed = zoo.inputs(name)
+    one, two = (clew.compile(zoo.path(name), threads=n, precision="bf16") for n in (1, 2))
+    expected = one.run(feed)
+    two.save(tmp_path / "model.clew")
+    loaded = load_compiled(tmp_path / "model.clew", threads=2)
+    for found in (two.run(feed), loaded.run(feed)):
+        for output, value in expected.items():
+            np.testing.assert_array_equal(found[output], value)
+
+
+def test_behind_guard_pages() -> None:
+    feed = zoo.inputs("resnet_tiny")
+    compiled = clew.compile(zoo.path("resnet_tiny"), threads=1, precision="bf16", guard=True)
+    expected = clew.compile(zoo.path("resnet_tiny"), threads=1, precision="bf16").run(feed)
+    for output, value in compiled.run(feed).items():
+        np.testing.assert_array_equal(value, expected[output])
+
+
+def test_auto_is_bf16_where_that_is_faster() -> None:
+    compiled = clew.compile(zoo.path("resnet_tiny"), precision="auto", threads=1)
+    assert any("bf16" in k.loops for k in compiled.kernels) == host().multiplies_bf16
+    assert not target_of("cpu-avx2").multiplies_bf16
+
+
+def test_layers_stay_in_f32_by_name() -> None:
+    compiled = clew.compile(zoo.path("resnet_tiny"), threads=1, precision="bf16", keep_f32=["*"])
+    assert not any("bf16" in k.loops for k in compiled.kernels)
+
+
+def test_an_unknown_precision_is_refused() -> None:
+    with pytest.raises(ClewError, match=r"I013.*fp4") as caught:
+        clew.compile(zoo.path("resnet_tiny"), precision="fp4")
+    assert "bf16" in caught.value.hint
+
+
+def _weighted(op: str, data: TensorType, weight: Any, **attrs: Any) -> Module:
+    x = Var("x", data)
+    return Module(
+        {
+            "main": Function(
+                [x], Tuple([get_op(op)(x, Constant(weight), **attrs)]), {"outputs": ("y",)}
+            )
+        }
+    )
+
+
+INTEGERS = [
+    ("nn.conv2d", (1, 64, 9, 7), (64, 64, 3, 3), {"padding": (1, 1, 1, 1)}),
+    ("nn.conv2d", (2, 32, 8, 20), (96, 32, 1, 1), {"strides": (2, 2)}),
+    ("nn.conv2d", (1, 24, 6, 6), (20, 24, 3, 3), {"dilation": (2, 2)}),
+    ("nn.conv2d", (1, 3, 9, 9), (16, 3, 3, 3), {}),
+    ("nn.conv2d", (1, 32, 6, 6), (32, 1, 3, 3), {"groups": 32}),
+    ("nn.conv2d", (1, 16, 6, 6), (32, 4, 3, 3), {"groups": 4}),
+    ("nn.dense", (37, 128), (50, 128), {}),
+    ("nn.dense", (2, 3, 30), (40, 30), {}),
+    ("nn.dense", (1, 33), (64, 33), {}),
+]
+
+
+@pytest.mark.parametrize("dtypes", [("u8", "i8"), ("i8", "i8")], ids="-".join)
+@pytest.mark.parametrize("target", ["host", "no tiles", "no dots"])
+@pytest.mark.parametrize(("op", "data", "weight", "attrs"), INTEGERS)
+def test_integer_products(
+    op: str,
+    data: tuple[int, ...],
+    weight: tuple[int, ...],
+    attrs: dict[str, Any],
+    target: str,
+    dtypes: tuple[str, str],
+) -> None:
+    rng = np.random.default_rng(0)
+    low = 0 if dtypes[0] == "u8" else -128
+    x = rng.integers(low, low + 256, data).astype(to_numpy(dtypes[0]))
+    w = rng.integers(-128, 128, weight).astype(np.int8)
+    module = _weighted(op, TensorType(data, dtypes[0]), w, **attrs)
+    expected = interpret(module, {"x": x})["y"]
+    compiled = clew.compile(module, target=TARGETS[target](), threads=2, guard=True)
+    np.testing.assert_array_equal(compiled.run({"x": x})["y"], expected)
