@@ -17,6 +17,7 @@ from clew.passes.fold_scale_axis import FoldScaleAxis
 from clew.passes.fuse_ops import FuseOps
 from clew.passes.simplify_expr import SimplifyExpr
 from clew.passes.simplify_inference import SimplifyInference
+from clew.passes.split_products import SplitProducts
 
 
 def pipeline(
@@ -27,7 +28,9 @@ def pipeline(
     0: what is needed to run. 1: fewer, fused kernels. 2: less arithmetic. 3: layouts for vectors.
     `precision` is the dtype that products are of; `keep_f32` names layers that stay in f32.
     """
-    narrow = [] if precision == "f32" else [ConvertPrecision(precision, tuple(keep_f32))]
+    products: Pass = SplitProducts()
+    if precision != "f32":
+        products = ConvertPrecision(precision, tuple(keep_f32))
     return [
         SimplifyInference(),  # training's operators have no kernels
         FoldConstant(),  # arithmetic on weights goes first: the patterns below meet constants
@@ -37,7 +40,7 @@ def pipeline(
         FoldScaleAxis(),  # batch norms into weights, once they and the layers are plain to see
         CombineParallelMatmul(),  # on final weights
         DeadCode(),  # no layout is converted for what nobody reads
-        *narrow,  # on whole layers with their final weights, and before weights are packed
+        products,  # on whole layers with their final weights, and before weights are packed
         AlterLayout(),  # with all operators settled that have a layout of their own
         DecomposeOps(),  # what has no kernel of its own, once patterns have looked for it whole
         FoldConstant(),  # packed and concatenated weights

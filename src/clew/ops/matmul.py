@@ -12,6 +12,7 @@ from clew.ir.types import from_numpy, to_numpy
 from clew.ops.common import broadcast_place, broadcast_shapes, differ, f16, f32, f64, i8, u8
 from clew.ops.convolution import product_dtypes
 from clew.ops.layouts import logical_sizes, parse_layout, transform
+from clew.ops.parts import part_products, part_size, part_terms
 from clew.ops.registry import Sample, register_op
 from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor
@@ -39,6 +40,14 @@ def _narrow(result: Tensor, dtype: str, name: str) -> Tensor:
         Sample(f16(5, 7), f16(2, 4, 4, 2), weight_layout="NK4n2k", units=6),
         Sample(u8(5, 7), i8(3, 7), low=0, high=9),
         Sample(u8(5, 7), i8(1, 2, 4, 4), weight_layout="NK4n4k", low=0, high=9),
+        Sample(f16(5, 21), f16(3, 21), parts=3, out_dtype="f32"),
+        Sample(f16(5, 12), f16(2, 6, 4, 2), weight_layout="NK4n2k", units=6, parts=2),
+        Sample(f16(5, 27), f16(3, 21), parts=3, out_dtype="f32"),
+        Sample(f32(5, 7), f32(3, 7), parts=3, error="T107"),
+        Sample(f16(5, 36), f16(3, 21), parts=3, start=4, out_dtype="f32"),
+        Sample(f32(5, 12), f32(3, 21), parts=3, error="T103"),
+        Sample(f32(5, 21), f32(3, 21), parts=3, start=1, error="T103"),
+        Sample(f32(5, 8), f32(3, 8), parts=4, error="T107"),
         Sample(f32(5, 7), f32(3, 8), error="T103"),
         Sample(f32(5, 7), f32(3, 7), out_dtype="f16", error="T107"),
         Sample(f32(5, 7), f16(3, 7), error="T101"),
@@ -54,12 +63,19 @@ def dense(
     weight_layout: str = "NK",
     units: int = 0,
     out_dtype: str = "",
+    parts: int = 1,
+    start: int = 0,
 ) -> Tensor:
     """`data[..., K]` times a matrix, `f32[..., N]`. The weight is `NK`, `KN`, or packed as `NK32n`
     or, groups of K innermost, `NK32n2k`.
 
     `units` is N where the packed weight rounds it up. Narrow floats are summed in `f32`, and the
     result is that too with `out_dtype="f32"`.
+
+    With `parts`, 2 or 3, an operand holds each number as a sum of that many, in decreasing size, as
+    `split_parts` gives them: K is all first parts, then all second ones. Products of parts i and j
+    with i + j < parts are summed; the others are too small to matter. Parts of the data may be
+    longer than those of the weight: they are read from `start` on.
 
     Errors: T101, T102, T103, T107, T109. Source: ONNX Gemm-13, MatMul-13.
     """
@@ -68,7 +84,12 @@ def dense(
         raise GraphTypeError("T102", f"nn.dense: data is {data.type}, expected at least one axis")
     layout = parse_layout(weight_layout)
     sizes = dense_sizes(weight, weight_layout)
-    if _depth_differs(data.shape[-1], sizes["K"], layout.factor("K")):
+    width = part_size("nn.dense", data.shape[-1], parts)
+    depth = width if parts == 1 else part_size("nn.dense", sizes["K"], parts)
+    fits = parts > 1 and not (
+        isinstance(width, int) and isinstance(depth, int) and width < start + depth
+    )
+    if not fits and _depth_differs(data.shape[-1], sizes["K"], layout.factor("K")):
         raise GraphTypeError(
             "T103",
             f"nn.dense: input has {data.shape[-1]} features, weight expects {sizes['K']}",
@@ -81,13 +102,17 @@ def dense(
         raise GraphTypeError(
             "T107", f"nn.dense: units={count}, and the weight {weight.type} has {sizes['N']}"
         )
-    k = te.reduce_axis(data.shape[-1], "k")
+    k = te.reduce_axis(depth, "k")
+    terms = part_terms(parts)
+    over = [k] if terms is None else [terms.axis, k]
 
     def body(*i: Scalar) -> Scalar:
-        n = i[-1]
-        place = {"K": k // group, "k": k % group, "N": n // block, "n": n % block}
+        n, left, right = i[-1], k, k
+        if terms is not None:
+            left, right = terms.left * te.size(width) + start + k, terms.right * te.size(depth) + k
+        place = {"K": right // group, "k": right % group, "N": n // block, "n": n % block}
         element = weight[tuple(place[axis] for axis in layout.axes)]
-        return te.sum(te.cast(wide, data[(*i[:-1], k)]) * te.cast(wide, element), k)
+        return te.sum(te.cast(wide, data[(*i[:-1], left)]) * te.cast(wide, element), over)
 
     shape = (*data.shape[:-1], count)
     names = (*(f"i{axis}" for axis in range(data.rank - 2)), *("m",)[: data.rank - 1], "n")
@@ -117,15 +142,24 @@ def dense_sizes(weight: Tensor, weight_layout: str) -> dict[str, Any]:
 
 @dense.reference
 def _dense_reference(
-    data: Array, weight: Array, *, weight_layout: str, units: int, out_dtype: str
+    data: Array,
+    weight: Array,
+    *,
+    weight_layout: str,
+    units: int,
+    out_dtype: str,
+    parts: int,
+    start: int,
 ) -> Array:
     wide, dtype = product_dtypes(
         from_numpy(data.dtype), from_numpy(weight.dtype), "nn.dense", out_dtype
     )
     exact = np.float64 if wide[0] == "f" else np.int32
-    matrix = transform(weight, weight_layout, "KN").astype(exact)[: data.shape[-1]]
+    matrix = transform(weight, weight_layout, "KN").astype(exact)
+    matrix = matrix[: data.shape[-1]]
     matrix = matrix[:, :units] if units else matrix
-    return np.asarray(np.matmul(data.astype(exact), matrix)).astype(to_numpy(dtype))
+    result: Array = part_products(np.matmul, data.astype(exact), matrix, parts, start)
+    return result.astype(to_numpy(dtype))
 
 
 @register_op(

@@ -4,14 +4,16 @@ axis.
 
 from __future__ import annotations
 
-from clew.loop.affine import Simplifier
+from clew.loop.affine import Simplifier, contains
 from clew.loop.ir import reads
 from clew.loop.schedule import Schedule
 from clew.schedules.shape import StageInfo, offset_stride, stage_infos
 from clew.schedules.tiles import vector_factor
 from clew.target import Target
+from clew.te.expr import Binary, Imm, Scalar
 
 NAME = "elementwise"
+_MOST_CHOICES = 4
 
 
 def schedule(schedule: Schedule, infos: dict[str, StageInfo], root: str, target: Target) -> None:
@@ -22,16 +24,52 @@ def schedule(schedule: Schedule, infos: dict[str, StageInfo], root: str, target:
     axes = list(info.axes)
     while len(axes) > 1 and _walks_as_one(stage_infos(schedule)[root], axes[-2], axes[-1]):
         axes[-2:] = [schedule.fuse(axes[-2], axes[-1])]
+    choices = [a for a in axes[1:-1] if _chooses(stage_infos(schedule)[root], a)]
+    axes = [a for a in axes if a not in choices]
+    if choices:
+        schedule.reorder(*axes, *choices)
     while len(axes) > 2:
         axes[:2] = [schedule.fuse(axes[0], axes[1])]
     extent = schedule.extent(axes[-1])
     lanes = vector_factor(target, info.store.buffer.dtype, extent)
     if lanes > 1:
-        outer, inner = schedule.split(axes[-1], lanes)
+        border = _border(stage_infos(schedule)[root], axes[-1], lanes) if len(axes) > 1 else 0
+        last = schedule.split(axes[-1], border)[1] if border else axes[-1]
+        outer, inner = schedule.split(last, lanes)
+        if choices:
+            schedule.reorder(outer, *choices, inner)
         schedule.vectorize(inner)
         axes[-1] = outer
+    for name in choices:
+        schedule.unroll(name)
     if schedule.extent(axes[0]) > 1:
         schedule.parallel(axes[0])
+
+
+def _chooses(info: StageInfo, axis: str) -> bool:
+    """Whether a short axis only chooses between values that share their operands: unrolled, what
+    they share is read once.
+    """
+    loop = next(n for n in info.loops if n.name == axis)
+    inputs = [load for _, load in reads(info.store)]
+    used = any(contains(i, loop.index) for load in inputs for i in load.indices)
+    return loop.extent <= _MOST_CHOICES and not used and _conditions_use(info, (loop.index,))
+
+
+def _border(info: StageInfo, axis: str, lanes: int) -> int:
+    """Returns where a condition of the value changes along an axis, if whole vectors end there; 0
+    if there is no such place.
+    """
+    loop = next((n for n in info.loops if n.name == axis), None)
+    stack: list[Scalar] = [info.store.value]
+    while stack and loop is not None:
+        node = stack.pop()
+        if isinstance(node, Binary) and node.op == "lt" and node.a is loop.index:
+            place = node.b.value if isinstance(node.b, Imm) else 0
+            if isinstance(place, int) and place % lanes == 0 and 0 < place < loop.extent:
+                return place
+        stack.extend(node.children)
+    return 0
 
 
 def _walks_as_one(info: StageInfo, outer: str, inner: str) -> bool:
