@@ -11,12 +11,10 @@ import numpy as np
 from clew.ir.expr import Call, Constant, Expr
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
-from clew.ops.parts import parts_of
+from clew.ops.parts import TILE_DEPTH, parts_of
 from clew.ops.registry import argument_references, get_op
 from clew.passes.base import Pass, PassContext
 from clew.support.arrays import aligned_copy
-
-_PER_LINE = 32  # bf16 in 64 bytes
 
 
 @dataclass(frozen=True)
@@ -31,8 +29,8 @@ class SplitProducts(Pass):
     Before:
         %1: f32[128, 3072] = nn.dense(%0, w)
     After:
-        %1: bf16[128, 3, 800] = split_parts(%0, width=800); %2 = reshape(%1, shape=[128, 2400])
-        %3: f32[128, 3072] = nn.dense(%2, w', out_dtype="f32", parts=3)
+        %1: bf16[8, 24, 3, 16, 32] = split_parts(%0)
+        %2: f32[128, 3072] = nn.dense(%1, w', out_dtype="f32", parts=3, rows=[128])
 
     A deep layer is several products, each added to the one before, so that its operands stay in the
     cache. A layer of fewer than `min_rows` rows is bound by reading its weights, of which there would be
@@ -73,11 +71,9 @@ class _Splitter(Rewriter):
         parts = self._options.parts
         found = self._split.get(data.id)
         if found is None:
-            width = _width(data.tensor.shape[-1])
-            split = get_op("split_parts")(data, parts=parts, width=width)
-            shape = (*data.tensor.shape[:-1], parts * width)
-            found = self._split[data.id] = get_op("reshape")(split, shape=shape)
-        attrs = new.attrs.with_(out_dtype="f32", parts=parts)
+            found = self._split[data.id] = get_op("split_parts")(data, parts=parts)
+        rows = data.tensor.shape[:-1]
+        attrs = new.attrs.with_(out_dtype="f32", parts=parts, rows=rows)
         result: Expr | None = None
         for start, end in self._pieces(new):
             piece = _split_weight(weight, attrs.weight_layout, parts, start, end)
@@ -95,7 +91,7 @@ class _Splitter(Rewriter):
         data_bytes = 2 * self._options.parts * math.prod(outer) * depth
         room = int(self._ctx.target.l2_bytes * self._options.share_of_cache)
         pieces = max(1, min(-(-data_bytes // room), depth // self._options.least_piece))
-        size = -(-depth // pieces // _PER_LINE) * _PER_LINE
+        size = -(-depth // pieces // TILE_DEPTH) * TILE_DEPTH
         return [(at, min(at + size, depth)) for at in range(0, depth, size)]
 
     def _is_dense(self, call: Call) -> bool:
@@ -116,15 +112,9 @@ class _Splitter(Rewriter):
             return f"{rows} rows read each weight too few times"
         if depth < self._options.min_depth or units < self._options.min_units:
             return f"{depth} by {units} weights are few"
+        if depth % TILE_DEPTH:
+            return f"{depth} is no multiple of {TILE_DEPTH}"
         return ""
-
-
-def _width(depth: int) -> int:
-    """Returns the room for a part of a row: an odd number of cache lines, so that rows one below
-    the other do not share few of a cache's sets.
-    """
-    lines = -(-depth // _PER_LINE)
-    return (lines | 1) * _PER_LINE
 
 
 def _split_weight(weight: Constant, layout: str, parts: int, start: int, end: int) -> Constant:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from clew.loop.ir import Nest
 from clew.loop.schedule import Schedule
-from clew.schedules import amx, conv, dot, elementwise, matmul, rows, spatial
+from clew.schedules import amx, conv, dot, elementwise, matmul, parts, rows, spatial
 from clew.schedules.shape import StageInfo, stage_infos
 from clew.target import Target
 
@@ -68,7 +68,7 @@ def _schedule_root(schedule: Schedule, root: str, target: Target) -> str:
     anchors = [m for m in reductions if infos[m].is_anchor]
     alone = len(reductions) == 1 and len(members) <= 2
     if alone and anchors:
-        for narrow in (amx, dot):
+        for narrow in (parts, amx, dot):
             if narrow.applies(infos, anchors[0], target) and narrow.schedule(
                 schedule, infos, root, anchors[0], target
             ):
