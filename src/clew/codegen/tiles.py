@@ -9,6 +9,7 @@ Source: Intel Architecture Instruction Set Extensions Programming Reference, cha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Final
 
@@ -59,6 +60,9 @@ class Tiles:
         self._serial = serial
         self._request = request
         self._loaded: str | None = None
+        # Prefetches to come, and how many after each product.
+        self._waiting: list[Prefetch] = []
+        self._each = 0
         # By tile, the address of the operand in it.
         self._holds: dict[int, tuple[str, int]] = {}
         self._used = False
@@ -172,8 +176,15 @@ class Tiles:
         self._holds = {}
 
     def _in_loop(self, form: TileForm, plan: TilePlan, around: tuple[For, ...]) -> None:
-        for request in form.prefetches(around[0]):
-            self._request(request)
+        # Between products rather than at once, where they would hold up loads.
+        inner = math.prod(n.extent for n in around[1:] if n.kind == "unroll" or n.extent == 1)
+        requests = list(form.prefetches(around[0]))
+        if any(n.kind != "unroll" and n.extent > 1 for n in around[1:]):
+            for request in requests:
+                self._request(request)
+        else:
+            self._waiting += requests
+            self._each = -(-len(self._waiting) // max(1, inner * len(plan.operands)))
         self._around(form, plan, around[1:])
 
     def _step(self, form: TileForm, plan: TilePlan) -> None:
@@ -193,6 +204,9 @@ class Tiles:
                     self._move("llvm.x86.tileloadd64", number, at, step * size)
                     self._holds[number] = here
             self._call(product, n, first_left + left, first_right + right)
+            for request in self._waiting[: self._each]:
+                self._request(request)
+            del self._waiting[: self._each]
 
     def _place(
         self,

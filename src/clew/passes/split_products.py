@@ -45,8 +45,8 @@ class SplitProducts(Pass):
     min_rows: int = 16
     min_depth: int = 64
     min_units: int = 32
-    share_of_cache: float = 0.5
-    least_piece: int = 512
+    share_of_cache: float = 0.3
+    least_piece: int = 256
 
     def run(self, module: Module, ctx: PassContext) -> Module:
         fits = ctx.target is not None and ctx.target.tile_shape("bf16", "bf16") is not None
