@@ -7,9 +7,10 @@ from the second-level cache without holding the unit up.
 
 from __future__ import annotations
 
+from clew.ir.types import bits
 from clew.loop.products import product_of
 from clew.loop.schedule import Schedule
-from clew.schedules.matmul import rows_in_cache, spread
+from clew.schedules.matmul import spread
 from clew.schedules.shape import StageInfo
 from clew.schedules.streaming import stream
 from clew.target import Target
@@ -17,6 +18,7 @@ from clew.target import Target
 NAME = "parts"
 _HIGH = 2
 _WIDE = 2
+_SHARE_OF_ROWS = 0.5
 _DATA_RANK = 5  # blocks of rows, blocks of depth, part, row, depth
 
 
@@ -49,11 +51,12 @@ def schedule(
     outer = [n for n in batch if schedule.extent(n) > 1]
     if outer and schedule.extent(row) % height:
         return False
-    rows = rows_in_cache(schedule, info, row, target) // (_HIGH * height) * _HIGH * height
-    if 0 < rows < schedule.extent(row):
-        band, row = schedule.split(row, rows)
-        batch.append(band)
-    schedule.reorder(column, *batch, row)
+    rows = _rows_in_cache(schedule, info, target) // (_HIGH * height) * _HIGH * height
+    if rows < schedule.extent(row):
+        schedule.reorder(row, *batch, column)  # outermost: the last band may be lower
+        band, row = schedule.split(row, max(rows, _HIGH * height))
+        batch.insert(0, band)
+    schedule.reorder(column, *[n for n in batch if not n.endswith(".o")], row)
     panel, lanes = schedule.split(column, _WIDE * width)
     schedule.reorder(*batch, panel, row, lanes)
     blocks, line = schedule.split(row, height)
@@ -73,3 +76,14 @@ def schedule(
     stream(schedule, info, panel, [pairs, steps], target)
     spread(schedule, [*batch, panel])
     return True
+
+
+def _rows_in_cache(schedule: Schedule, info: StageInfo, target: Target) -> int:
+    """Returns how many rows of the data stay in the second-level cache while panels of weights pass
+    by.
+    """
+    product = product_of(info.store)
+    assert product is not None
+    parts = product.a.source.shape[2]
+    row_bytes = parts * schedule.extent(info.reduction_axes[-1]) * bits(product.a.dtype) // 8
+    return int(target.l2_bytes * _SHARE_OF_ROWS) // row_bytes
