@@ -19,6 +19,7 @@ from clew.passes.melt_attention import MeltAttention
 from clew.passes.place_parts import PlaceParts
 from clew.passes.simplify_expr import SimplifyExpr
 from clew.passes.simplify_inference import SimplifyInference
+from clew.passes.split_products import SplitProducts
 from clew.passes.use_winograd import UseWinograd
 
 
@@ -30,7 +31,9 @@ def pipeline(
     0: what is needed to run. 1: fewer, fused kernels. 2: less arithmetic. 3: layouts for vectors.
     `precision` is the dtype that products are of; `keep_f32` names layers that stay in f32.
     """
-    narrow = [] if precision == "f32" else [ConvertPrecision(precision, tuple(keep_f32))]
+    products: Pass = SplitProducts()
+    if precision != "f32":
+        products = ConvertPrecision(precision, tuple(keep_f32))
     return [
         SimplifyInference(),  # training's operators have no kernels
         FoldConstant(),  # arithmetic on weights goes first: the patterns below meet constants
@@ -41,7 +44,7 @@ def pipeline(
         FoldScaleAxis(),  # batch norms into weights, once they and the layers are plain to see
         CombineParallelMatmul(),  # on final weights
         DeadCode(),  # no layout is converted for what nobody reads
-        *narrow,  # on whole layers with their final weights, and before weights are packed
+        products,  # on whole layers with their final weights, and before weights are packed
         AlterLayout(),  # with all operators settled that have a layout of their own
         UseWinograd(),  # between transforms that read and write blocks
         DecomposeOps(),  # what has no kernel of its own, once patterns have looked for it whole

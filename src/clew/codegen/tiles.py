@@ -9,10 +9,11 @@ Source: Intel Architecture Instruction Set Extensions Programming Reference, cha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Final
 
-from clew.codegen.address import Bound, element_bytes
+from clew.codegen.address import Bound, Place, element_bytes
 from clew.codegen.builder import Builder, llvm_type
 from clew.codegen.values import Values
 from clew.ir.types import bits
@@ -59,6 +60,11 @@ class Tiles:
         self._serial = serial
         self._request = request
         self._loaded: str | None = None
+        # Prefetches to come, and how many after each product.
+        self._waiting: list[Prefetch] = []
+        self._each = 0
+        # By tile, the address of the operand in it.
+        self._holds: dict[int, tuple[str, int]] = {}
         self._used = False
         self._plans: dict[int, tuple[TileForm, TilePlan]] = {}
         self._cleared: dict[int, ZeroForm | None] = {}
@@ -109,6 +115,7 @@ class Tiles:
             return
         form, plan = self._plan(stmt)
         self._load(_configuration(plan))
+        self._holds = {}
         if form.from_zeros:
             for n in range(len(plan.sums)):
                 self._call("llvm.x86.tilezero", n)
@@ -121,7 +128,8 @@ class Tiles:
     def _move_sums(self, instruction: str, form: TileForm, plan: TilePlan) -> None:
         size = element_bytes(form.sums.buffer.dtype)
         for n, tile in enumerate(plan.sums):
-            at = self._pointer(tile, form, form.sums.buffer, form.sums.indices, form.sums)
+            place = self._place(tile, form, form.sums.buffer, form.sums.indices, form.sums)
+            at = self._v.pointer_at(form.sums.buffer, place)
             self._move(instruction, n, at, form.sum_step * size)
 
     def _zeros(self, stmt: TileProduct) -> ZeroForm | None:
@@ -136,7 +144,8 @@ class Tiles:
         size = element_bytes(store.buffer.dtype)
         for block in places_of((*form.blocks, form.rows)):
             places = (*block, (form.columns.index, 0))
-            at = self._pointer_to(places, store.buffer, store.indices, store)
+            place = self._place_of(places, store.buffer, store.indices, store)
+            at = self._v.pointer_at(store.buffer, place)
             self._b.emit(f"store {type_} zeroinitializer, ptr {at}, align {size}")
         self._v.forget(store.buffer)
 
@@ -153,16 +162,29 @@ class Tiles:
             self._step(form, plan)
             return
         loop = around[0]
-        if loop.extent == 1:
-            self._v.bound[id(loop.index)] = Bound(const=0)
-            self._in_loop(form, plan, around)
+        if loop.extent == 1 or loop.kind == "unroll":
+            for n in range(loop.extent):
+                self._v.bound[id(loop.index)] = Bound(const=n)
+                self._in_loop(form, plan, around)
             del self._v.bound[id(loop.index)]
         elif loop.extent:
-            self._serial(loop, lambda: self._in_loop(form, plan, around))
+            self._serial(loop, lambda: self._in_new_loop(form, plan, around))
+
+    def _in_new_loop(self, form: TileForm, plan: TilePlan, around: tuple[For, ...]) -> None:
+        self._holds = {}  # what tiles hold changes from step to step
+        self._in_loop(form, plan, around)
+        self._holds = {}
 
     def _in_loop(self, form: TileForm, plan: TilePlan, around: tuple[For, ...]) -> None:
-        for request in form.prefetches(around[0]):
-            self._request(request)
+        # Between products rather than at once, where they would hold up loads.
+        inner = math.prod(n.extent for n in around[1:] if n.kind == "unroll" or n.extent == 1)
+        requests = list(form.prefetches(around[0]))
+        if any(n.kind != "unroll" and n.extent > 1 for n in around[1:]):
+            for request in requests:
+                self._request(request)
+        else:
+            self._waiting += requests
+            self._each = -(-len(self._waiting) // max(1, inner * len(plan.operands)))
         self._around(form, plan, around[1:])
 
     def _step(self, form: TileForm, plan: TilePlan) -> None:
@@ -170,43 +192,47 @@ class Tiles:
         first_left = len(plan.sums)
         first_right = first_left + len(plan.lefts)
         _, product = _PRODUCTS[form.left.dtype, form.right.dtype]
-        loaded: set[int] = set()
         for n, (left, right) in enumerate(plan.operands):
             for load, tile, number, step in (
                 (form.left, plan.lefts[left], first_left + left, form.left_step),
                 (form.right, plan.rights[right], first_right + right, form.right_step),
             ):
-                if number not in loaded:
-                    at = self._pointer(tile, form, load.source, load.indices, load)
+                place = self._place(tile, form, load.source, load.indices, load)
+                here = place.pointer, place.offset
+                if self._holds.get(number) != here:
+                    at = self._v.pointer_at(load.source, place)
                     self._move("llvm.x86.tileloadd64", number, at, step * size)
-                    loaded.add(number)
+                    self._holds[number] = here
             self._call(product, n, first_left + left, first_right + right)
+            for request in self._waiting[: self._each]:
+                self._request(request)
+            del self._waiting[: self._each]
 
-    def _pointer(
+    def _place(
         self,
         tile: Tile,
         form: TileForm,
         buffer: Buffer,
         indices: tuple[Scalar, ...],
         owner: object,
-    ) -> str:
+    ) -> Place:
         here = tuple((loop.index, 0) for loop in (form.rows, form.columns, form.depth))
-        return self._pointer_to((*here, *tile.places), buffer, indices, owner)
+        return self._place_of((*here, *tile.places), buffer, indices, owner)
 
-    def _pointer_to(
+    def _place_of(
         self,
         places: tuple[tuple[Index, int], ...],
         buffer: Buffer,
         indices: tuple[Scalar, ...],
         owner: object,
-    ) -> str:
+    ) -> Place:
         v = self._v
         before = dict(v.bound)
         v.bound.update({id(index): Bound(const=n) for index, n in places})
-        pointer = v.pointer_at(buffer, v.place(buffer, v.flat(owner, buffer, indices)))
+        place = v.place(buffer, v.flat(owner, buffer, indices))
         v.bound.clear()
         v.bound.update(before)
-        return pointer
+        return place
 
     def _load(self, configuration: str) -> None:
         if self._loaded != configuration:

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from clew import te
-from clew.ir.dims import Dim
+from clew.ir.dims import Dim, product
 from clew.ir.types import from_numpy, to_numpy
 from clew.ops.common import broadcast_place, broadcast_shapes, differ, f16, f32, f64, i8, u8
 from clew.ops.convolution import product_dtypes
 from clew.ops.layouts import logical_sizes, parse_layout, transform
+from clew.ops.parts import (
+    check_parts,
+    flat_row,
+    holds_parts,
+    part_at,
+    part_products,
+    part_terms,
+)
 from clew.ops.registry import Sample, register_op
 from clew.support.errors import GraphTypeError
-from clew.te import Scalar, Tensor
+from clew.te import Scalar, Tensor, as_scalar
 
 Array = np.ndarray[Any, Any]
 
@@ -39,6 +48,20 @@ def _narrow(result: Tensor, dtype: str, name: str) -> Tensor:
         Sample(f16(5, 7), f16(2, 4, 4, 2), weight_layout="NK4n2k", units=6),
         Sample(u8(5, 7), i8(3, 7), low=0, high=9),
         Sample(u8(5, 7), i8(1, 2, 4, 4), weight_layout="NK4n4k", low=0, high=9),
+        Sample(f16(1, 1, 3, 16, 32), f16(3, 21), parts=3, rows=(5,), out_dtype="f32"),
+        Sample(
+            f16(2, 2, 2, 16, 32),
+            f16(2, 32, 4, 2),
+            weight_layout="NK4n2k",
+            units=6,
+            parts=2,
+            rows=(3, 6),
+            start=32,
+        ),
+        Sample(f16(2, 2, 3, 16, 32), f16(3, 21), parts=3, rows=(5,), error="T103"),
+        Sample(f16(2, 1, 3, 16, 32), f16(3, 99), parts=3, rows=(32,), error="T103"),
+        Sample(f16(5, 21), f16(3, 21), parts=3, rows=(5,), error="T103"),
+        Sample(f32(5, 8), f32(3, 8), parts=4, error="T107"),
         Sample(f32(5, 7), f32(3, 8), error="T103"),
         Sample(f32(5, 7), f32(3, 7), out_dtype="f16", error="T107"),
         Sample(f32(5, 7), f16(3, 7), error="T101"),
@@ -54,12 +77,20 @@ def dense(
     weight_layout: str = "NK",
     units: int = 0,
     out_dtype: str = "",
+    parts: int = 1,
+    rows: tuple[int, ...] = (),
+    start: int = 0,
 ) -> Tensor:
     """`data[..., K]` times a matrix, `f32[..., N]`. The weight is `NK`, `KN`, or packed as `NK32n`
     or, groups of K innermost, `NK32n2k`.
 
     `units` is N where the packed weight rounds it up. Narrow floats are summed in `f32`, and the
     result is that too with `out_dtype="f32"`.
+
+    With `parts`, 2 or 3, the operands hold each number as a sum of that many. The data is as
+    `split_parts` gives it for an `f32[*rows, ...]`, its numbers read from `start` on; the weight's
+    K is all first parts, then all second ones. Products of parts i and j with i + j < parts are
+    summed; the others are too small to matter.
 
     Errors: T101, T102, T103, T107, T109. Source: ONNX Gemm-13, MatMul-13.
     """
@@ -68,7 +99,13 @@ def dense(
         raise GraphTypeError("T102", f"nn.dense: data is {data.type}, expected at least one axis")
     layout = parse_layout(weight_layout)
     sizes = dense_sizes(weight, weight_layout)
-    if _depth_differs(data.shape[-1], sizes["K"], layout.factor("K")):
+    check_parts("nn.dense", parts)
+    depth = data.shape[-1] if parts == 1 else sizes["K"] // parts
+    if parts > 1:
+        fits = holds_parts(data.shape, product(rows), start + depth, parts)
+    else:
+        fits = not _depth_differs(depth, sizes["K"], layout.factor("K"))
+    if not fits:
         raise GraphTypeError(
             "T103",
             f"nn.dense: input has {data.shape[-1]} features, weight expects {sizes['K']}",
@@ -81,16 +118,24 @@ def dense(
         raise GraphTypeError(
             "T107", f"nn.dense: units={count}, and the weight {weight.type} has {sizes['N']}"
         )
-    k = te.reduce_axis(data.shape[-1], "k")
+    k = te.reduce_axis(depth, "k")
+    terms = part_terms(parts)
+    over = [k] if terms is None else [terms.axis, k]
 
     def body(*i: Scalar) -> Scalar:
-        n = i[-1]
-        place = {"K": k // group, "k": k % group, "N": n // block, "n": n % block}
-        element = weight[tuple(place[axis] for axis in layout.axes)]
-        return te.sum(te.cast(wide, data[(*i[:-1], k)]) * te.cast(wide, element), k)
+        n, right = i[-1], as_scalar(k)
+        if terms is None:
+            element = data[(*i[:-1], k)]
+        else:
+            right = terms.right * te.size(depth) + k
+            element = part_at(data, terms.left, flat_row(i[:-1], rows), start + k)
+        place = {"K": right // group, "k": right % group, "N": n // block, "n": n % block}
+        factor = weight[tuple(place[axis] for axis in layout.axes)]
+        return te.sum(te.cast(wide, element) * te.cast(wide, factor), over)
 
-    shape = (*data.shape[:-1], count)
-    names = (*(f"i{axis}" for axis in range(data.rank - 2)), *("m",)[: data.rank - 1], "n")
+    outer = data.shape[:-1] if terms is None else rows
+    shape = (*outer, count)
+    names = (*(f"i{axis}" for axis in range(len(outer) - 1)), *("m",)[: len(outer)], "n")
     result = te.compute(shape, body, "dense" if wide == dtype else "dense_sum", axes=names)
     return _narrow(result, dtype, "dense")
 
@@ -117,15 +162,28 @@ def dense_sizes(weight: Tensor, weight_layout: str) -> dict[str, Any]:
 
 @dense.reference
 def _dense_reference(
-    data: Array, weight: Array, *, weight_layout: str, units: int, out_dtype: str
+    data: Array,
+    weight: Array,
+    *,
+    weight_layout: str,
+    units: int,
+    out_dtype: str,
+    parts: int,
+    rows: tuple[int, ...],
+    start: int,
 ) -> Array:
     wide, dtype = product_dtypes(
         from_numpy(data.dtype), from_numpy(weight.dtype), "nn.dense", out_dtype
     )
     exact = np.float64 if wide[0] == "f" else np.int32
-    matrix = transform(weight, weight_layout, "KN").astype(exact)[: data.shape[-1]]
-    matrix = matrix[:, :units] if units else matrix
-    return np.asarray(np.matmul(data.astype(exact), matrix)).astype(to_numpy(dtype))
+    matrix = transform(weight, weight_layout, "KN").astype(exact)
+    if parts > 1:
+        flat = part_products(data.astype(exact), matrix, parts, math.prod(rows), start)
+        result: Array = flat.reshape(*rows, -1)
+    else:
+        result = np.asarray(np.matmul(data.astype(exact), matrix[: data.shape[-1]]))
+    result = result[..., :units] if units else result
+    return result.astype(to_numpy(dtype))
 
 
 @register_op(

@@ -17,6 +17,11 @@ from clew.te.analysis import Kind
 class Machine(Protocol):
     """What a graph pass may ask of the target."""
 
+    @property
+    def l2_bytes(self) -> int:
+        """Size of a core's second-level cache."""
+        ...
+
     def vector_lanes(self, dtype: str) -> int:
         """How many elements of a dtype one vector register holds."""
         ...

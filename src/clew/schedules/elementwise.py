@@ -4,7 +4,7 @@ axis.
 
 from __future__ import annotations
 
-from clew.loop.affine import Simplifier
+from clew.loop.affine import Simplifier, contains
 from clew.loop.ir import buffer_loads, reads
 from clew.loop.schedule import Schedule
 from clew.schedules.matmul import spread
@@ -14,6 +14,7 @@ from clew.target import Target
 
 NAME = "elementwise"
 _TILE = 16
+_MOST_CHOICES = 4
 
 
 def schedule(schedule: Schedule, infos: dict[str, StageInfo], root: str, target: Target) -> None:
@@ -28,14 +29,22 @@ def schedule(schedule: Schedule, infos: dict[str, StageInfo], root: str, target:
     if across is not None:
         _tile(schedule, axes, across, info, target)
         return
+    choices = [a for a in axes[1:-1] if _chooses(stage_infos(schedule)[root], a)]
+    axes = [a for a in axes if a not in choices]
+    if choices:
+        schedule.reorder(*axes, *choices)
     while len(axes) > 2:
         axes[:2] = [schedule.fuse(axes[0], axes[1])]
     extent = schedule.extent(axes[-1])
     lanes = vector_factor(target, info.store.buffer.dtype, extent)
     if lanes > 1:
         outer, inner = schedule.split(axes[-1], lanes)
+        if choices:
+            schedule.reorder(outer, *choices, inner)
         schedule.vectorize(inner)
         axes[-1] = outer
+    for name in choices:
+        schedule.unroll(name)
     if schedule.extent(axes[0]) > 1:
         schedule.parallel(axes[0])
 
@@ -74,6 +83,16 @@ def _tile(
     schedule.reorder(last_outer, across_inner, lane)
     schedule.vectorize(lane)
     spread(schedule, [*outer, across_outer, last_outer])
+
+
+def _chooses(info: StageInfo, axis: str) -> bool:
+    """Whether a short axis only chooses between values that share their operands: unrolled, what
+    they share is read once.
+    """
+    loop = next(n for n in info.loops if n.name == axis)
+    inputs = [load for _, load in reads(info.store)]
+    used = any(contains(i, loop.index) for load in inputs for i in load.indices)
+    return loop.extent <= _MOST_CHOICES and not used and _conditions_use(info, (loop.index,))
 
 
 def _walks_as_one(info: StageInfo, outer: str, inner: str) -> bool:

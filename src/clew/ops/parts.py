@@ -1,0 +1,189 @@
+"""Numbers as sums of narrower ones, so that units for narrow products give wide ones.
+
+An `f32` has 24 bits of precision, a `bf16` has 8: three of these hold one of those. Of the nine
+products of parts six matter, as the others lie below the last bit; they are summed in f32, as a
+fused multiply-add sums.
+
+Source: Henry, Tang, Heinecke, "Leveraging the bfloat16 Artificial Intelligence Datatype for
+Higher-Precision Computations", ARITH 2019.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from clew import te
+from clew.ir.dims import Dim, product
+from clew.ir.types import to_numpy
+from clew.ops.common import f32
+from clew.ops.registry import Sample, register_op
+from clew.support.errors import GraphTypeError
+from clew.te import Scalar, Tensor
+from clew.te.expr import Index
+
+Array = np.ndarray[Any, Any]
+MOST_PARTS = 3
+# A tile of a matrix unit: rows, and numbers of a row.
+TILE_ROWS = 16
+TILE_DEPTH = 32
+# The largest finite bf16: what would round beyond it is cut to it.
+_LARGEST_BF16 = float.fromhex("0x1.fep127")
+_LARGEST_F32 = float.fromhex("0x1.fffffep127")
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The products of parts that are summed: an axis over them, and which part of either operand
+    each takes.
+
+    One operand stays the same from each to the next, so that it may stay loaded: for three parts
+    0*2, 0*1, 0*0, 1*0, 1*1, 2*0.
+    """
+
+    axis: Index
+    left: Scalar
+    right: Scalar
+
+
+def part_terms(parts: int) -> Terms | None:
+    """Returns the products of parts to sum; None where numbers are whole."""
+    if parts == 1:
+        return None
+    axis = te.reduce_axis(parts * (parts + 1) // 2, "term")
+    first = parts - 1 - axis
+    if parts == 2:
+        return Terms(axis, axis // 2, te.maximum(first, 0))
+    return Terms(axis, axis // 3 + axis // 5, te.maximum(first, axis // 4 - axis // 5))
+
+
+def check_parts(name: str, parts: int) -> None:
+    """Checks a number of parts.
+
+    Errors: T107 unless it is 1, 2 or 3.
+    """
+    if not 1 <= parts <= MOST_PARTS:
+        raise GraphTypeError("T107", f"{name}: parts={parts}, expected 1 to {MOST_PARTS}")
+
+
+def parts_shape(rows: Dim, depth: Dim, parts: int) -> tuple[Dim, ...]:
+    """Returns the shape that `split_parts` gives for so many rows of so many numbers."""
+    return (-(-rows // TILE_ROWS), -(-depth // TILE_DEPTH), parts, TILE_ROWS, TILE_DEPTH)
+
+
+def holds_parts(shape: Sequence[Dim], rows: Dim, depth: Dim, parts: int) -> bool:
+    """Whether data of a shape may hold so many rows of so many numbers, or of more."""
+    blocks, *rest = parts_shape(rows, depth, parts)
+    if len(shape) != len(rest) + 1:
+        return False
+    least, most = rest[0], shape[1]
+    enough = not isinstance(least, int) or not isinstance(most, int) or least <= most
+    return enough and shape[0] == blocks and tuple(shape[2:]) == tuple(rest[1:])
+
+
+def part_at(data: Tensor, part: Scalar, row: Scalar, k: Scalar) -> Scalar:
+    """Returns a part of a number that `split_parts` has laid out in tiles."""
+    return data[row // TILE_ROWS, k // TILE_DEPTH, part, row % TILE_ROWS, k % TILE_DEPTH]
+
+
+def flat_row(place: Sequence[Scalar], shape: Sequence[Dim]) -> Scalar:
+    """Returns the number of a row by its place on the outer axes."""
+    row: Scalar = te.as_scalar(0)
+    for index, size in zip(place, shape, strict=True):
+        row = row * te.size(size) + index
+    return row
+
+
+def part_products(data: Array, matrix: Array, parts: int, rows: int, start: int) -> Array:
+    """Returns the sum of the products of parts that count: `data` as `split_parts` gives it, its
+    numbers from `start` on, `matrix[parts * K, N]`.
+    """
+    depth = matrix.shape[0] // parts
+    flat = data.transpose(2, 0, 3, 1, 4).reshape(parts, -1, data.shape[1] * TILE_DEPTH)
+    lefts = flat[:, :rows, start : start + depth]
+    rights = matrix.reshape(parts, depth, -1)
+    pairs = [(i, j) for i in range(parts) for j in range(parts - i)]
+    return np.asarray(sum(lefts[i] @ rights[j] for i, j in reversed(pairs)))
+
+
+@register_op(
+    "split_parts",
+    samples=(
+        Sample(f32(5, 7)),
+        Sample(f32(2, 3, 33), parts=2),
+        Sample(f32(35, 64)),
+        Sample(f32(3, 7), parts=4, error="T107"),
+        Sample(f32(3), error="T102"),
+    ),
+)
+def split_parts(x: Tensor, *, parts: int = 3) -> Tensor:
+    """`x[..., K]` as sums of `bf16`: the nearest one, the nearest to what is left, and so on. Three
+    give `x` to the last bit or nearly so. Infinities and NaN are their own first part, the others
+    are 0 then.
+
+    The result is `bf16[R/16, K/32, parts, 16, 32]`, R the product of the outer axes: tiles of 16
+    rows as a matrix unit takes them, filled up with 0.
+
+    Errors: T101, T102, T107.
+    """
+    if x.dtype != "f32":
+        raise GraphTypeError("T101", f"split_parts: input is {x.type}, expected f32")
+    if x.rank < 2:
+        raise GraphTypeError("T102", f"split_parts: input is {x.type}, expected rows")
+    check_parts("split_parts", parts)
+    *outer, depth = x.shape
+    rows = product(tuple(outer))
+
+    def body(row_block: Scalar, block: Scalar, part: Scalar, row: Scalar, k: Scalar) -> Scalar:
+        here, there = row_block * TILE_ROWS + row, block * TILE_DEPTH + k
+        place: list[Scalar] = []
+        rest: Scalar = here
+        for size in reversed(outer[1:]):
+            place.append(rest % te.size(size))
+            rest = rest // te.size(size)
+        value: Scalar = x[(rest, *reversed(place), there)]
+        inside = [here < te.size(rows)] if rows % TILE_ROWS != 0 else []
+        inside += [there < te.size(depth)] if depth % TILE_DEPTH != 0 else []
+        if inside:
+            value = te.select(te.all_of(*inside), value, 0.0)
+        return _part(value, part, parts)
+
+    return te.compute(parts_shape(rows, depth, parts), body, "split_parts")
+
+
+def _part(value: Scalar, part: Scalar, parts: int) -> Scalar:
+    finite = te.maximum(value, -value) <= _LARGEST_F32
+    cut = te.minimum(te.maximum(value, -_LARGEST_BF16), _LARGEST_BF16)
+    piece = te.cast("bf16", te.select(finite, cut, value))
+    result = piece
+    for n in range(1, parts):
+        value = value - te.cast("f32", piece)
+        piece = te.cast("bf16", te.select(finite, value, 0.0))
+        result = te.select(part >= n, piece, result)
+    return result
+
+
+@split_parts.reference
+def _split_parts_reference(x: Array, *, parts: int) -> Array:
+    flat = x.reshape(-1, x.shape[-1])
+    rows, depth = flat.shape
+    flat = np.pad(flat, [(0, -rows % TILE_ROWS), (0, -depth % TILE_DEPTH)])
+    tiles = np.stack(parts_of(flat, parts)).reshape(
+        parts, flat.shape[0] // TILE_ROWS, TILE_ROWS, -1, TILE_DEPTH
+    )
+    return np.ascontiguousarray(tiles.transpose(1, 3, 0, 2, 4))
+
+
+def parts_of(x: Array, parts: int) -> list[Array]:
+    """Returns `f32[...]` as that many `bf16[...]`, as `split_parts` says."""
+    finite = np.isfinite(x)
+    rest = np.where(finite, np.clip(x, -_LARGEST_BF16, _LARGEST_BF16), x)
+    pieces = [rest.astype(to_numpy("bf16"))]
+    rest = np.where(finite, x, 0)
+    for _ in range(1, parts):
+        rest = rest - np.where(finite, pieces[-1].astype(np.float32), 0)
+        pieces.append(rest.astype(to_numpy("bf16")))
+    return pieces
