@@ -24,6 +24,8 @@ from clew.trace.span import Source, Span
 class Lanes:
     """A target with 512-bit vectors, and dot products of `bf16`."""
 
+    l2_bytes = 1 << 20
+
     def vector_lanes(self, dtype: str) -> int:
         return 64 // {"f32": 4, "f64": 8, "f16": 2, "bf16": 2}.get(dtype, 4)
 
@@ -32,6 +34,13 @@ class Lanes:
 
     def tile_shape(self, data: str, weight: str) -> tuple[int, int, int] | None:
         return None
+
+
+class Tiles(Lanes):
+    """One with a matrix unit, too."""
+
+    def tile_shape(self, data: str, weight: str) -> tuple[int, int, int] | None:
+        return (16, 16, 32) if data == weight == "bf16" else None
 
 
 class Layer:
@@ -123,5 +132,6 @@ def kit() -> SimpleNamespace:
         same=same,
         interpret=outputs,
         Lanes=Lanes,
+        Tiles=Tiles,
         PassManager=PassManager,
     )

@@ -13,6 +13,7 @@ import pytest
 import clew.ops  # noqa: F401
 from clew.ir.parser import parse_module
 from clew.ir.printer import print_module
+from clew.passes.base import Pass
 from clew.pipelines import pipeline
 
 FILES = sorted((Path(__file__).parent / "text").glob("*.clew"))
@@ -24,8 +25,9 @@ def test_before_and_after(kit: Any, file: Path) -> None:
     before, _, after = file.read_text().partition(LINE)
     module = parse_module(before)
     assert print_module(module) == before
-    passes = {p.name: p for p in pipeline(3, "bf16")}
-    manager = kit.PassManager([passes[file.stem.split("-")[0]]], target=kit.Lanes())
+    name = file.stem.split("-")[0]
+    target = kit.Tiles() if name == "SplitProducts" else kit.Lanes()
+    manager = kit.PassManager([_passes()[name]], target=target)
     found = print_module(manager.run(module))
     if os.environ.get("CLEW_UPDATE_TEXT"):
         file.write_text(before + LINE + found)
@@ -34,4 +36,8 @@ def test_before_and_after(kit: Any, file: Path) -> None:
 
 
 def test_every_pass_of_the_pipeline_has_a_text() -> None:
-    assert {f.stem.split("-")[0] for f in FILES} == {p.name for p in pipeline(3, "bf16")}
+    assert {f.stem.split("-")[0] for f in FILES} == set(_passes())
+
+
+def _passes() -> dict[str, Pass]:
+    return {p.name: p for precision in ("bf16", "f32") for p in pipeline(3, precision)}

@@ -116,6 +116,8 @@ class _Transformer(Rewriter):
             return new
         data, padding = _unpadded(new.args[0])
         panel = parse_layout(new.attrs.weight_layout).factor("O")
+        if weight.tensor.concrete[0] % panel:  # its last panel is filled up
+            panel = block
         with self.covers(old, *old.args):
             transformed = get_op("nn.winograd_weight")(weight, tile=tile, block=panel)
             return get_op("nn.conv2d_winograd")(data, transformed, tile=tile, padding=padding)
@@ -154,8 +156,8 @@ def _weight(conv: Call) -> Constant | None:
     weight = packed.args[0]
     if not isinstance(weight, Constant) or weight.tensor.shape[2:] != (_KERNEL, _KERNEL):
         return None
-    panel, shape = parse_layout(attrs.weight_layout).factor("O"), weight.tensor.concrete
-    return weight if shape[0] == attrs.channels and shape[0] % panel == 0 else None
+    block, channels = parse_layout(attrs.data_layout).factor("C"), weight.tensor.concrete[0]
+    return weight if channels == attrs.channels and channels % block == 0 else None
 
 
 def _layer(conv: Call, weight: Constant) -> Layer:
