@@ -194,6 +194,10 @@ _REFUSALS: list[tuple[str, str, str, Callable[[Schedule], object]]] = [
     ("S011", "matmul", "does not walk over a", lambda s: s.prefetch("a", "product.j", "product.k")),
     ("S012", "matmul", "is not inside", lambda s: s.prefetch("b", "product.k", "product.i")),
     ("S020", "chain", "have been changed", lambda s: (s.split("added.i", 2), s.inline("added"))),
+    (
+        "S020", "windows", "have been changed",
+        lambda s: (s.compute_at("padded", "slid.i"), s.inline("slid")),
+    ),
     ("S021", "matmul", "is a reduction", lambda s: s.inline("product")),
     ("S022", "chain", "is an output", lambda s: s.inline("out")),
     ("S022", "chain", "is an output", lambda s: s.compute_at("out", "added.i")),

@@ -1,5 +1,5 @@
 """Convolutions in a blocked layout [n, co, oh, ow, ci]: lanes are channels of a block, a register
-tile is pixels by channel blocks. Depthwise convolutions are the case of one block.
+tile is pixels by channel blocks; an odd block is left for a nest of its own.
 
 Channel blocks are outermost, so that their weights stay in cache while the image streams by.
 """

@@ -40,7 +40,8 @@ def _untouched(nest: Nest, stage: str) -> list[tuple[list[For], Store]]:
     Errors: S002, S020.
     """
     found = [canonical_store(s) for s in stage_statements(nest, stage)]
-    if any(f is None for f in found):
+    stores = [s for s in walk(nest.body) if isinstance(s, Store) and s.stage == stage]
+    if any(f is None for f in found) or len(stores) != len(found):
         raise ScheduleError(
             "S020",
             f"loops of stage {stage!r} have been changed already",
