@@ -53,6 +53,8 @@ def schedule(
     if row:
         rows = _rows_in_cache(schedule, info, row, target)
         if rows < schedule.extent(row):
+            # Bands of different heights are nests beside each other: nothing may be around them.
+            schedule.reorder(row, *batch, columns)
             outer, row = schedule.split(row, rows, tail="balance")
             batch.append(outer)
     # Columns go outermost before they are split: a peeled last panel is then a nest beside the main
