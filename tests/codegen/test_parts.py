@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import clew
-import clew.ops  # noqa: F401
+import clew.ops
 from clew.ir.expr import Constant, Function, Var
 from clew.ir.module import Module
 from clew.ir.types import TensorType
@@ -26,9 +26,7 @@ def network(outer: tuple[int, ...], depth: int, units: int) -> tuple[Module, np.
     x = Var("x", TensorType((*outer, depth), "f32"))
     residual = Var("r", TensorType((*outer, units), "f32"))
     stacked = np.concatenate(list(clew.ops.parts.parts_of(weight, 3)), axis=1)
-    packed = get_op("layout_transform")(
-        Constant(stacked), src_layout="NK", dst_layout="NK32n2k"
-    )
+    packed = get_op("layout_transform")(Constant(stacked), src_layout="NK", dst_layout="NK32n2k")
     product = get_op("nn.dense")(
         get_op("split_parts")(x), packed, weight_layout="NK32n2k", units=units, parts=3,
         rows=outer, out_dtype="f32",
