@@ -26,6 +26,7 @@ from clew.te.expr import all_of, as_scalar
 Array = np.ndarray[Any, Any]
 
 _KERNEL = 3
+_FILTERS_AT_ONCE = 512
 # Squares of the finite points beside 0, a and -a each. With sqrt(1/2) and sqrt(2) the largest error
 # is a quarter of what 1 and 2 give.
 _SQUARES: Final = {2: (1.0,), 4: (0.5, 2.0)}
@@ -147,13 +148,18 @@ def _winograd_weight_reference(weight: Array, *, tile: int, block: int) -> Array
     matrix = transforms(tile).weight
     both = np.einsum("ia,jb->ijab", matrix, matrix).reshape(len(matrix) ** 2, -1)
     both = both.astype(weight.dtype)
-    # A product of both transforms with all filters of a panel at a time, side by side in the order
-    # they are stored in: what a panel takes stays in cache.
+    # A product of both transforms with a few filters at a time, side by side in the order they are
+    # stored in: they stay in cache, and such a product is too small for the BLAS to spread over
+    # threads, which would wait for each other on a busy machine.
     result = aligned_empty((len(both), out // block, inner, block), weight.dtype)
     filters = weight.reshape(out // block, block, inner, -1).transpose(0, 3, 2, 1)
+    few = max(1, _FILTERS_AT_ONCE // block)
     for panel, taps in enumerate(filters):
-        flat = np.ascontiguousarray(taps).reshape(len(taps), -1)
-        np.matmul(both, flat, out=result[:, panel].reshape(len(both), -1))
+        flat = np.ascontiguousarray(taps)
+        for start in range(0, inner, few):
+            part = result[:, panel, start : start + few]
+            columns = flat[:, start : start + few].reshape(len(flat), -1)
+            np.matmul(both, columns, out=part.reshape(len(both), -1))
     return result.reshape(-1, inner, block)
 
 
