@@ -22,8 +22,16 @@ CHANNELS = (1, 3, 4, 5, 8, 12, 16, 20, 24, 32, 48)
 
 
 class Lanes:
+    l2_bytes = 1 << 20
+
     def vector_lanes(self, dtype: str) -> int:
         return 16
+
+    def dot_lanes(self, data: str, weight: str) -> int:
+        return 0
+
+    def tile_shape(self, data: str, weight: str) -> tuple[int, int, int] | None:
+        return (16, 16, 32) if data == weight == "bf16" else None
 
 
 def data(draw: st.DrawFn, *shape: int) -> Constant:

@@ -19,7 +19,7 @@ import numpy as np
 from clew import te
 from clew.ir.dims import Dim, product
 from clew.ir.types import to_numpy
-from clew.ops.common import f32
+from clew.ops.common import differ, f32
 from clew.ops.registry import Sample, register_op
 from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor
@@ -81,7 +81,8 @@ def holds_parts(shape: Sequence[Dim], rows: Dim, depth: Dim, parts: int) -> bool
         return False
     least, most = rest[0], shape[1]
     enough = not isinstance(least, int) or not isinstance(most, int) or least <= most
-    return enough and shape[0] == blocks and tuple(shape[2:]) == tuple(rest[1:])
+    others = zip((shape[0], *shape[2:]), (blocks, *rest[1:]), strict=True)
+    return enough and not any(differ(have, want) for have, want in others)
 
 
 def part_at(data: Tensor, part: Scalar, row: Scalar, k: Scalar) -> Scalar:

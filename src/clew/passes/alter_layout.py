@@ -226,8 +226,9 @@ class _Alterer(Rewriter):
         of_result = self._block(channels, lanes)
         if groups == 1:
             # Whole vectors, some channels of which are zero, may do more than shorter blocks.
-            if 0 < of_result * _filled_up(channels, lanes) < lanes * channels:
-                of_result = lanes
+            whole = self._lanes_of_sums(old.args[0].tensor.dtype)
+            if 0 < of_result * _filled_up(channels, whole) < whole * channels:
+                of_result = whole
             block = self._block(inner, lanes) or of_result
         elif inner == 1:
             block = of_result

@@ -19,7 +19,7 @@ from clew.schedules.matmul import register_tile, spread
 from clew.schedules.shape import StageInfo, stage_infos
 from clew.schedules.tiles import balanced, rows_of_tile, vectors_of_tile
 from clew.target import Target
-from clew.te.expr import Index
+from clew.te.expr import Imm, Index
 
 NAME = "attention"
 
@@ -144,9 +144,16 @@ def _result_axes(infos: dict[str, StageInfo], parts: Parts) -> tuple[str, ...] |
     names = {id(n.index): n.name for n in root.loops}
     if len(loads) != 1 or len(root.loops) != len(loads[0].indices):
         return None
-    if not all(isinstance(i, Index) and id(i) in names for i in loads[0].indices):
+    indices = loads[0].indices
+    used = {id(i) for i in indices}
+    # Of a loop of one step only its number is left.
+    single = [n.name for n in root.loops if n.extent == 1 and id(n.index) not in used]
+    numbers = [i for i in indices if not isinstance(i, Index)]
+    if len(numbers) != len(single) or not all(isinstance(i, Imm) for i in numbers):
         return None
-    return tuple(names[id(i)] for i in loads[0].indices)
+    if any(isinstance(i, Index) and id(i) not in names for i in indices):
+        return None
+    return tuple(names[id(i)] if isinstance(i, Index) else single.pop(0) for i in indices)
 
 
 def _tile_of_queries(schedule: Schedule, parts: Parts, axes: tuple[str, ...], size: int) -> str:

@@ -33,9 +33,11 @@ def schedule_kernel(nest: Nest, target: Target) -> tuple[Schedule, tuple[str, ..
     melted = attention.find(schedule)
     if melted is not None and attention.schedule(schedule, melted, target):
         return schedule, (attention.NAME,)
+    schedule = Schedule(nest)  # a rule that gives up may have begun
     transformed = winograd.find(schedule)
     if transformed is not None and winograd.schedule(schedule, transformed, target):
         return schedule, (winograd.NAME,)
+    schedule = Schedule(nest)
     _inline(schedule)
     rules = [_schedule_root(schedule, root, target) for root in _roots(schedule)]
     return schedule, tuple(rules)
@@ -131,7 +133,7 @@ def _members(infos: dict[str, StageInfo], root: str) -> list[str]:
     for name in reversed(list(infos)):
         info = infos[name]
         readers = set(info.readers)
-        anchored = any(infos[r].is_anchor for r in readers)
+        anchored = any(infos[r].is_anchor for r in readers if r in infos)  # others have moved
         if not info.is_output and readers and readers <= members and not anchored:
             members.add(name)
     return [n for n in infos if n in members]
