@@ -11,7 +11,7 @@ from clew.ir.types import bits
 from clew.loop.products import product_of
 from clew.loop.schedule import Schedule
 from clew.schedules.matmul import spread
-from clew.schedules.shape import StageInfo
+from clew.schedules.shape import StageInfo, flatten_axes, stage_infos
 from clew.schedules.streaming import stream
 from clew.target import Target
 
@@ -39,24 +39,32 @@ def schedule(
     """Schedules an anchor and its tail `root` (itself, if there is none); False if the rule does
     not fit.
     """
+    if infos[root].store.buffer.shape != infos[anchor].store.buffer.shape:
+        return False
+    flattened = flatten_axes(schedule, anchor, root)
+    infos = stage_infos(schedule)
     info = infos[anchor]
     product = product_of(info.store)
-    shape = target.tile_shape(product.a.dtype, product.b.dtype) if product else None
-    if shape is None or infos[root].store.buffer.shape != info.store.buffer.shape:
-        return False
+    assert product is not None
+    shape = target.tile_shape(product.a.dtype, product.b.dtype)
+    assert shape is not None
     height, width, deep = shape
     terms, depth = info.reduction_axes
+    extents = {n.name: n.extent for n in infos[root].loops}
+    *batch, row, column = infos[root].axes
+    if any(extents[n] > 1 for n in batch) and extents[row] % height:
+        for _ in range(flattened):
+            schedule.undo()
+        return False
     out = schedule.cache_write(anchor) if root == anchor else root
     *batch, row, column = infos[root].axes_in(out)
-    outer = [n for n in batch if schedule.extent(n) > 1]
-    if outer and schedule.extent(row) % height:
-        return False
     rows = _rows_in_cache(schedule, info, target) // (_HIGH * height) * _HIGH * height
+    bands: list[str] = []
     if rows < schedule.extent(row):
         schedule.reorder(row, *batch, column)  # outermost: the last band may be lower
         band, row = schedule.split(row, max(rows, _HIGH * height))
-        batch.insert(0, band)
-    schedule.reorder(column, *[n for n in batch if not n.endswith(".o")], row)
+        bands = [band]
+    schedule.reorder(column, *batch, row)
     panel, lanes = schedule.split(column, _WIDE * width)
     schedule.reorder(*batch, panel, row, lanes)
     blocks, line = schedule.split(row, height)
@@ -74,7 +82,7 @@ def schedule(
     schedule.unroll(terms)
     schedule.tensorize(anchor, m_line, n, inner)
     stream(schedule, info, panel, [pairs, steps], target)
-    spread(schedule, [*batch, panel])
+    spread(schedule, [*bands, *batch, panel])
     return True
 
 

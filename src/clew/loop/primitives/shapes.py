@@ -9,7 +9,7 @@ from clew.loop.affine import Simplifier, contains
 from clew.loop.ir import Buffer, For, Nest, Stmt, Store, block, buffer_loads, reads, walk
 from clew.loop.primitives.common import canonical_store, primitive, stage_statements
 from clew.support.errors import ScheduleError
-from clew.te.expr import Index, Load, Scalar
+from clew.te.expr import INDEX, Binary, Imm, Index, Load, Scalar, binary
 from clew.te.tensor import substitute
 
 
@@ -111,9 +111,43 @@ class _Merged:
             for n, a in zip(moving, axes, strict=True)
         )
         before = self.buffers.get(id(buffer))
+        counted = None if walked or before is not None else self._counted(indices, axes, index)
+        if counted is not None:
+            self.kept[id(buffer)] = buffer
+            return buffer, counted
         if not walked or id(buffer) in self.kept or (before is not None and before[1] != at):
             raise _unfit(buffer.name, f"is not walked along {axes[0].name} and what follows")
         if before is None:
             shape = (*buffer.shape[:at], math.prod(buffer.shape[at:end]), *buffer.shape[end:])
             before = self.buffers[id(buffer)] = (buffer, at, replace(buffer, shape=shape))
         return before[2], (*indices[:at], index, *indices[end:])
+
+    def _counted(
+        self, indices: tuple[Scalar, ...], axes: list[For], index: Index
+    ) -> tuple[Scalar, ...] | None:
+        """Returns indices that depend on the axes by the number of the step along all of them, as
+        `(h * 7 + w) // 16` does; None where one depends on an axis by itself.
+        """
+        places: dict[int, Scalar] = {}
+        rest: Scalar = index
+        for axis in reversed(axes[1:]):
+            size = Imm(axis.extent, INDEX)
+            places[id(axis.index)] = binary("mod", rest, size)
+            rest = binary("floordiv", rest, size)
+        places[id(axes[0].index)] = rest
+        made = tuple(self.simplifier.simplify(substitute(i, places)) for i in indices)
+        sizes = {a.extent for a in axes[1:]}
+        asked = [_divisors(i) for i in indices]
+        alone = (_divisors(i) & sizes - before for i, before in zip(made, asked, strict=True))
+        return None if any(alone) else made
+
+
+def _divisors(expr: Scalar) -> set[int]:
+    found: set[int] = set()
+    stack = [expr]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Binary) and node.op in ("floordiv", "mod") and isinstance(node.b, Imm):
+            found.add(int(node.b.value))
+        stack.extend(node.children)
+    return found
