@@ -45,7 +45,7 @@ class SplitProducts(Pass):
     min_rows: int = 16
     min_depth: int = 64
     min_units: int = 32
-    share_of_cache: float = 0.3
+    share_of_cache: float = 0.5
     least_piece: int = 256
 
     def run(self, module: Module, ctx: PassContext) -> Module:

@@ -33,6 +33,7 @@ def schedule(schedule: Schedule, infos: dict[str, StageInfo], root: str, target:
     axes = [a for a in axes if a not in choices]
     if choices:
         schedule.reorder(*axes, *choices)
+        schedule.partition(axes[0])  # what is whole asks nothing
     while len(axes) > 2:
         axes[:2] = [schedule.fuse(axes[0], axes[1])]
     extent = schedule.extent(axes[-1])

@@ -10,6 +10,7 @@ from clew.loop.ir import For, If, Nest, Stmt, Store, expressions, single, transf
 from clew.loop.primitives.common import primitive, replace_index, rewrite_loops
 from clew.support.errors import ScheduleError
 from clew.te.expr import (
+    COMPARISONS,
     INDEX,
     Binary,
     Cast,
@@ -178,7 +179,12 @@ def _conditions(body: Stmt, index: Index) -> list[Scalar]:
         if isinstance(node, Select):
             found.update((id(c), c) for c in _conjuncts(node.cond))
         stack.extend(node.children)
-    return [c for c in found.values() if contains(c, index)]
+    # What compares values, not places, is asked wherever it stands.
+    return [c for c in found.values() if contains(c, index) and not _compares_values(c)]
+
+
+def _compares_values(cond: Scalar) -> bool:
+    return isinstance(cond, Binary) and cond.op in COMPARISONS and cond.a.dtype != INDEX
 
 
 def _holds(cond: Scalar, index: Index, simplifier: Simplifier) -> tuple[int, int]:
