@@ -19,6 +19,7 @@ from clew.passes.melt_attention import MeltAttention
 from clew.passes.place_parts import PlaceParts
 from clew.passes.simplify_expr import SimplifyExpr
 from clew.passes.simplify_inference import SimplifyInference
+from clew.passes.split_convolutions import SplitConvolutions
 from clew.passes.split_products import SplitProducts
 from clew.passes.use_winograd import UseWinograd
 
@@ -46,6 +47,7 @@ def pipeline(
         DeadCode(),  # no layout is converted for what nobody reads
         products,  # on whole layers with their final weights, and before weights are packed
         AlterLayout(),  # with all operators settled that have a layout of their own
+        SplitConvolutions(),  # on blocks, as products of pixels by channels
         UseWinograd(),  # between transforms that read and write blocks
         DecomposeOps(),  # what has no kernel of its own, once patterns have looked for it whole
         FoldConstant(),  # packed and concatenated weights

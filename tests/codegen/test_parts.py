@@ -53,6 +53,39 @@ def test_native(size: tuple[tuple[int, ...], int, int], side: str) -> None:
     assert np.abs(np.asarray(found[0]) - exact).max() <= 1e-6 * np.abs(exact).max()
 
 
+IMAGES = [(1, 7, 9, 1), (1, 16, 16, 1), (2, 4, 4, 1), (3, 5, 5, 1), (1, 9, 7, 2), (1, 40, 33, 1)]
+
+
+@pytest.mark.parametrize("size", IMAGES, ids=str)
+@pytest.mark.parametrize("filters", [16, 48, 64])
+@pytest.mark.parametrize("side", ["start", "end"])
+def test_native_images(size: tuple[int, int, int, int], filters: int, side: str) -> None:
+    batch, height, width, stride = size
+    draw = np.random.default_rng(height)
+    weight = draw.standard_normal((filters, 64)).astype(np.float32)
+    given = draw.standard_normal((batch, 4, height, width, 16)).astype(np.float32)
+    stacked = np.concatenate(list(clew.ops.parts.parts_of(weight, 3)), axis=1)
+    packed = get_op("layout_transform")(Constant(stacked), src_layout="NK", dst_layout="NK32n2k")
+    x = Var("x", TensorType((batch, 64, height, width), "f32"))
+    blocked = get_op("layout_transform")(x, src_layout="NCHW", dst_layout="NCHW16c")
+    image = (batch, -(-height // stride), -(-width // stride))
+    split = get_op("split_parts")(blocked, layout="NCHW16c", stride=stride)
+    product = get_op("nn.pointwise_conv2d")(split, packed, image=image, channels=filters)
+    plain = get_op("layout_transform")(
+        get_op("nn.relu")(product), src_layout="NCHW16c", dst_layout="NCHW"
+    )
+    module = Module({"main": Function([x], plain, {"outputs": ("y",)})})
+    values = given.transpose(0, 1, 4, 2, 3).reshape(batch, 64, height, width)
+    found = [
+        clew.compile(module, threads=threads, guard=side)(values)  # type: ignore[arg-type]
+        for threads in (1, 2)
+    ]
+    np.testing.assert_array_equal(*found)
+    taken = values[:, :, ::stride, ::stride].astype(np.float64)
+    exact = np.maximum(np.einsum("oc,nchw->nohw", weight.astype(np.float64), taken), 0)
+    assert np.abs(np.asarray(found[0]) - exact).max() <= 1e-6 * np.abs(exact).max()
+
+
 def test_the_rule_is_used_where_there_is_a_matrix_unit() -> None:
     if host().tile_shape("bf16", "bf16") is None:
         pytest.skip("this machine has no matrix tiles")

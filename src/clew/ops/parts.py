@@ -10,6 +10,7 @@ Higher-Precision Computations", ARITH 2019.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +20,8 @@ import numpy as np
 from clew import te
 from clew.ir.dims import Dim, product
 from clew.ir.types import to_numpy
-from clew.ops.common import differ, f32
+from clew.ops.common import differ, f16, f32
+from clew.ops.layouts import transform
 from clew.ops.registry import Sample, register_op
 from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor
@@ -27,6 +29,9 @@ from clew.te.expr import Index
 
 Array = np.ndarray[Any, Any]
 MOST_PARTS = 3
+_IMAGE_RANK = 5
+_BLOCK = 16
+_PANEL = 32
 # A tile of a matrix unit: rows, and numbers of a row.
 TILE_ROWS = 16
 TILE_DEPTH = 32
@@ -116,17 +121,22 @@ def part_products(data: Array, matrix: Array, parts: int, rows: int, start: int)
         Sample(f32(5, 7)),
         Sample(f32(2, 3, 33), parts=2),
         Sample(f32(35, 64)),
+        Sample(f32(2, 4, 3, 5, 16), layout="NCHW16c"),
+        Sample(f32(1, 2, 5, 4, 16), layout="NCHW16c", stride=2),
         Sample(f32(3, 7), parts=4, error="T107"),
+        Sample(f32(3, 7), layout="NCHW16c", error="T107"),
+        Sample(f32(3, 7), stride=2, error="T107"),
         Sample(f32(3), error="T102"),
     ),
 )
-def split_parts(x: Tensor, *, parts: int = 3) -> Tensor:
+def split_parts(x: Tensor, *, parts: int = 3, layout: str = "", stride: int = 1) -> Tensor:
     """`x[..., K]` as sums of `bf16`: the nearest one, the nearest to what is left, and so on. Three
     give `x` to the last bit or nearly so. Infinities and NaN are their own first part, the others
     are 0 then.
 
     The result is `bf16[R/16, K/32, parts, 16, 32]`, R the product of the outer axes: tiles of 16
-    rows as a matrix unit takes them, filled up with 0.
+    rows as a matrix unit takes them, filled up with 0. Rows of an image in blocks of channels
+    (`layout`) are its pixels, or every `stride`-th of them along height and width.
 
     Errors: T101, T102, T107.
     """
@@ -135,7 +145,8 @@ def split_parts(x: Tensor, *, parts: int = 3) -> Tensor:
     if x.rank < 2:
         raise GraphTypeError("T102", f"split_parts: input is {x.type}, expected rows")
     check_parts("split_parts", parts)
-    *outer, depth = x.shape
+    image = _image(x.shape, layout, stride)
+    outer, depth = (x.shape[:-1], x.shape[-1]) if image is None else image
     rows = product(tuple(outer))
 
     def body(row_block: Scalar, block: Scalar, part: Scalar, row: Scalar, k: Scalar) -> Scalar:
@@ -145,7 +156,13 @@ def split_parts(x: Tensor, *, parts: int = 3) -> Tensor:
         for size in reversed(outer[1:]):
             place.append(rest % te.size(size))
             rest = rest // te.size(size)
-        value: Scalar = x[(rest, *reversed(place), there)]
+        at = (rest, *reversed(place))
+        if image is None:
+            value: Scalar = x[(*at, there)]
+        else:
+            block_size = te.size(x.shape[-1])
+            pixel = (at[1] * stride, at[2] * stride)
+            value = x[at[0], there // block_size, *pixel, there % block_size]
         inside = [here < te.size(rows)] if rows % TILE_ROWS != 0 else []
         inside += [there < te.size(depth)] if depth % TILE_DEPTH != 0 else []
         if inside:
@@ -167,8 +184,26 @@ def _part(value: Scalar, part: Scalar, parts: int) -> Scalar:
     return result
 
 
+def _image(shape: Sequence[Dim], layout: str, stride: int) -> tuple[tuple[Dim, ...], Dim] | None:
+    """Returns the sizes of an image in blocks, batch, lines and columns, and its channels; None for
+    rows.
+
+    Errors: T107.
+    """
+    if not layout and stride == 1:
+        return None
+    blocked = len(shape) == _IMAGE_RANK and layout == f"NCHW{shape[-1]}c"
+    if not blocked or stride < 1:
+        raise GraphTypeError("T107", f"split_parts: {shape} in {layout!r}, stride={stride}")
+    batch, blocks, height, width, block = shape
+    lines, columns = -(-height // stride), -(-width // stride)
+    return (batch, lines, columns), blocks * block
+
+
 @split_parts.reference
-def _split_parts_reference(x: Array, *, parts: int) -> Array:
+def _split_parts_reference(x: Array, *, parts: int, layout: str, stride: int) -> Array:
+    if layout:
+        x = transform(x, layout, "NCHW")[:, :, ::stride, ::stride].transpose(0, 2, 3, 1)
     flat = x.reshape(-1, x.shape[-1])
     rows, depth = flat.shape
     flat = np.pad(flat, [(0, -rows % TILE_ROWS), (0, -depth % TILE_DEPTH)])
@@ -188,3 +223,78 @@ def parts_of(x: Array, parts: int) -> list[Array]:
         rest = rest - np.where(finite, pieces[-1].astype(np.float32), 0)
         pieces.append(rest.astype(to_numpy("bf16")))
     return pieces
+
+
+@register_op(
+    "nn.pointwise_conv2d",
+    samples=(
+        Sample(f16(1, 1, 3, 16, 32), f16(1, 48, 32, 2), image=(1, 3, 5), channels=16),
+        Sample(f16(3, 2, 2, 16, 32), f16(2, 32, 32, 2), image=(2, 4, 6), channels=48, parts=2,
+               start=32),
+        Sample(f16(1, 1, 3, 16, 32), f16(1, 48, 32, 2), image=(1, 3, 6), channels=16, error="T103"),
+        Sample(f16(1, 1, 3, 16, 32), f16(1, 48, 32, 2), image=(1, 3, 5), channels=24, error="T107"),
+        Sample(f16(1, 1, 3, 16, 32), f16(1, 48, 16, 2), image=(1, 3, 5), channels=16, error="T103"),
+    ),
+)  # fmt: skip
+def pointwise_conv2d(
+    data: Tensor,
+    weight: Tensor,
+    *,
+    image: tuple[int, int, int],
+    channels: int,
+    parts: int = 3,
+    start: int = 0,
+) -> Tensor:
+    """A 1x1 convolution of numbers in parts, `f32[N, channels/16, H, W, 16]`, `image` being
+    (N, H, W). The data is as `split_parts` gives it for the pixels, its channels read from `start`
+    on; the weight `[O/32, parts * K / 2, 32, 2]` (`NK32n2k`) holds all first parts, then all second
+    ones.
+
+    Errors: T103, T107.
+    """
+    name = "nn.pointwise_conv2d"
+    check_parts(name, parts)
+    if channels < 1 or channels % _BLOCK:
+        raise GraphTypeError("T107", f"{name}: {channels} channels are no blocks of {_BLOCK}")
+    panels, pairs, lanes, pair = weight.shape if weight.rank == 4 else (0, 0, 0, 0)
+    depth = pairs * pair // parts
+    packed = not (
+        differ(lanes, _PANEL) or differ(pair, 2) or differ(panels, -(-channels // _PANEL))
+    )
+    if not packed or not holds_parts(data.shape, math.prod(image), start + depth, parts):
+        raise GraphTypeError(
+            "T103",
+            f"{name}: {data.type} and {weight.type} for {channels} channels of {image} pixels",
+        )
+    k = te.reduce_axis(depth, "k")
+    terms = part_terms(parts)
+    over = [k] if terms is None else [terms.axis, k]
+
+    def body(n: Scalar, block: Scalar, y: Scalar, x: Scalar, c: Scalar) -> Scalar:
+        channel, zero = block * _BLOCK + c, te.as_scalar(0)
+        left, right = (zero, zero) if terms is None else (terms.left, terms.right)
+        right = right * te.size(depth) + k
+        element = part_at(data, left, flat_row((n, y, x), image), start + k)
+        factor = weight[channel // _PANEL, right // 2, channel % _PANEL, right % 2]
+        return te.sum(te.cast("f32", element) * te.cast("f32", factor), over)
+
+    shape = (image[0], channels // _BLOCK, *image[1:], _BLOCK)
+    axes = ("n", "oco", "oh", "ow", "oci")
+    return te.compute(shape, body, "pointwise_conv2d", layout=f"NCHW{_BLOCK}c", axes=axes)
+
+
+@pointwise_conv2d.reference
+def _pointwise_conv2d_reference(
+    data: Array,
+    weight: Array,
+    *,
+    image: tuple[int, int, int],
+    channels: int,
+    parts: int,
+    start: int,
+) -> Array:
+    matrix = transform(weight, f"NK{_PANEL}n2k", "KN").astype(np.float64)
+    rows = math.prod(image)
+    flat = part_products(data.astype(np.float64), matrix, parts, rows, start)[:, :channels]
+    plain = flat.reshape(*image, channels).transpose(0, 3, 1, 2)
+    return transform(np.ascontiguousarray(plain), "NCHW", f"NCHW{_BLOCK}c").astype(np.float32)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from clew.ir.expr import Call, Constant, Expr
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
+from clew.ir.types import TensorType
 from clew.ops.parts import TILE_DEPTH, parts_of
 from clew.ops.registry import argument_references, get_op
 from clew.passes.base import Pass, PassContext
@@ -76,7 +77,9 @@ class _Splitter(Rewriter):
         attrs = new.attrs.with_(out_dtype="f32", parts=parts, rows=rows)
         result: Expr | None = None
         for start, end in self._pieces(new):
-            piece = _split_weight(weight, attrs.weight_layout, parts, start, end)
+            piece = split_weight(
+                weight, weight.tensor.concrete, attrs.weight_layout, parts, start, end
+            )
             product = Call(new.op, [found, piece], attrs.with_(start=start))
             result = product if result is None else get_op("add")(product, result)
         assert result is not None
@@ -90,9 +93,7 @@ class _Splitter(Rewriter):
         *outer, depth = call.args[0].tensor.concrete
         data_bytes = 2 * self._options.parts * math.prod(outer) * depth
         room = int(self._ctx.target.l2_bytes * self._options.share_of_cache)
-        pieces = max(1, min(-(-data_bytes // room), depth // self._options.least_piece))
-        size = -(-depth // pieces // TILE_DEPTH) * TILE_DEPTH
-        return [(at, min(at + size, depth)) for at in range(0, depth, size)]
+        return pieces_of(depth, data_bytes, room, self._options.least_piece)
 
     def _is_dense(self, call: Call) -> bool:
         """Whether a call is a dense layer of f32."""
@@ -117,15 +118,31 @@ class _Splitter(Rewriter):
         return ""
 
 
-def _split_weight(weight: Constant, layout: str, parts: int, start: int, end: int) -> Constant:
-    """Returns the parts of a piece of a weight side by side along its depth."""
+def pieces_of(depth: int, data_bytes: int, room: int, least: int) -> list[tuple[int, int]]:
+    """Returns pieces of a depth for which so much data fits the room, none shorter than `least`."""
+    pieces = max(1, min(-(-data_bytes // room), depth // least))
+    size = -(-depth // pieces // TILE_DEPTH) * TILE_DEPTH
+    return [(at, min(at + size, depth)) for at in range(0, depth, size)]
+
+
+def split_weight(
+    weight: Constant, whole: tuple[int, ...], layout: str, parts: int, start: int, end: int
+) -> Constant:
+    """Returns the parts of a piece of a weight side by side along its depth. `whole` is its shape
+    as a matrix.
+    """
     axis = layout.index("K")
-    shape = list(weight.tensor.shape)
+    shape = list(whole)
     shape[axis] = parts * (end - start)
     piece = (slice(None),) * axis + (slice(start, end),)
+
+    def data() -> Any:
+        matrix = weight.data.reshape(whole)[piece]
+        return aligned_copy(np.concatenate(parts_of(matrix, parts), axis=axis))
+
     return Constant.lazy(
-        weight.tensor.with_(shape=tuple(shape), dtype="bf16"),
-        lambda: aligned_copy(np.concatenate(parts_of(weight.data[piece], parts), axis=axis)),
+        TensorType(tuple(shape), "bf16"),
+        data,
         name=weight.name,
         token=f"parts{parts}[{start}:{end}]({weight.token})" if weight.token else "",
     )

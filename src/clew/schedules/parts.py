@@ -13,12 +13,14 @@ from clew.loop.schedule import Schedule
 from clew.schedules.matmul import spread
 from clew.schedules.shape import StageInfo, flatten_axes, stage_infos
 from clew.schedules.streaming import stream
+from clew.support.errors import ScheduleError
 from clew.target import Target
 
 NAME = "parts"
 _HIGH = 2
 _WIDE = 2
 _SHARE_OF_ROWS = 0.5
+_IMAGE_RANK = 5
 _DATA_RANK = 5  # blocks of rows, blocks of depth, part, row, depth
 
 
@@ -41,6 +43,8 @@ def schedule(
     """
     if infos[root].store.buffer.shape != infos[anchor].store.buffer.shape:
         return False
+    if len(infos[anchor].axes) == _IMAGE_RANK and infos[anchor].store.buffer.shape[-1] == 16:
+        return _image(schedule, root, anchor, target)
     flattened = flatten_axes(schedule, anchor, root)
     infos = stage_infos(schedule)
     info = infos[anchor]
@@ -83,6 +87,56 @@ def schedule(
     schedule.tensorize(anchor, m_line, n, inner)
     stream(schedule, info, panel, [pairs, steps], target)
     spread(schedule, [*bands, *batch, panel])
+    return True
+
+
+def _image(schedule: Schedule, root: str, anchor: str, target: Target) -> bool:
+    """Schedules the product of an image's pixels, its result in blocks of channels: two blocks are
+    a panel.
+    """
+    try:
+        schedule.flatten(*dict.fromkeys((anchor, root)), first=2)
+    except ScheduleError:
+        return False
+    infos = stage_infos(schedule)
+    info = infos[anchor]
+    product = product_of(info.store)
+    assert product is not None
+    shape = target.tile_shape(product.a.dtype, product.b.dtype)
+    assert shape is not None
+    height, _, deep = shape
+    terms, depth = info.reduction_axes
+    extents = {n.name: n.extent for n in infos[root].loops}
+    batch, _, row, _ = infos[root].axes
+    if extents[batch] > 1 and extents[row] % height:
+        schedule.undo()
+        return False
+    out = schedule.cache_write(anchor) if root == anchor else root
+    batch, block, row, lane = infos[root].axes_in(out)
+    rows = _rows_in_cache(schedule, info, target) // (_HIGH * height) * _HIGH * height
+    outer = [batch]
+    if rows < schedule.extent(row):
+        schedule.reorder(row, batch, block, lane)  # outermost: the last band may be lower
+        band, row = schedule.split(row, max(rows, _HIGH * height))
+        outer.insert(0, band)
+    schedule.reorder(block, batch, row, lane)
+    panel, beside = schedule.split(block, _WIDE)
+    schedule.reorder(batch, panel, row, beside, lane)
+    blocks, line = schedule.split(row, height)
+    pairs, pair = schedule.split(blocks, _HIGH)
+    schedule.reorder(pairs, pair, line, beside, lane)
+    schedule.compute_at(anchor, pairs, "scratch")
+    schedule.unroll(beside)
+    schedule.vectorize(lane)
+    n, oco, m, oci = info.axes
+    schedule.reorder(depth, terms, n, oco, m, oci)
+    m_block, m_line = schedule.split(m, height)
+    steps, inner = schedule.split(depth, deep)
+    schedule.reorder(steps, terms, n, oco, m_block, m_line, oci, inner)
+    schedule.unroll(terms)
+    schedule.tensorize(anchor, m_line, oci, inner)
+    stream(schedule, info, panel, [pairs, steps], target)
+    spread(schedule, [*outer, panel])
     return True
 
 
