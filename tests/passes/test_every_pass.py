@@ -30,7 +30,7 @@ def chain(kit: Any, length: int) -> Module:
 @pytest.mark.parametrize("current", PASSES, ids=lambda p: p.name)
 def test_deep_chains_pass(kit: Any, current: Pass) -> None:
     given = chain(kit, 20_000)
-    manager = kit.PassManager([current], target=kit.Lanes())
+    manager = kit.PassManager([current], target=kit.Tiles())
     after = manager.run(given)
     assert len(kit.op_names(after)) == 20_000
 
@@ -48,7 +48,7 @@ def test_work_is_linear(kit: Any, current: Pass, monkeypatch: pytest.MonkeyPatch
     for length in (200, 2_000):
         given = chain(kit, length)
         counts.append(0)
-        kit.PassManager([current], target=kit.Lanes()).run(given)
+        kit.PassManager([current], target=kit.Tiles()).run(given)
     assert 0 < counts[1] <= 11 * counts[0]
 
 
