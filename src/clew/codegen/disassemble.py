@@ -7,10 +7,12 @@ from __future__ import annotations
 import importlib
 import io
 from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
+from clew.codegen.newer_x86 import decode
 from clew.support.errors import CompileError
 
 
@@ -48,6 +50,7 @@ class Disassembly:
 
 
 _HEAD = 1
+_LONGEST_BYTES = 15  # an x86 instruction
 # ELF's machine: architecture and mode as capstone names them.
 _MACHINES: Final = {
     "EM_X86_64": ("CS_ARCH_X86", "CS_MODE_64"),
@@ -71,12 +74,24 @@ def disassemble(data: bytes) -> Disassembly:
     starts, lines = _line_table(elf)
     found: list[Instruction] = []
     for address, size, name, code in _functions(elf):
-        for at, length, mnemonic, operands in engine.disasm_lite(code[:size], address):
-            del length
+        for at, text in _instructions(engine, code[:size], address):
             position = bisect_right(starts, at) - 1
             line = (lines[position] if position >= 0 else 0) or _HEAD
-            found.append(Instruction(at, f"{mnemonic} {operands}".strip(), line, name))
+            found.append(Instruction(at, text, line, name))
     return Disassembly(tuple(found))
+
+
+def _instructions(engine: Any, code: bytes, address: int) -> Iterator[tuple[int, str]]:
+    """Yields each instruction's address and text; a byte that begins none is given as it is."""
+    start = 0
+    while start < len(code):
+        for at, length, mnemonic, operands in engine.disasm_lite(code[start:], address + start):
+            yield at, f"{mnemonic} {operands}".strip()
+            start = at - address + length
+        if start < len(code):
+            known = decode(code[start : start + _LONGEST_BYTES])
+            yield address + start, known.text if known else f".byte {code[start]:#04x}"
+            start += known.length if known else 1
 
 
 def _functions(elf: Any) -> list[tuple[int, int, str, bytes]]:
