@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from textwrap import shorten
 from typing import Any
 
 import onnxruntime
@@ -36,6 +37,7 @@ from clew.target import host
 _COLUMNS = 100
 _MODELS = ("light_resnet50", "encoder_small")
 _RUN_SECONDS = 4.0
+_LONGEST_STATEMENT = 400
 _TOLERANCE = 1e-4
 _STAGE_LINES = 3
 _INSTRUCTIONS = 3
@@ -261,7 +263,7 @@ def _code(kernel: Any, own: set[int]) -> Iterator[RenderableType]:
             continue
         seen.add(kind)  # peeled copies of a statement are told once
         yield _wrapped("", " › ".join(_loops_around(kernel.loops, line)), "dim")
-        yield _wrapped(str(line), text)
+        yield _wrapped(str(line), shorten(text, _LONGEST_STATEMENT, placeholder=" …"))
         first = _most_vectors([i.text for i in instructions])
         for instruction in instructions[first : first + _INSTRUCTIONS]:
             yield _line(f"{instruction.address:x}", instruction.text, "green", 8)
