@@ -2,18 +2,18 @@
 
 A model starts with its weights as they lie in a file that all processes share, which takes no time.
 Reading hundreds of megabytes through pages of 4 KiB costs about a tenth of a run, so a process
-that goes on running a model gets a copy.
+that goes on running a model gets a copy: its third call takes as long as that takes, once.
 """
 
 from __future__ import annotations
 
-import threading
+import mmap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from clew.runtime.memory import HUGE_PAGE_BYTES, aligned_bytes, round_up
+from clew.runtime.memory import HUGE_PAGE_BYTES, address_of, aligned_bytes, round_up
 from clew.support.arrays import ALIGNMENT_BYTES
 from clew.support.settings import settings
 
@@ -24,9 +24,10 @@ _SHARE_OF_FREE = 0.25
 
 
 class Resident:
-    """Copies arrays once they have been used a few times, on a thread of its own.
+    """Copies arrays that lie in files once they have been used a few times.
 
-    `settle(copies)` is called on that thread when they are ready.
+    `settle(arrays)` is called when they are ready. Each leaves its file's pages as it is copied, so
+    that both are in memory of one array at a time.
     """
 
     def __init__(
@@ -35,28 +36,53 @@ class Resident:
         self._arrays: Sequence[np.ndarray] = arrays
         self._settle = settle
         self._calls = 0
-        self.thread: threading.Thread | None = None
 
     def count_call(self) -> None:
-        """Notes a call; the one that is enough starts the copying."""
+        """Notes a call; the one that is enough does the copying."""
         self._calls += 1
-        if self._calls == _AFTER_CALLS and settings().huge_pages:
-            total = _room(self._arrays)
-            if _LEAST_BYTES <= total <= _free_bytes() * _SHARE_OF_FREE:
-                self.thread = threading.Thread(target=self._copy, args=(total,), daemon=True)
-                self.thread.start()
+        if self._calls != _AFTER_CALLS:
+            return
+        total = _room([a for a in self._arrays if _file_of(a) is not None])
+        worthwhile = _LEAST_BYTES <= total <= _free_bytes() * _SHARE_OF_FREE
+        if settings().huge_pages and worthwhile:
+            self._settle(self._moved(total))
+        self._arrays = ()
 
-    def _copy(self, total_bytes: int) -> None:
+    def _moved(self, total_bytes: int) -> list[np.ndarray]:
         room = aligned_bytes(total_bytes)
-        copies: list[np.ndarray] = []
+        moved: list[np.ndarray] = []
         at = 0
         for array in self._arrays:
+            file = _file_of(array)
+            if file is None:
+                moved.append(array)
+                continue
             copy = room[at : at + array.nbytes].view(array.dtype).reshape(array.shape)
             copy[...] = array
-            copies.append(copy)
+            moved.append(copy)
             at += round_up(array.nbytes, ALIGNMENT_BYTES)
-        self._arrays = ()
-        self._settle(copies)
+            _let_go(array, file)
+        return moved
+
+
+def _file_of(array: np.ndarray) -> mmap.mmap | None:
+    """Returns the file's mapping that an array lies in, if it does."""
+    owner: object = array
+    while isinstance(owner, np.ndarray):
+        owner = owner.base
+    if isinstance(owner, memoryview):
+        owner = owner.obj
+    # Memory that cannot be written is a file's.
+    return owner if isinstance(owner, mmap.mmap) and memoryview(owner).readonly else None
+
+
+def _let_go(array: np.ndarray, file: mmap.mmap) -> None:
+    """Gives an array's pages back; they are read again, if need be, by a run that has begun."""
+    start = address_of(array) - address_of(np.frombuffer(file, np.uint8))
+    first = round_up(start, mmap.PAGESIZE)
+    last = (start + array.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
+    if last > first and hasattr(mmap, "MADV_DONTNEED"):
+        file.madvise(mmap.MADV_DONTNEED, first, last - first)
 
 
 def _room(arrays: Sequence[np.ndarray]) -> int:
