@@ -73,7 +73,7 @@ class Target:
 
     @property
     def key(self) -> str:
-        """What native code depends on."""
+        """What native code depends on; caches decide tiles and bands."""
         return f"{self.triple}|{self.cpu}|{self.features}|{self.l2_bytes}"
 
 

@@ -23,9 +23,8 @@ class SplitProducts(Pass):
     """Computes large dense layers of `f32` as six products of `bf16` parts on a matrix unit.
 
     A number is the sum of three parts (`split_parts`), and the products of parts that reach the
-    last bit of the result are summed in `f32`: about as exact as fused multiply-adds are, and twice
-    as fast where a matrix unit does ten times their work. Numbers below 1e-33 lose
-    bits, as the unit takes its smallest ones for 0.
+    last bit of the result are summed in `f32`: as exact as fused multiply-adds are. Numbers below
+    1e-33 lose bits, as the unit takes its smallest ones for 0.
 
     Before:
         %1: f32[128, 3072] = nn.dense(%0, w)

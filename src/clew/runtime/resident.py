@@ -8,7 +8,7 @@ that goes on running a model gets a copy: its third call takes as long as that t
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,29 +24,25 @@ _SHARE_OF_FREE = 0.25
 
 
 class Resident:
-    """Copies arrays that lie in files once they have been used a few times.
+    """Copies arrays that lie in files once they have been used a few times."""
 
-    `settle(arrays)` is called when they are ready. Each leaves its file's pages as it is copied, so
-    that both are in memory of one array at a time.
-    """
-
-    def __init__(
-        self, arrays: Sequence[np.ndarray], settle: Callable[[list[np.ndarray]], None]
-    ) -> None:
+    def __init__(self, arrays: Sequence[np.ndarray]) -> None:
         self._arrays: Sequence[np.ndarray] = arrays
-        self._settle = settle
         self._calls = 0
 
-    def count_call(self) -> None:
-        """Notes a call; the one that is enough does the copying."""
+    def count_call(self) -> list[np.ndarray] | None:
+        """Notes a call; returns the arrays where they are from now on, if this one moved them.
+
+        Each leaves its file's pages as it is copied, so that both are in memory of one at a time.
+        """
         self._calls += 1
         if self._calls != _AFTER_CALLS:
-            return
+            return None
         total = _room([a for a in self._arrays if _file_of(a) is not None])
         worthwhile = _LEAST_BYTES <= total <= _free_bytes() * _SHARE_OF_FREE
-        if settings().huge_pages and worthwhile:
-            self._settle(self._moved(total))
+        moved = self._moved(total) if worthwhile and settings().huge_pages else None
         self._arrays = ()
+        return moved
 
     def _moved(self, total_bytes: int) -> list[np.ndarray]:
         room = aligned_bytes(total_bytes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
@@ -57,14 +56,7 @@ class NativeSegment:
             for spec in plan.outputs
         ]
         self._idle: deque[Context] = deque()  # its pop and append need no lock
-        this = weakref.ref(self)  # a cycle would keep the pool's threads until it is collected
-
-        def settle(copies: list[np.ndarray]) -> None:
-            segment = this()
-            if segment is not None:
-                segment._settle(copies)
-
-        self._resident = Resident(self._constants, settle)
+        self._resident = Resident(self._constants)
 
     def __call__(
         self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray] | None = None
@@ -79,14 +71,16 @@ class NativeSegment:
         context, arrays, results = self._begin(inputs, outputs)
         self._run(context.segment_address, context.bases_address, self.pool.address, None)
         self._give_back(context)
-        self._resident.count_call()
+        moved = self._resident.count_call()
+        if moved is not None:
+            self._settle(moved)
         del arrays  # until here the kernels read them
         return results
 
-    def _settle(self, copies: list[np.ndarray]) -> None:
+    def _settle(self, constants: list[np.ndarray]) -> None:
         """Lets later calls read the constants where they are now."""
-        self._constants = copies
-        self.plan = replace(self.plan, constants=tuple(copies))
+        self._constants = constants
+        self.plan = replace(self.plan, constants=tuple(constants))
         self._idle.clear()
 
     def profile(self, inputs: Sequence[np.ndarray], repeats: int = 1) -> np.ndarray:

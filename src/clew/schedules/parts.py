@@ -13,7 +13,6 @@ from clew.loop.schedule import Schedule
 from clew.schedules.matmul import spread
 from clew.schedules.shape import StageInfo, flatten_axes, stage_infos
 from clew.schedules.streaming import stream
-from clew.support.errors import ScheduleError
 from clew.target import Target
 
 NAME = "parts"
@@ -42,12 +41,14 @@ def schedule(
 ) -> bool:
     """Schedules an anchor and its tail `root` (itself, if there is none); False if the rule does
     not fit.
+
+    The result is rows by columns, or an image in blocks of channels, whose pixels are rows: two
+    tiles' columns, or two blocks, are a panel.
     """
     if infos[root].store.buffer.shape != infos[anchor].store.buffer.shape:
         return False
-    if len(infos[anchor].axes) == _IMAGE_RANK and infos[anchor].store.buffer.shape[-1] == 16:
-        return _image(schedule, root, anchor, target)
     flattened = flatten_axes(schedule, anchor, root)
+    image = len(infos[anchor].axes) == _IMAGE_RANK
     infos = stage_infos(schedule)
     info = infos[anchor]
     product = product_of(info.store)
@@ -55,31 +56,40 @@ def schedule(
     shape = target.tile_shape(product.a.dtype, product.b.dtype)
     assert shape is not None
     height, width, deep = shape
-    terms, depth = info.reduction_axes
-    extents = {n.name: n.extent for n in infos[root].loops}
-    *batch, row, column = infos[root].axes
-    if any(extents[n] > 1 for n in batch) and extents[row] % height:
+    image = image and info.store.buffer.shape[-1] == width
+    extents = [n.extent for n in infos[root].loops]
+    batch_extents = extents[:1] if image else extents[:-2]
+    uneven = any(e > 1 for e in batch_extents) and extents[-2] % height
+    if uneven or (image and len(extents) != _IMAGE_RANK - 1):
         for _ in range(flattened):
             schedule.undo()
         return False
     out = schedule.cache_write(anchor) if root == anchor else root
-    *batch, row, column = infos[root].axes_in(out)
+    axes = infos[root].axes_in(out)
+    if image:
+        *batch, across, row, column = axes
+        wide, rest = _WIDE, [column]
+    else:
+        *batch, row, across = axes
+        wide, rest = _WIDE * width, []
     rows = _rows_in_cache(schedule, info, target) // (_HIGH * height) * _HIGH * height
     bands: list[str] = []
     if rows < schedule.extent(row):
-        schedule.reorder(row, *batch, column)  # outermost: the last band may be lower
+        schedule.reorder(row, *batch, across, *rest)  # outermost: the last band may be lower
         band, row = schedule.split(row, max(rows, _HIGH * height))
         bands = [band]
-    schedule.reorder(column, *batch, row)
-    panel, lanes = schedule.split(column, _WIDE * width)
-    schedule.reorder(*batch, panel, row, lanes)
+    schedule.reorder(across, *batch, row, *rest)
+    panel, inside = schedule.split(across, wide)
+    schedule.reorder(*batch, panel, row, inside, *rest)
     blocks, line = schedule.split(row, height)
     pairs, pair = schedule.split(blocks, _HIGH)
-    schedule.reorder(pairs, pair, line, lanes)
+    schedule.reorder(pairs, pair, line, inside, *rest)
     schedule.compute_at(anchor, pairs, "scratch")
-    vector, lane = schedule.split(lanes, target.vector_lanes("f32"), tail="guard")
-    schedule.unroll(vector)
+    vector, lane = schedule.split((rest or [inside])[-1], target.vector_lanes("f32"), tail="guard")
+    for name in (inside, vector) if rest else (vector,):
+        schedule.unroll(name)
     schedule.vectorize(lane)
+    terms, depth = info.reduction_axes
     *others, m, n = info.axes
     schedule.reorder(depth, terms, *others, m, n)
     m_block, m_line = schedule.split(m, height)
@@ -89,56 +99,6 @@ def schedule(
     schedule.tensorize(anchor, m_line, n, inner)
     stream(schedule, info, panel, [pairs, steps], target)
     spread(schedule, [*bands, *batch, panel])
-    return True
-
-
-def _image(schedule: Schedule, root: str, anchor: str, target: Target) -> bool:
-    """Schedules the product of an image's pixels, its result in blocks of channels: two blocks are
-    a panel.
-    """
-    try:
-        schedule.flatten(*dict.fromkeys((anchor, root)), first=2)
-    except ScheduleError:
-        return False
-    infos = stage_infos(schedule)
-    info = infos[anchor]
-    product = product_of(info.store)
-    assert product is not None
-    shape = target.tile_shape(product.a.dtype, product.b.dtype)
-    assert shape is not None
-    height, _, deep = shape
-    terms, depth = info.reduction_axes
-    extents = {n.name: n.extent for n in infos[root].loops}
-    batch, _, row, _ = infos[root].axes
-    if extents[batch] > 1 and extents[row] % height:
-        schedule.undo()
-        return False
-    out = schedule.cache_write(anchor) if root == anchor else root
-    batch, block, row, lane = infos[root].axes_in(out)
-    rows = _rows_in_cache(schedule, info, target) // (_HIGH * height) * _HIGH * height
-    outer = [batch]
-    if rows < schedule.extent(row):
-        schedule.reorder(row, batch, block, lane)  # outermost: the last band may be lower
-        band, row = schedule.split(row, max(rows, _HIGH * height))
-        outer.insert(0, band)
-    schedule.reorder(block, batch, row, lane)
-    panel, beside = schedule.split(block, _WIDE)
-    schedule.reorder(batch, panel, row, beside, lane)
-    blocks, line = schedule.split(row, height)
-    pairs, pair = schedule.split(blocks, _HIGH)
-    schedule.reorder(pairs, pair, line, beside, lane)
-    schedule.compute_at(anchor, pairs, "scratch")
-    schedule.unroll(beside)
-    schedule.vectorize(lane)
-    n, oco, m, oci = info.axes
-    schedule.reorder(depth, terms, n, oco, m, oci)
-    m_block, m_line = schedule.split(m, height)
-    steps, inner = schedule.split(depth, deep)
-    schedule.reorder(steps, terms, n, oco, m_block, m_line, oci, inner)
-    schedule.unroll(terms)
-    schedule.tensorize(anchor, m_line, oci, inner)
-    stream(schedule, info, panel, [pairs, steps], target)
-    spread(schedule, [*outer, panel])
     return True
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from clew.loop.affine import Simplifier
-from clew.loop.ir import For, buffer_loads, loops, reads
-from clew.loop.primitives.prefetch import CACHE_LINE_BYTES
+from clew.loop.ir import buffer_loads, loops, reads
+from clew.loop.primitives.prefetch import CACHE_LINE_BYTES, iterations
 from clew.loop.schedule import Schedule
 from clew.schedules.shape import StageInfo
 from clew.support.errors import ScheduleError
@@ -57,8 +57,9 @@ def _walks(schedule: Schedule, panel: str, buffer: str) -> bool:
 
 def _level(schedule: Schedule, panel: str, levels: list[str], lines: int) -> str:
     """Returns the loop whose iterations ask for lines, the last reduction loop split if needed."""
+    body = next(n for n in loops(schedule.nest.body) if n.name == panel).body
     for name in levels:
-        steps = _iterations(schedule, panel, name)
+        steps = iterations(body, name)
         if not steps or math.ceil(lines / steps) > _MOST_LINES:
             continue
         if name == levels[-1] and schedule.extent(name) > _STEPS and steps >= 4 * lines:
@@ -67,18 +68,3 @@ def _level(schedule: Schedule, panel: str, levels: list[str], lines: int) -> str
             return outer
         return name
     return levels[-1]
-
-
-def _iterations(schedule: Schedule, panel: str, name: str) -> int:
-    """Returns how often a loop's body runs in one iteration of the panel loop."""
-
-    def count(stmt: object) -> int:
-        if isinstance(stmt, For):
-            return stmt.extent * (1 if stmt.name == name else count(stmt.body))
-        body = getattr(stmt, "body", None)
-        if body is not None:
-            return count(body)
-        return sum(count(s) for s in getattr(stmt, "stmts", ()))
-
-    found = next(n for n in loops(schedule.nest.body) if n.name == panel)
-    return count(found.body)

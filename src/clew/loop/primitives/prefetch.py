@@ -46,7 +46,7 @@ def prefetch(nest: Nest, simplifier: Simplifier, *, buffer: str, ahead: str, at:
         if not any(contains(i, found.index) for _, x in load_of for i in x.indices):
             return found  # a peeled rest, whose place is a literal
         axis, panel = _panel([x for _, x in load_of], found, buffer, simplifier)
-        steps = _count(found.body, at)
+        steps = iterations(found.body, at)
         if not steps:
             raise ScheduleError("S012", f"loop {at} is not inside loop {ahead}")
         stmt, load = load_of[0]
@@ -119,15 +119,15 @@ def _bytes(buffer: Buffer) -> int:
     return buffer.size_bytes // max(1, math.prod(buffer.shape))
 
 
-def _count(stmt: Stmt, at: str) -> int:
-    """Returns how often the body of loop `at` runs in a statement."""
+def iterations(stmt: Stmt, at: str) -> int:
+    """Returns how often the body of a loop named `at` runs in a statement."""
     match stmt:
         case For():
-            return stmt.extent * (1 if stmt.name == at else _count(stmt.body, at))
+            return stmt.extent * (1 if stmt.name == at else iterations(stmt.body, at))
         case If() | TileProduct():
-            return _count(stmt.body, at)
+            return iterations(stmt.body, at)
         case Block():
-            return sum(_count(s, at) for s in stmt.stmts)
+            return sum(iterations(s, at) for s in stmt.stmts)
     return 0
 
 
@@ -135,7 +135,7 @@ def _insert(stmt: Stmt, at: str, step: Scalar, share: _Share, simplifier: Simpli
     """Returns the statement with each step's share; `step` is the number of its first."""
     match stmt:
         case For():
-            inner = 1 if stmt.name == at else _count(stmt.body, at)
+            inner = 1 if stmt.name == at else iterations(stmt.body, at)
             if not inner:
                 return stmt
             here = binary("add", step, binary("mul", stmt.index, Imm(inner, INDEX)))
@@ -148,6 +148,6 @@ def _insert(stmt: Stmt, at: str, step: Scalar, share: _Share, simplifier: Simpli
             made: list[Stmt] = []
             for child in stmt.stmts:
                 made.append(_insert(child, at, step, share, simplifier))
-                step = binary("add", step, Imm(_count(child, at), INDEX))
+                step = binary("add", step, Imm(iterations(child, at), INDEX))
             return block(*made)
     return stmt
