@@ -91,3 +91,23 @@ def test_the_rule_is_used_where_there_is_a_matrix_unit() -> None:
         pytest.skip("this machine has no matrix tiles")
     compiled = clew.compile(network((40,), 64, 64)[0])
     assert ("parts",) in [k.rules for k in compiled.kernels]
+
+
+@pytest.mark.parametrize("tail", [False, True])
+@pytest.mark.parametrize("image", [(1, 14, 14), (2, 4, 8)], ids=str)
+def test_the_rule_is_used_for_images(image: tuple[int, int, int], *, tail: bool) -> None:
+    if host().tile_shape("bf16", "bf16") is None:
+        pytest.skip("this machine has no matrix tiles")
+    batch, height, width = image
+    x = Var("x", TensorType((batch, 4, height, width, 16), "f32", "NCHW16c"))
+    packed = get_op("layout_transform")(
+        Constant(np.ones((64, 192), clew.ir.types.to_numpy("bf16"))),
+        src_layout="NK",
+        dst_layout="NK32n2k",
+    )
+    split = get_op("split_parts")(x, layout="NCHW16c")
+    result = get_op("nn.pointwise_conv2d")(split, packed, image=image, channels=64)
+    result = get_op("nn.relu")(result) if tail else result
+    plain = get_op("layout_transform")(result, src_layout="NCHW16c", dst_layout="NCHW")
+    compiled = clew.compile(Module({"main": Function([x], plain, {"outputs": ("y",)})}))
+    assert ("parts",) in [k.rules for k in compiled.kernels]

@@ -47,8 +47,8 @@ def schedule(
     """
     if infos[root].store.buffer.shape != infos[anchor].store.buffer.shape:
         return False
+    sizes = infos[anchor].store.buffer.shape
     flattened = flatten_axes(schedule, anchor, root)
-    image = len(infos[anchor].axes) == _IMAGE_RANK
     infos = stage_infos(schedule)
     info = infos[anchor]
     product = product_of(info.store)
@@ -56,11 +56,11 @@ def schedule(
     shape = target.tile_shape(product.a.dtype, product.b.dtype)
     assert shape is not None
     height, width, deep = shape
-    image = image and info.store.buffer.shape[-1] == width
-    extents = [n.extent for n in infos[root].loops]
-    batch_extents = extents[:1] if image else extents[:-2]
-    uneven = any(e > 1 for e in batch_extents) and extents[-2] % height
-    if uneven or (image and len(extents) != _IMAGE_RANK - 1):
+    image = len(sizes) == _IMAGE_RANK and sizes[-1] == width
+    extents = infos[root].store.buffer.shape
+    several = any(e > 1 for e in (extents[:-3] if image else extents[:-2]))
+    lines = image and extents[-2] != sizes[2] * sizes[3]  # pixels that are not one axis
+    if lines or (several and extents[-2] % height):
         for _ in range(flattened):
             schedule.undo()
         return False
