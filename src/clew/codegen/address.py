@@ -92,6 +92,10 @@ class Addresses(ABC):
         """Sets a buffer's base pointer."""
         self._bases[id(buffer)] = pointer
 
+    def base(self, buffer: Buffer) -> str:
+        """Returns a buffer's base pointer."""
+        return self._bases[id(buffer)]
+
     def flat(self, owner: object, buffer: Buffer, indices: tuple[Scalar, ...]) -> Linear:
         """Returns an access's element offset; kept by the load or store it belongs to."""
         found = self._flat.get(id(owner))

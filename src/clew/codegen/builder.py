@@ -168,6 +168,7 @@ class ModuleBuilder:
         self._metadata: list[str] = []
         self._locations: dict[tuple[int, int], str] = {}
         self._scope = 0
+        self._once = -1
         self._root = self._add_root() if debug else ()
 
     def _meta(self, text: str) -> int:
@@ -207,6 +208,12 @@ class ModuleBuilder:
             found = self._locations[key] = f", !dbg !{node}"
         return found
 
+    def nontemporal(self) -> str:
+        """Returns the suffix of a store that goes past the caches."""
+        if self._once < 0:
+            self._once = self._meta("!{i32 1}")
+        return f", !nontemporal !{self._once}"
+
     def declare(self, name: str, result: str, params: list[str]) -> None:
         """Declares an external function or intrinsic once."""
         if name not in self._declarations:
@@ -238,5 +245,5 @@ class ModuleBuilder:
         if self.debug:
             _, unit, _, version = self._root
             parts.append(f"!llvm.dbg.cu = !{{!{unit}}}\n!llvm.module.flags = !{{!{version}}}")
-            parts += self._metadata
+        parts += self._metadata
         return "\n".join(parts) + "\n"

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from clew.codegen import arith
-from clew.codegen.address import Bound, LoopScope
+from clew.codegen.address import Bound, LoopScope, element_bytes
 from clew.codegen.artifact import EntryPoint
 from clew.codegen.builder import Builder, ModuleBuilder, Value
 from clew.codegen.cost import cost_ns
@@ -20,7 +20,7 @@ from clew.codegen.lanes import literal
 from clew.codegen.tiles import Tiles
 from clew.codegen.values import Register, Values, literal_mask, unfit_register
 from clew.ir.types import is_float
-from clew.loop.affine import Simplifier
+from clew.loop.affine import Linear, Simplifier
 from clew.loop.ir import (
     Block,
     Buffer,
@@ -40,6 +40,7 @@ from clew.te.expr import INDEX, Binary, Inlined, Scalar
 from clew.te.interpret import identity_of
 
 _CACHE_LINE_BYTES = 64
+_LEAST_PAST_CACHES_BYTES = 16
 # How many products of two numbers a matrix unit does in the time of a vector store.
 
 
@@ -137,22 +138,55 @@ class _Function:
         self.b = Builder(module)
         self.v: Values
         self.tiles: Tiles
+        self.past_caches = False
 
     def emit(self, name: str, phase: Stmt) -> str:
         """Returns the function's text."""
         suffix = self.module.begin_debug_scope(name)
         self.b.line = self.lines.get(id(phase), 1)
+        self._begin(phase)
+        written = {
+            id(s.buffer): s.buffer for s in walk(phase) if isinstance(s, Store) and s.nontemporal
+        }
+        if written and self.module.triple.startswith("x86_64"):
+            past, ordinary = self.b.label("past"), self.b.label("ordinary")
+            self.b.branch_if(self._starts_lines(list(written.values())), past, ordinary)
+            self.b.start(past)
+            self.past_caches = True
+            self._begin(phase)
+            self._body(phase)
+            self.module.declare("llvm.x86.sse.sfence", "void", [])
+            self.b.emit("call void @llvm.x86.sse.sfence()")  # before others are told
+            self.b.emit("ret void")
+            self.b.start(ordinary)
+            self.past_caches = False
+            self._begin(phase)
+        self._body(phase)
+        self.b.emit("ret void")
+        params = "ptr noalias readonly %args, ptr noalias %scratch, i64 %begin, i64 %end"
+        return f"define void @{name}({params}) nounwind{suffix} {{\n{self.b.body()}\n}}"
+
+    def _begin(self, phase: Stmt) -> None:
         self.v = Values(self.b, Simplifier(), self.lines, self.masks_cheap)
         self.tiles = Tiles(self.b, self.v, self._around_tiles, self._prefetch)
         self._bind_buffers(phase)
+
+    def _body(self, phase: Stmt) -> None:
         if isinstance(phase, For) and phase.kind == "parallel":
             self._parallel(phase)
         else:
             self._statement(phase)
         self.tiles.release()
-        self.b.emit("ret void")
-        params = "ptr noalias readonly %args, ptr noalias %scratch, i64 %begin, i64 %end"
-        return f"define void @{name}({params}) nounwind{suffix} {{\n{self.b.body()}\n}}"
+
+    def _starts_lines(self, buffers: list[Buffer]) -> Value:
+        """Returns whether buffers start at cache lines: the user's own memory may not."""
+        b = self.b
+        rest = literal(0, INDEX)
+        for buffer in buffers:
+            address = b.value(f"ptrtoint ptr {self.v.base(buffer)} to i64", INDEX)
+            low = b.value(f"and i64 {address.text}, {_CACHE_LINE_BYTES - 1}", INDEX)
+            rest = b.value(f"or i64 {rest.text}, {low.text}", INDEX)
+        return arith.binary(b, "eq", rest, literal(0, INDEX))
 
     def _bind_buffers(self, phase: Stmt) -> None:
         used: dict[int, Buffer] = {}
@@ -381,7 +415,23 @@ class _Function:
             return
         old = self._current(stmt) if stmt.combiner else None
         value = self._combined(stmt, old)
-        v.write(stmt.buffer, v.place(stmt.buffer, form), value)
+        place = v.place(stmt.buffer, form)
+        past = self.past_caches and stmt.nontemporal and self._whole_vectors(stmt, form)
+        v.write(stmt.buffer, place, value, nontemporal=past)
+
+    def _whole_vectors(self, stmt: Store, form: Linear) -> bool:
+        """Whether a store of vectors meets multiples of their size wherever its buffer does."""
+        v = self.v
+        const, size = form.const, element_bytes(stmt.buffer.dtype)
+        if not _LEAST_PAST_CACHES_BYTES <= v.lanes * size <= _CACHE_LINE_BYTES:
+            return False
+        for atom, coefficient in form.terms:
+            number = v.constant_of(atom)
+            if number is not None:
+                const += coefficient * number
+            elif atom is not v.lane_index and coefficient % v.lanes:
+                return False
+        return const % v.lanes == 0
 
     def _current(self, stmt: Store) -> Value:
         v = self.v

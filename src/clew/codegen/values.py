@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from clew.codegen import arith
+from clew.codegen import arith, transpose
 from clew.codegen.address import (
     Addresses,
     Place,
@@ -280,9 +280,38 @@ class Values(Addresses):
             key = (*key, self.mask and self.mask.text, *parts)
         found = self.loads.get(key)
         if found is None:
-            found = self._read(buffer, place, lanes)
-            self.loads[key] = found
+            columns = self._turned(expr, form, place) or [self._read(buffer, place, lanes)]
+            for n, column in enumerate(columns):
+                self.loads[key[0], place.offset + n, *key[2:]] = column
+            found = columns[0]
         return found
+
+    def _turned(self, expr: Load, form: Linear, place: Place) -> list[Value]:
+        """Returns what a load and the next ones of an unrolled loop read, if that is one block."""
+        active = [True] * self.lanes if self.mask is None else mask_lanes(self.mask)
+        if active is None or place.step < 2:
+            return []
+        numbers = {key: b.const for key, b in self.bound.items() if b.const is not None}
+        bounds = self.simplifier.bounds(self.simplifier.rebuild(form))
+        beside = transpose.unrolled_beside(expr, form, place, numbers, bounds)
+        if beside is None:
+            return []
+        number, extent = beside
+        width = transpose.columns_at_once(expr.dtype, self.lanes)
+        columns = min(width, extent - number)
+        if number % width or columns < 2:
+            return []
+        pointer = self.pointer_at(expr.source, place)
+        found = transpose.turned(
+            self.b, expr.source, pointer, place.step, columns, self.lanes, active
+        )
+        return [self._from_memory(expr.source, value) for value in found]
+
+    def _from_memory(self, buffer: Buffer, value: Value) -> Value:
+        """Returns a value as it is in registers: `bool` has a byte in memory."""
+        if buffer.dtype != "bool":
+            return value
+        return arith.binary(self.b, "ne", value, literal(0, value.dtype, value.lanes))
 
     def _read(self, buffer: Buffer, place: Place, lanes: int) -> Value:
         pointer = self.pointer_at(buffer, place)
@@ -297,9 +326,7 @@ class Values(Addresses):
             value = self._gather(element, stored, pointer, place, size)
         else:
             value = self._load_lanes(stored, pointer, size, self.mask)
-        if buffer.dtype == "bool":
-            return arith.binary(self.b, "ne", value, literal(0, stored, value.lanes))
-        return value
+        return self._from_memory(buffer, value)
 
     def _read_one(self, element: str, stored: str, pointer: str, size: int) -> Value:
         """Returns one element for all lanes; read only if some lane is active."""
@@ -388,8 +415,12 @@ class Values(Addresses):
             self.lanes,
         )
 
-    def write(self, buffer: Buffer, place: Place, value: Value) -> None:
-        """Writes a value to memory in the lanes that are active."""
+    def write(
+        self, buffer: Buffer, place: Place, value: Value, *, nontemporal: bool = False
+    ) -> None:
+        """Writes a value to memory in the lanes that are active; past the caches, if it is a whole
+        vector, of an address that is known to be a multiple of its size.
+        """
         pointer = self.pointer_at(buffer, place)
         size = element_bytes(buffer.dtype)
         if buffer.dtype == "bool":
@@ -405,7 +436,10 @@ class Values(Addresses):
             if place.lane_parts or place.step != 1:
                 self._scatter(buffer, pointer, place, value, size)
             elif self.mask is None:
-                self.b.emit(f"store {value.typed}, ptr {pointer}, align {size}")
+                hint = ""
+                if nontemporal:
+                    size, hint = size * lanes, self.b.module.nontemporal()
+                self.b.emit(f"store {value.typed}, ptr {pointer}, align {size}{hint}")
             else:
                 self._masked_store(value, pointer, size)
         self.forget(buffer)

@@ -24,6 +24,7 @@ from clew.codegen.lanes import (
     check_dtype,
     fma,
     horner,
+    literal,
     literal_of,
     narrow,
     pick,
@@ -37,6 +38,9 @@ _LN2_HIGH: Final = 0.693359375
 _LN2_LOW: Final = math.log(2) - _LN2_HIGH
 # Added to a float, leaves it rounded to an integer in the low bits.
 _ROUNDER: Final = 1.5 * 2**23
+_BYTE_BITS: Final = 8
+_MOST_LANES: Final = 16
+_ROUND_AS_USUAL: Final = 4
 _ONE_BITS: Final = 0x3F800000
 _SQRT_HALF_BITS: Final = 0x3F3504F3
 
@@ -97,6 +101,34 @@ def _scale_by_halves(x: Lanes, rounder: Lanes, gone: Lanes) -> Lanes:
     return x * first.from_bits() * pick(gone, second.like(0), second).from_bits()
 
 
+def _scale(x: Lanes, n: Lanes, rounder: Lanes, gone: Lanes) -> Lanes:
+    """Returns `x * 2**n`, rounded once; 0 where it is `gone`. `n` is in the low bits of `rounder`,
+    too.
+    """
+    if not _scales_at_once(x):
+        return _scale_by_halves(x, rounder, gone)
+    lanes = x.value.lanes
+    kept = ~gone
+    mask, b = kept.value, x.b
+    if lanes < _BYTE_BITS:
+        zeros = literal(False, "bool", lanes)
+        order = ", ".join(f"i32 {n}" for n in range(_BYTE_BITS))
+        text = f"shufflevector {mask.typed}, {zeros.typed}, <{_BYTE_BITS} x i32> <{order}>"
+        mask = b.value(text, "bool", _BYTE_BITS)
+    bits_ = b.value(f"bitcast {mask.typed} to i{mask.lanes}", f"u{mask.lanes}")
+    args = [x.value, n.value, x.like(0.0).value, bits_]
+    if lanes == _MOST_LANES:
+        args.append(literal(_ROUND_AS_USUAL, "i32"))
+    name = f"llvm.x86.avx512.mask.scalef.ps.{32 * lanes}"
+    return Lanes(b, b.call(name, args, "f32", lanes))
+
+
+def _scales_at_once(x: Lanes) -> bool:
+    """Whether the machine has an instruction for `x * 2**n`."""
+    has, lanes = x.b.module.has, x.value.lanes
+    return has("avx512f") and (lanes == _MOST_LANES or (lanes in (4, 8) and has("avx512vl")))
+
+
 def _power_of_two(rounder: Lanes) -> Lanes:
     """Returns 2**n for `n` (in the low bits) between -126 and 127."""
     return ((rounder << 23) + _ONE_BITS).from_bits()
@@ -104,18 +136,19 @@ def _power_of_two(rounder: Lanes) -> Lanes:
 
 def _exp(x: Lanes) -> Lanes:
     bounded = at_most(at_least(x, -104.0), 89.0)
-    _, rounder, u = _split_exponent(bounded)
-    return _scale_by_halves(u + 1.0, rounder, x <= -104.0)
+    n, rounder, u = _split_exponent(bounded)
+    return _scale(u + 1.0, n, rounder, x <= -104.0)
 
 
 def _exp2(x: Lanes) -> Lanes:
     bounded = at_most(at_least(x, -151.0), 129.0)
     shifted = bounded + _ROUNDER
-    r = bounded - (shifted - _ROUNDER)
+    n = shifted - _ROUNDER
+    r = bounded - n
     # ln 2 in two parts: the low one joins the rest of the sum.
     high = float.fromhex("0x1.62e4p-1")
     rest = fma(fma(r, horner(r, poly.EXP2_F32), math.log(2) - high), r, r * high)
-    return _scale_by_halves(rest + 1.0, shifted.bits(), x <= -151.0)
+    return _scale(rest + 1.0, n, shifted.bits(), x <= -151.0)
 
 
 def _expm1(x: Lanes) -> Lanes:

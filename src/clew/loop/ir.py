@@ -6,7 +6,8 @@ Stmt  = For(index, kind, body)                      index runs from 0 to its ext
       | Block(stmts)
       | Store(buffer, indices, value, stage, combiner)
                                                     combiner "": buffer = value,
-                                                    else buffer = combiner(buffer, value)
+                                                    else buffer = combiner(buffer, value);
+                                                    nontemporal: past the caches
       | If(cond, body)
       | Prefetch(buffer, indices, stage)
       | TileProduct(rows, columns, depth, body)     body, done by a matrix unit
@@ -90,13 +91,16 @@ class Block:
 
 @dataclass(frozen=True, eq=False)
 class Store:
-    """`buffer[indices] = value`, or `combiner(buffer[indices], value)`."""
+    """`buffer[indices] = value`, or `combiner(buffer[indices], value)`; past the caches, if
+    `nontemporal` and possible.
+    """
 
     buffer: Buffer
     indices: tuple[Scalar, ...]
     value: Scalar
     stage: str
     combiner: str = ""
+    nontemporal: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -146,6 +146,8 @@ def _print(stmt: Stmt, depth: int, out: PrintedNest) -> None:
             value = _lines(stmt.value, depth, out)
             place = f"{stmt.buffer.name}[{', '.join(map(render, stmt.indices))}]"
             text = f"{place} {_ASSIGN[stmt.combiner]} {value}"
+            if stmt.nontemporal:
+                text = f"nontemporal {text}"
             out.add(id(stmt), depth, f"{text}  # {stmt.stage}", (stmt.stage,))
         case TileProduct():
             head = f"tiles {stmt.rows} x {stmt.columns} x {stmt.depth}:"

@@ -21,6 +21,7 @@ from clew.loop.affine import Simplifier
 from clew.loop.ir import Nest, Scope, loops
 from clew.loop.primitives import guards as _guards  # noqa: F401  registers primitives
 from clew.loop.primitives import loops as _loops  # noqa: F401
+from clew.loop.primitives import nontemporal as _nontemporal  # noqa: F401
 from clew.loop.primitives import prefetch as _prefetch  # noqa: F401
 from clew.loop.primitives import products as _products  # noqa: F401
 from clew.loop.primitives import shapes as _shapes  # noqa: F401
@@ -175,6 +176,10 @@ class Schedule:
     def prefetch(self, buffer: str, ahead: str, at: str) -> Schedule:
         """Asks for what the next iteration of `ahead` reads, a share an iteration of `at`."""
         return self.apply("prefetch", buffer=buffer, ahead=ahead, at=at)
+
+    def nontemporal(self, stage: str) -> Schedule:
+        """Has the stores of a stage go past the caches."""
+        return self.apply("nontemporal", stage=stage)
 
     def partition(self, loop: str) -> Schedule:
         """Cuts a loop where the conditions on it begin and cease to hold."""

@@ -9,17 +9,20 @@ from clew.loop.ir import buffer_loads, reads
 from clew.loop.schedule import Schedule
 from clew.schedules.matmul import spread
 from clew.schedules.shape import StageInfo, lane_stride, offset_stride, stage_infos
-from clew.schedules.tiles import vector_factor
+from clew.schedules.tiles import passes_caches, vector_factor
 from clew.target import Target
 
 NAME = "elementwise"
 _TILE = 16
+# Two vectors of the result are as much as memory moves at once.
+_VECTORS_OF_BLOCK = 2
 _MOST_CHOICES = 4
 
 
 def schedule(schedule: Schedule, infos: dict[str, StageInfo], root: str, target: Target) -> None:
     """Fuses the axes that every access walks as one, vectorises the last, spreads the rest."""
     info = infos[root]
+    write_past_caches(schedule, info, target)
     if not info.axes:
         return
     axes = list(info.axes)
@@ -50,6 +53,12 @@ def schedule(schedule: Schedule, infos: dict[str, StageInfo], root: str, target:
         schedule.parallel(axes[0])
 
 
+def write_past_caches(schedule: Schedule, info: StageInfo, target: Target) -> None:
+    """Has a large output written past the caches, so that it need not be read first."""
+    if info.is_output and passes_caches(target, info.store.buffer.size_bytes):
+        schedule.nontemporal(info.name)
+
+
 def _axis_across(info: StageInfo, axes: list[str], target: Target) -> str | None:
     """Returns the axis that is contiguous in an operand whose lanes lie apart, as in a transpose;
     None where there is none, or it is the next one out anyway.
@@ -75,15 +84,18 @@ def _tile(
     """Walks tiles, so that cache lines of the operand are used up while they are there."""
     *outer, last = axes
     outer.remove(across)
-    schedule.reorder(*outer, across, last)
-    across_outer, across_inner = schedule.split(across, _TILE)
-    schedule.reorder(across_outer, last, across_inner)
+    schedule.reorder(*outer, last, across)
     extent = schedule.extent(last)
     lanes = vector_factor(target, info.store.buffer.dtype, extent)
-    last_outer, lane = schedule.split(last, lanes)
-    schedule.reorder(last_outer, across_inner, lane)
+    block, inner = schedule.split(last, lanes * _VECTORS_OF_BLOCK)
+    schedule.reorder(block, across, inner)
+    column, column_inner = schedule.split(across, _TILE)
+    schedule.reorder(column, inner, column_inner)
+    vector, lane = schedule.split(inner, lanes)
+    schedule.reorder(vector, column_inner, lane)
+    schedule.unroll(column_inner)
     schedule.vectorize(lane)
-    spread(schedule, [*outer, across_outer, last_outer])
+    spread(schedule, [*outer, block, column])
 
 
 def _chooses(info: StageInfo, axis: str) -> bool:

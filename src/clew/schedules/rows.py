@@ -10,6 +10,7 @@ from __future__ import annotations
 from clew.loop.affine import Simplifier
 from clew.loop.ir import buffer_loads
 from clew.loop.schedule import Schedule
+from clew.schedules.elementwise import write_past_caches
 from clew.schedules.matmul import spread
 from clew.schedules.shape import StageInfo, lane_stride, largest_load
 from clew.target import Target
@@ -47,6 +48,8 @@ def schedule(
         else:
             _vectorize_last(schedule, infos[member].axes[-1:], target, infos[member])
     _vectorize_last(schedule, inside[-1:], target, info)
+    if not info.is_reduction:
+        write_past_caches(schedule, info, target)
     if row:
         spread(schedule, row)
 

@@ -12,6 +12,7 @@ from clew.target import Target
 _BROADCASTS = 1
 _ENOUGH_ACCUMULATORS = 8
 _MOST_UNROLLED = 4
+_LARGE_OUTPUT = 8  # times the second-level cache
 
 
 def vectors_of_tile(extent: int, lanes: int) -> int:
@@ -42,6 +43,14 @@ def window_tile(target: Target, height: int, width: int) -> tuple[int, int]:
     most = max(2, target.vector_registers // 2 - 2)
     columns = balanced(width, most // 2 if width > most else most)
     return balanced(height, max(1, most // columns)), columns
+
+
+def passes_caches(target: Target, size_bytes: int) -> bool:
+    """Whether an output is so large that little of it would be in a cache when it is read.
+
+    The last cache's own size says little: other programs share it.
+    """
+    return size_bytes >= _LARGE_OUTPUT * target.l2_bytes
 
 
 def balanced(extent: int, most: int) -> int:

@@ -1,0 +1,123 @@
+"""Loads whose lanes lie apart while the next ones of an unrolled loop lie side by side: pieces of
+rows, turned in registers. A gather would touch a cache line for every lane of every vector.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from clew.codegen.address import Place, element_bytes, stored_dtype
+from clew.codegen.builder import Builder, Value
+from clew.codegen.lanes import literal
+from clew.loop.affine import Linear, contains
+from clew.loop.ir import Buffer
+from clew.te.expr import Index, Load
+
+# Shuffles within so many bytes are quick on every machine.
+_PIECE_BYTES: Final = 16
+
+
+def columns_at_once(dtype: str, lanes: int) -> int:
+    """Returns how many vectors are turned together: the elements of a piece of a row."""
+    return min(_PIECE_BYTES // element_bytes(dtype), lanes)
+
+
+def unrolled_beside(
+    load: Load, form: Linear, place: Place, numbers: dict[int, int], bounds: tuple[float, float]
+) -> tuple[int, int] | None:
+    """Returns the number and the extent of the unrolled loop whose next iterations read what lies
+    beside; None where there is none, or something would be read beyond the buffer.
+
+    `numbers` are those of unrolled loops, by the id of their variables; `bounds` those of the
+    offset over all loops.
+    """
+    inside = bounds[0] >= 0 and bounds[1] < math.prod(load.source.shape)
+    if place.step < 2 or place.lane_parts or not inside or load.source.scope == "register":
+        return None
+    for atom, coefficient in form.terms:
+        if not isinstance(atom, Index) or id(atom) not in numbers or coefficient != 1:
+            continue
+        if any(contains(other, atom) for other, _ in form.terms if other is not atom):
+            continue
+        assert isinstance(atom.extent, int)
+        return numbers[id(atom)], atom.extent
+    return None
+
+
+def turned(
+    b: Builder,
+    buffer: Buffer,
+    pointer: str,
+    step: int,
+    columns: int,
+    lanes: int,
+    active: Sequence[bool],
+) -> list[Value]:
+    """Returns `columns` vectors: lane n of the m-th is the element at `pointer + n * step + m`, or
+    zero where the lane is not active.
+    """
+    dtype = stored_dtype(buffer.dtype)
+    width = columns_at_once(buffer.dtype, lanes)
+    assert columns <= width
+    rows = [
+        _piece(b, buffer, pointer, n * step, width, columns)
+        if active[n]
+        else literal(0, dtype, width)
+        for n in range(lanes)
+    ]
+    # Vector n holds the rows n, n + width, ...; what is left is to turn squares beside each other.
+    vectors = [_joined(b, rows[n::width]) for n in range(width)]
+    half = width // 2
+    for _ in range(width.bit_length() - 1):
+        vectors = [
+            _interleaved(b, vectors[n // 2], vectors[n // 2 + half], width, start=n % 2 * half)
+            for n in range(width)
+        ]
+    return vectors[:columns]
+
+
+def _piece(
+    b: Builder, buffer: Buffer, pointer: str, offset: int, width: int, columns: int
+) -> Value:
+    """Returns the piece of a row, zeros beyond its columns."""
+    dtype, size = stored_dtype(buffer.dtype), element_bytes(buffer.dtype)
+    value = literal(0, dtype, width)
+    if columns == width:
+        at = b.pointer(f"getelementptr i8, ptr {pointer}, i64 {offset * size}")
+        return b.value(f"load {value.type}, ptr {at}, align {size}", dtype, width)
+    element = literal(0, dtype).type
+    for n in range(columns):
+        at = b.pointer(f"getelementptr i8, ptr {pointer}, i64 {(offset + n) * size}")
+        one = b.value(f"load {element}, ptr {at}, align {size}", dtype)
+        value = b.value(f"insertelement {value.typed}, {one.typed}, i64 {n}", dtype, width)
+    return value
+
+
+def _joined(b: Builder, pieces: list[Value]) -> Value:
+    """Returns vectors side by side in one."""
+    while len(pieces) > 1:
+        pieces = [
+            _shuffled(b, x, y, range(2 * x.lanes))
+            for x, y in zip(pieces[::2], pieces[1::2], strict=True)
+        ]
+    return pieces[0]
+
+
+def _interleaved(b: Builder, x: Value, y: Value, width: int, start: int) -> Value:
+    """Returns half of each piece of `x` and `y`, from `start` on, their elements in turn."""
+    order = [
+        piece + start + n + side * x.lanes
+        for piece in range(0, x.lanes, width)
+        for n in range(width // 2)
+        for side in (0, 1)
+    ]
+    return _shuffled(b, x, y, order)
+
+
+def _shuffled(b: Builder, x: Value, y: Value, order: Sequence[int]) -> Value:
+    places = ", ".join(f"i32 {n}" for n in order)
+    lanes = len(order)
+    text = f"shufflevector {x.typed}, {y.typed}, <{lanes} x i32> <{places}>"
+    return b.value(text, x.dtype, lanes)

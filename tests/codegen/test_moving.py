@@ -1,0 +1,128 @@
+"""Transposes of any rank and dtype, turned in registers, and stores past the caches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from test_products import run
+
+from clew import te
+from clew.ir.types import to_numpy
+from clew.loop.interpret import interpret
+from clew.loop.ir import Nest, Store, walk
+from clew.loop.lower import lower
+from clew.loop.schedule import Schedule
+from clew.runtime.guard import GuardSide
+from clew.schedules.plan import schedule_kernel
+from clew.support.errors import ScheduleError
+from clew.target import Target, host, target_of
+
+TURNS = [
+    ((37, 50), (1, 0)),
+    ((64, 48), (1, 0)),
+    ((3, 65), (1, 0)),
+    ((65, 3), (1, 0)),
+    ((2, 5, 7, 19), (0, 2, 3, 1)),
+    ((2, 19, 5, 7), (0, 3, 1, 2)),
+    ((2, 9, 3, 18), (0, 2, 1, 3)),
+    ((2, 17, 3, 18), (0, 2, 3, 1)),
+    ((3, 4, 5, 34), (3, 2, 1, 0)),
+    ((2, 3, 4, 2, 17), (4, 0, 3, 1, 2)),
+]
+DTYPES = ("f32", "f16", "bf16", "i8", "i64", "bool")
+
+
+def transpose(shape: tuple[int, ...], order: tuple[int, ...], dtype: str) -> Nest:
+    x = te.placeholder(shape, dtype, "x")
+    sizes = tuple(shape[n] for n in order)
+
+    def element(*indices: te.Scalar) -> te.Scalar:
+        places = dict(zip(order, indices, strict=True))
+        return x[tuple(places[n] for n in range(len(shape)))]
+
+    return lower("turn", [x], [te.compute(sizes, element, "y")])
+
+
+def values(shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    bits = np.random.default_rng(0).integers(0, 2 if dtype == "bool" else 100, shape)
+    return bits.astype(to_numpy(dtype))
+
+
+def small_caches(target: Target) -> Target:
+    """Every output is too large for them."""
+    return replace(target, l2_bytes=1)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("shape", "order"), TURNS)
+def test_any_transpose(shape: tuple[int, ...], order: tuple[int, ...], dtype: str) -> None:
+    x = values(shape, dtype)
+    for target in (host(), small_caches(host())):
+        schedule, _ = schedule_kernel(transpose(shape, order, dtype), target)
+        for side in GuardSide:
+            found = run(schedule.finished(), [x], target, side, 2)
+            np.testing.assert_array_equal(found, x.transpose(order))
+
+
+@pytest.mark.parametrize("name", ["cpu-avx2", "cpu-sse"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_transposes_of_narrower_vectors(name: str, dtype: str) -> None:
+    narrow = target_of(name)
+    target = replace(narrow, triple=host().triple)
+    for shape, order in TURNS[:4]:
+        x = values(shape, dtype)
+        schedule, _ = schedule_kernel(transpose(shape, order, dtype), target)
+        found = run(schedule.finished(), [x], target, GuardSide.END, 1)
+        np.testing.assert_array_equal(found, x.transpose(order))
+
+
+def test_a_tail_joins_a_transpose() -> None:
+    m, n = 40, 35
+    x, y = te.placeholder((m, n), "f32", "x"), te.placeholder((n, m), "f32", "y")
+    turned = te.compute((n, m), lambda i, j: x[j, i], "turned")
+    total = te.compute((n, m), lambda i, j: turned[i, j] * 2.0 + y[i, j], "total")
+    schedule, _ = schedule_kernel(lower("add", [x, y], [total]), host())
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(s).astype(np.float32) for s in ((m, n), (n, m))]
+    found = run(schedule.finished(), arrays, host(), GuardSide.END, 2)
+    np.testing.assert_allclose(found, arrays[0].T * 2 + arrays[1], rtol=1e-6)
+
+
+def scaled(n: int) -> Nest:
+    x = te.placeholder((n,), "f32", "x")
+    return lower("scale", [x], [te.compute((n,), lambda i: x[i] * 2.0, "y")])
+
+
+def test_large_outputs_go_past_the_caches() -> None:
+    for target, past in ((host(), False), (small_caches(host()), True)):
+        nest = schedule_kernel(scaled(1000), target)[0].finished()
+        assert any(isinstance(s, Store) and s.nontemporal for s in walk(nest.body)) is past
+
+
+@pytest.mark.parametrize("n", [1000, 1024])
+def test_stores_past_the_caches(n: int) -> None:
+    schedule = Schedule(scaled(n))
+    schedule.nontemporal("y")
+    outer, inner = schedule.split("y.i", 16)
+    schedule.vectorize(inner)
+    schedule.parallel(outer)
+    assert "nontemporal y[" in str(schedule)
+    x = np.arange(n, dtype=np.float32)
+    np.testing.assert_array_equal(interpret(schedule.finished(), [x])[0], 2 * x)
+    for side in GuardSide:  # at one side the output starts at a page, at the other it may not
+        found = run(schedule.finished(), [x], host(), side, 2)
+        np.testing.assert_array_equal(found, 2 * x)
+
+
+def test_only_what_is_written_once_goes_past_the_caches() -> None:
+    x = te.placeholder((8, 4), "f32", "x")
+    k = te.reduce_axis(4, "k")
+    nest = lower("sums", [x], [te.compute((8,), lambda i: te.sum(x[i, k], k), "y")])
+    with pytest.raises(ScheduleError) as caught:
+        Schedule(nest).nontemporal("y")
+    assert caught.value.code == "S013"
+    with pytest.raises(ScheduleError) as caught:
+        Schedule(nest).nontemporal("z")
+    assert caught.value.code == "S002"
