@@ -16,6 +16,7 @@ from clew.passes.fold_constant import FoldConstant
 from clew.passes.fold_scale_axis import FoldScaleAxis
 from clew.passes.fuse_ops import FuseOps
 from clew.passes.melt_attention import MeltAttention
+from clew.passes.narrow_integers import NarrowIntegers
 from clew.passes.place_parts import PlaceParts
 from clew.passes.simplify_expr import SimplifyExpr
 from clew.passes.simplify_inference import SimplifyInference
@@ -37,6 +38,7 @@ def pipeline(
         products = ConvertPrecision(precision, tuple(keep_f32))
     return [
         SimplifyInference(),  # training's operators have no kernels
+        NarrowIntegers(),  # while it is plain to see what weights are made of
         FoldConstant(),  # arithmetic on weights goes first: the patterns below meet constants
         SimplifyExpr(),  # fewer spellings for the patterns
         EliminateCommonSubexpr(),  # a pattern's repeated operand is one node

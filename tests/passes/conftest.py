@@ -22,7 +22,7 @@ from clew.trace.span import Source, Span
 
 
 class Lanes:
-    """A target with 512-bit vectors, and dot products of `bf16`."""
+    """A target with 512-bit vectors, and dot products of `bf16`, and of `u8` and `i8`."""
 
     l2_bytes = 1 << 20
 
@@ -30,7 +30,7 @@ class Lanes:
         return 64 // {"f32": 4, "f64": 8, "f16": 2, "bf16": 2}.get(dtype, 4)
 
     def dot_lanes(self, data: str, weight: str) -> int:
-        return 16 if data == weight == "bf16" else 0
+        return 16 if (data, weight) in (("bf16", "bf16"), ("u8", "i8")) else 0
 
     def tile_shape(self, data: str, weight: str) -> tuple[int, int, int] | None:
         return None
