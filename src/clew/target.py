@@ -127,14 +127,28 @@ def host() -> Target:
     )
 
 
+_AVX512: Final = ",".join(
+    f"+{name}"
+    for name in (
+        "avx2", "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl", "bmi", "bmi2", "f16c",
+        "fma", "lzcnt", "movbe", "popcnt",
+    )
+)  # fmt: skip
 _NAMED: Final = {
+    "cpu-avx512": Target(
+        "cpu-avx512", "x86_64-unknown-linux-gnu", "x86-64-v4", _AVX512, 512, 32, 32 << 10, 1 << 20,
+        masked_memory=True,
+    ),
     "cpu-avx2": Target(
         "cpu-avx2", "x86_64-unknown-linux-gnu", "haswell", "", 256, 16, 32 << 10, 256 << 10
     ),
     "cpu-sse": Target(
         "cpu-sse", "x86_64-unknown-linux-gnu", "x86-64", "", 128, 16, 32 << 10, 256 << 10
     ),
-}
+    "cpu-neon": Target(
+        "cpu-neon", "aarch64-unknown-linux-gnu", "generic", "", 128, 32, 64 << 10, 512 << 10
+    ),
+}  # fmt: skip
 
 
 def target_of(target: str | Target) -> Target:

@@ -23,13 +23,15 @@ from clew.passes.manager import PassManager
 from clew.passes.specialize import Specialize
 from clew.passes.views import has_static_shapes
 from clew.runtime.cache import Cache
+from clew.runtime.context import SymbolTable
+from clew.runtime.cpu import check_machine, needs_of
 from clew.runtime.guard import GuardSide
 from clew.runtime.jit import Library
 from clew.runtime.plan import SegmentPlan
 from clew.runtime.program import Program
 from clew.runtime.segment import NativeSegment
 from clew.runtime.threads import ThreadPool
-from clew.support.errors import GraphTypeError, UnsupportedError
+from clew.support.errors import CompileError, GraphTypeError, UnsupportedError
 from clew.target import Target
 from clew.trace.stages import StageRecord
 
@@ -152,7 +154,7 @@ class _Native:
         self.binaries: dict[str, KernelBinary] = {}
         self.segments: list[NativeSegment] = []
         self.hits = 0
-        self._library: Library | None = None
+        self._library: SymbolTable | None = None
 
     def compile(self, functions: Iterable[Function]) -> dict[int, KernelCode]:
         """Returns the code of each primitive function; equal ones share a kernel."""
@@ -178,8 +180,16 @@ class _Native:
             binary = KernelBinary(source.code, ObjectCode(source.key, pending.result(), symbols))
             self.binaries[source.key] = binary
             self.cache.put(source.key, binary.to_bytes())
-        self._library = Library([b.object for b in self.binaries.values()])
+        self._library = self._linked([b.object for b in self.binaries.values()])
         return {node: self.binaries[key].code for node, key in keys.items()}
+
+    def _linked(self, objects: list[ObjectCode]) -> SymbolTable:
+        target = self.options.target
+        try:
+            check_machine(needs_of(target.triple, target.cpu, target.features))
+        except CompileError as error:
+            return _Elsewhere(error)
+        return Library(objects)
 
     def segment(self, plan: SegmentPlan) -> NativeSegment:
         """Returns a plan made ready to run."""
@@ -192,6 +202,20 @@ class _Native:
         """Returns what runs a kernel whose shapes only the run tells."""
         assert isinstance(call.op, Function)
         return _Deferred(call.op, self.options, self.cache, self.pool)
+
+
+class _Elsewhere:
+    """Code for another machine: it may be looked at and saved, and is refused when it is to run."""
+
+    def __init__(self, error: CompileError) -> None:
+        self._error = error
+
+    def address(self, symbol: str) -> int:
+        """Raises what the machine lacks.
+
+        Errors: C056, C057.
+        """
+        raise self._error
 
 
 class _Deferred:
