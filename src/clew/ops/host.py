@@ -4,6 +4,7 @@ values or elements are sought and sorted.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from clew.ir.expr import Attrs, unknown_dim
 from clew.ir.types import TensorType, TupleType, Type
 from clew.ops.common import axis_of, boolean, differ, f32, i32, i64, tensor_type
 from clew.ops.registry import Sample, register_op
+from clew.ops.selection import largest_places, stable_order
 from clew.support.errors import GraphTypeError
 
 Array = np.ndarray[Any, Any]
@@ -25,6 +27,8 @@ Array = np.ndarray[Any, Any]
         Sample(f32(3, 7), k=3),
         Sample(i32(5, 3), k=2, axis=0, largest=False, low=0, high=3),
         Sample(f32(4), k=0),
+        Sample(f32(2, 700), k=1),
+        Sample(i32(300, 2), k=9, axis=0, low=0, high=20),
         Sample(f32(3, 7), k=8, error="T107"),
         Sample(f32(3, 7), k=1, axis=2, error="T104"),
     ),
@@ -33,13 +37,15 @@ def top_k(x: Array, *, k: int, axis: int = -1, largest: bool = True) -> tuple[Ar
     """The `k` largest (or smallest) elements along `axis`, sorted, and their indices (`i64`); of
     equals the first comes first. Source: ONNX TopK-24.
     """
-    if largest:
-        backwards = np.flip(x, axis)
-        order = x.shape[axis] - 1 - np.flip(np.argsort(backwards, axis, kind="stable"), axis)
+    last = np.swapaxes(x, axis, -1)
+    rows = last.reshape(math.prod(last.shape[:-1]), last.shape[-1])
+    if largest and rows.size:
+        places = largest_places(rows, k)
     else:
-        order = np.argsort(x, axis, kind="stable")
-    indices = np.take(order, np.arange(k), axis)
-    return np.take_along_axis(x, indices, axis), indices.astype(np.int64)
+        places = stable_order(rows, largest=largest)[:, :k]
+    values = rows[np.arange(len(rows))[:, None], places]
+    shape = (*last.shape[:-1], k)
+    return tuple(np.swapaxes(v.reshape(shape), axis, -1) for v in (values, places))  # type: ignore[return-value]
 
 
 @top_k.types

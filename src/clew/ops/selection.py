@@ -1,0 +1,65 @@
+"""Selects the largest elements of rows without sorting them."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+# Maxima of so many elements each say which elements may be among the largest.
+_GROUP: Final = 64
+# Below this many groups for one that is sought, they say little.
+_GROUPS_FOR_ONE: Final = 8
+
+
+def stable_order(rows: Array, *, largest: bool) -> Array:
+    """Returns the order of each row's elements, of equals the first first, NaN as the largest."""
+    if not largest:
+        return np.argsort(rows, -1, kind="stable")
+    backwards = np.argsort(rows[..., ::-1], -1, kind="stable")
+    return rows.shape[-1] - 1 - backwards[..., ::-1]
+
+
+def largest_places(rows: Array, k: int) -> Array:
+    """Returns i64[rows, k]: where the `k` largest of each row of numbers are, the largest first, of
+    equals the first first, NaN as the largest.
+
+    Elements below a bound on the k-th largest are left out before what remains is sorted.
+    """
+    bound = _bound(rows, k) if 0 < k < rows.shape[1] and rows.dtype.isnative else None
+    if bound is None:
+        return stable_order(rows, largest=True)[:, :k]
+    chosen = np.flatnonzero(rows >= bound[:, None])  # quicker than the places of two axes
+    row = chosen // rows.shape[1]
+    counts = np.bincount(row, minlength=len(rows))
+    width = counts.max()
+    assert counts.min() >= k
+    if len(chosen) == width * len(rows):
+        values, places = rows.reshape(-1)[chosen], chosen
+    else:  # rows of unequal length are filled up with what comes last
+        slot = np.arange(len(chosen)) - (np.cumsum(counts) - counts)[row] + row * width
+        lowest = np.iinfo(rows.dtype).min if rows.dtype.kind in "iu" else -np.inf
+        values = np.full(width * len(rows), lowest, rows.dtype)
+        places = np.zeros(width * len(rows), np.int64)
+        values[slot] = rows.reshape(-1)[chosen]
+        places[slot] = chosen
+    order = stable_order(values.reshape(len(rows), width), largest=True)[:, :k]
+    first = np.arange(len(rows))[:, None]
+    return places.reshape(-1, width)[first, order] - first * rows.shape[1]
+
+
+def _bound(rows: Array, k: int) -> Array | None:
+    """Returns for each row a number that is at most its k-th largest; None where there are NaN."""
+    if rows.dtype.kind not in "iu" and rows.dtype.char not in "fd":
+        return None
+    groups = rows.shape[1] // _GROUP
+    if groups >= _GROUPS_FOR_ONE * k:  # the k-th largest of maxima is one of k elements so large
+        parts = rows[:, : groups * _GROUP].reshape(len(rows), _GROUP, groups)
+        rest = rows[:, groups * _GROUP :]
+        rows = np.concatenate((parts.max(1), rest), 1)
+    upper = np.partition(rows, rows.shape[1] - k, -1)[:, rows.shape[1] - k :]
+    if rows.dtype.kind == "f" and np.isnan(upper).any():
+        return None
+    return upper[:, 0]
