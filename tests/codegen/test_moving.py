@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from test_products import run
+from guarded import run
 
 from clew import te
 from clew.ir.types import to_numpy
@@ -126,3 +126,24 @@ def test_only_what_is_written_once_goes_past_the_caches() -> None:
     with pytest.raises(ScheduleError) as caught:
         Schedule(nest).nontemporal("z")
     assert caught.value.code == "S002"
+
+
+def test_lanes_in_a_known_order_are_one_load() -> None:
+    """As in rotary embeddings of neighbours: pairs, of which each lane reads both."""
+    rows, n = 3, 46
+    x, y = te.placeholder((rows, n), "f32", "x"), te.placeholder((rows, n // 2), "f32", "y")
+
+    def element(i: te.Scalar, j: te.Scalar) -> te.Scalar:
+        even, odd, factor = x[i, j // 2 * 2], x[i, j // 2 * 2 + 1], y[i, j // 2]
+        return te.select(j % 2 < 1, even * factor - odd, odd * factor + even)
+
+    nest = lower("pairs", [x, y], [te.compute((rows, n), element, "z")])
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(s).astype(np.float32) for s in ((rows, n), (rows, n // 2))]
+    even, odd = arrays[0][:, ::2], arrays[0][:, 1::2]
+    expected = np.stack((even * arrays[1] - odd, odd * arrays[1] + even), 2).reshape(rows, n)
+    for target in (host(), replace(target_of("cpu-avx2"), triple=host().triple)):
+        schedule, _ = schedule_kernel(nest, target)
+        for side in GuardSide:
+            found = run(schedule.finished(), arrays, target, side, 2)
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)

@@ -9,6 +9,7 @@ from typing import Final
 from clew.codegen import arith, transpose
 from clew.codegen.address import (
     Addresses,
+    Bound,
     Place,
     element_bytes,
     memory_type,
@@ -197,13 +198,19 @@ class Values(Addresses):
         if guards:
             with self.masked(cond):
                 a = self.value(expr.a)
-            with self.masked(arith.unary(self.b, "not", cond)):
+            with self.masked(self._inverse(cond)):
                 b = self.value(expr.b)
         else:
             a, b = self.value(expr.a), self.value(expr.b)
         lanes = max(cond.lanes, a.lanes, b.lanes)
         cond, a, b = self.widen([cond, a, b], lanes)
         return arith.select(self.b, cond, a, b)
+
+    def _inverse(self, cond: Value) -> Value:
+        known = mask_lanes(cond)
+        if known is None:
+            return arith.unary(self.b, "not", cond)
+        return literal_mask([not lane for lane in known])
 
     def _masked_or_zero(self, cond: Value, expr: Select) -> Value | None:
         """Returns a vector from memory or zeros as one masked load; None where it is not that."""
@@ -323,7 +330,8 @@ class Values(Addresses):
         elif not place.lane_parts and place.step == 2 and self._known_mask():
             value = self._every_other(stored, pointer, size)
         elif place.lane_parts or place.step != 1:
-            value = self._gather(element, stored, pointer, place, size)
+            near = self._near_lanes(stored, pointer, place, size)
+            value = near or self._gather(element, stored, pointer, place, size)
         else:
             value = self._load_lanes(stored, pointer, size, self.mask)
         return self._from_memory(buffer, value)
@@ -379,6 +387,44 @@ class Values(Addresses):
             stored,
             lanes,
         )
+
+    def _near_lanes(self, stored: str, pointer: str, place: Place, size: int) -> Value | None:
+        """Returns lanes in a known order that lie within a vector's length: one load, put in order.
+        None where that is not so.
+        """
+        active = [True] * self.lanes if self.mask is None else mask_lanes(self.mask)
+        offsets = self._lane_offsets(place)
+        if active is None or offsets is None or not any(active):
+            return None
+        used = [offset for offset, on in zip(offsets, active, strict=True) if on]
+        first, count = min(used), max(used) - min(used) + 1
+        if count > self.lanes:
+            return None
+        at = self.b.pointer(f"getelementptr {llvm_type(stored)}, ptr {pointer}, i64 {first}")
+        mask = None if count == self.lanes else [n < count for n in range(self.lanes)]
+        loaded = self._load_lanes(stored, at, size, None if mask is None else literal_mask(mask))
+        nothing = literal(0, stored, self.lanes)
+        order = [o - first if on else self.lanes for o, on in zip(offsets, active, strict=True)]
+        places = ", ".join(f"i32 {n}" for n in order)
+        return self.b.value(
+            f"shufflevector {loaded.typed}, {nothing.typed}, <{self.lanes} x i32> <{places}>",
+            stored,
+            self.lanes,
+        )
+
+    def _lane_offsets(self, place: Place) -> list[int] | None:
+        """Returns each lane's offset in elements, where no loop but that over lanes decides it."""
+        assert self.lane_index is not None
+        before = self.bound[id(self.lane_index)]
+        found: list[int] = []
+        for lane in range(self.lanes):
+            self.bound[id(self.lane_index)] = Bound(const=lane)
+            parts = [(self.constant_of(atom), by) for atom, by in place.lane_parts]
+            if any(value is None for value, _ in parts):
+                break
+            found.append(place.step * lane + sum((v or 0) * by for v, by in parts))
+        self.bound[id(self.lane_index)] = before
+        return found if len(found) == self.lanes else None
 
     def _load_lanes(self, stored: str, pointer: str, size: int, mask: Value | None) -> Value:
         """Returns lanes that lie side by side; zero where the mask does not hold."""

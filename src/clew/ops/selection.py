@@ -16,10 +16,12 @@ _GROUPS_FOR_ONE: Final = 8
 
 def stable_order(rows: Array, *, largest: bool) -> Array:
     """Returns the order of each row's elements, of equals the first first, NaN as the largest."""
-    if not largest:
-        return np.argsort(rows, -1, kind="stable")
-    backwards = np.argsort(rows[..., ::-1], -1, kind="stable")
-    return rows.shape[-1] - 1 - backwards[..., ::-1]
+    order: Array
+    if largest:
+        order = rows.shape[-1] - 1 - np.argsort(rows[..., ::-1], -1, kind="stable")[..., ::-1]
+    else:
+        order = np.argsort(rows, -1, kind="stable")
+    return order
 
 
 def largest_places(rows: Array, k: int) -> Array:
@@ -47,7 +49,8 @@ def largest_places(rows: Array, k: int) -> Array:
         places[slot] = chosen
     order = stable_order(values.reshape(len(rows), width), largest=True)[:, :k]
     first = np.arange(len(rows))[:, None]
-    return places.reshape(-1, width)[first, order] - first * rows.shape[1]
+    found: Array = places.reshape(-1, width)[first, order] - first * rows.shape[1]
+    return found
 
 
 def _bound(rows: Array, k: int) -> Array | None:
@@ -59,7 +62,8 @@ def _bound(rows: Array, k: int) -> Array | None:
         parts = rows[:, : groups * _GROUP].reshape(len(rows), _GROUP, groups)
         rest = rows[:, groups * _GROUP :]
         rows = np.concatenate((parts.max(1), rest), 1)
-    upper = np.partition(rows, rows.shape[1] - k, -1)[:, rows.shape[1] - k :]
+    upper: Array = np.partition(rows, rows.shape[1] - k, -1)[:, rows.shape[1] - k :]
     if rows.dtype.kind == "f" and np.isnan(upper).any():
         return None
-    return upper[:, 0]
+    lowest: Array = upper[:, 0]
+    return lowest

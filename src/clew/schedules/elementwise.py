@@ -4,12 +4,15 @@ axis.
 
 from __future__ import annotations
 
+import contextlib
+
 from clew.loop.affine import Simplifier, contains
 from clew.loop.ir import buffer_loads, reads
 from clew.loop.schedule import Schedule
 from clew.schedules.matmul import spread
 from clew.schedules.shape import StageInfo, lane_stride, offset_stride, stage_infos
 from clew.schedules.tiles import passes_caches, vector_factor
+from clew.support.errors import ScheduleError
 from clew.target import Target
 
 NAME = "elementwise"
@@ -45,6 +48,9 @@ def schedule(schedule: Schedule, infos: dict[str, StageInfo], root: str, target:
         outer, inner = schedule.split(axes[-1], lanes)
         if choices:
             schedule.reorder(outer, *choices, inner)
+        elif len(axes) > 1 and _conditions_use(info, tuple(n.index for n in info.loops[-1:])):
+            with contextlib.suppress(ScheduleError):  # a short axis is lanes alone
+                schedule.partition(outer)  # vectors that lie on one side ask nothing
         schedule.vectorize(inner)
         axes[-1] = outer
     for name in choices:

@@ -1,0 +1,42 @@
+"""Runs a nest's native code behind guard pages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from clew.codegen.artifact import KernelCode, ObjectCode
+from clew.codegen.kernel import emit_kernel
+from clew.codegen.worker import emit_object
+from clew.ir.types import to_numpy
+from clew.loop.ir import Buffer, Nest
+from clew.loop.printer import print_nest
+from clew.runtime.guard import GuardSide
+from clew.runtime.jit import Library
+from clew.runtime.memory import plan_segment
+from clew.runtime.plan import BufferKind, BufferRef, BufferSpec, Step
+from clew.runtime.segment import NativeSegment
+from clew.runtime.threads import shared_pool
+from clew.target import Target
+
+Array = np.ndarray[Any, Any]
+
+
+def run(nest: Nest, arrays: list[Array], target: Target, side: GuardSide, threads: int) -> Array:
+    """Returns a nest's output by native code behind guard pages."""
+    made = emit_kernel(nest, print_nest(nest), "kernel", target.triple, features=target.features)
+    data = emit_object(made.llvm, target.triple, target.cpu, target.features)
+    code = KernelCode("00", made.entries, made.scratch_bytes, made.workspace_bytes)
+    refs = [BufferRef(BufferKind.INPUT, n) for n in range(len(nest.inputs))]
+    refs += [BufferRef(BufferKind.OUTPUT, n) for n in range(len(nest.outputs))]
+    refs += [BufferRef(BufferKind.ARENA, n) for n in range(len(made.workspace_bytes))]
+    steps = [Step(code, tuple(refs), "kernel")]
+    inputs, outputs = map(_specs, (nest.inputs, nest.outputs))
+    plan = plan_segment(steps, inputs, outputs, [], list(made.workspace_bytes))
+    library = Library([ObjectCode("00", data, tuple(e.symbol for e in made.entries))])
+    return NativeSegment(plan, library, shared_pool(threads), guard=side)(arrays)[0]
+
+
+def _specs(buffers: tuple[Buffer, ...]) -> list[BufferSpec]:
+    return [BufferSpec(b.name, b.shape, to_numpy(b.dtype).name) for b in buffers]
