@@ -35,7 +35,7 @@ _VECTORS = 2
 # What a band touches takes this share of the second-level cache.
 _SHARE_OF_CACHE = 0.7
 # Bands that an image gives at least, for threads to share.
-_FEWEST_BANDS = 4
+_FEWEST_BANDS = 2
 
 
 @dataclass(frozen=True)
