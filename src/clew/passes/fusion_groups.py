@@ -4,12 +4,14 @@ A group has one result, its root's; every other member is used inside the group 
 computed twice, and no cycle can arise: a path that leaves a group leaves it from the root, and a
 path from there back to a member would have been a cycle before.
 
-Groups grow in two steps.
+Groups grow in three steps.
 
 1. Forwards from each *anchor* (convolution, matrix product) and then each *reduction*: the
    elementwise and broadcast operators that follow, as long as their results have the anchor's
    shape. Several users are followed where they meet again (`x * sigmoid(x)`).
-2. Backwards: elementwise and injective operators join the group that holds all their users, if that
+2. A depthwise convolution and the 1x1 ones around it, with their tails, where it pays to compute
+   them together (`melting`).
+3. Backwards: elementwise and injective operators join the group that holds all their users, if that
    group has no anchor. What is broadcast by its user joins only if nothing is computed twice. An
    anchor that reads views takes slices, transposes and reshapes as well, as long as its operand's
    elements stay at constant strides. A cast joins the tail of an anchor, too: the operand is
@@ -100,7 +102,7 @@ class Grouper:
         """Returns each operator as a group of its own, by node id."""
         return {c.id: Group(self._kinds[c.id], [c]) for c in self._calls if not is_reshape(c)}
 
-    def groups(self) -> dict[int, Group]:
+    def groups(self, *, melt: bool = True) -> dict[int, Group]:
         """Returns the group of each operator that is to be in one, by node id."""
         self._leave_in_place()
         for call in self._calls:
@@ -109,7 +111,7 @@ class Grouper:
             for call in self._calls:
                 if self._kinds[call.id] is kind:
                     self._grow_forwards(self._group[call.id])
-        for call in self._calls:
+        for call in self._calls if melt else ():
             self._melt(call)
         for call in reversed(self._calls):
             group = self._group[call.id]

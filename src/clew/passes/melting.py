@@ -90,9 +90,8 @@ def unfit_after(windows: Call, pointwise: Call, target: Machine) -> str:
         return "its weights would pass by once for each band"
     image = Image(windows)
     width = image.call.tensor.concrete[3]
-    bands = range(2, image.lines + 1)
-    if not any(image.lines % n == 0 and image.lines // n * width >= _FEWEST_PIXELS for n in bands):
-        return "its image gives no bands of equal height with pixels enough"
+    if -(-image.lines // 2) * width < _FEWEST_PIXELS:
+        return "half of its image has too few pixels for the weights to be used again"
     if _lines(windows, target, channels=1.0) < 1:
         return "lines of all channels do not stay in the second-level cache"
     return ""

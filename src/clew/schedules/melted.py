@@ -20,7 +20,8 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass
 
-from clew.loop.ir import buffer_loads
+from clew.loop.affine import contains
+from clew.loop.ir import Buffer, buffer_loads
 from clew.loop.schedule import Schedule
 from clew.schedules import windows
 from clew.schedules.matmul import register_tile, spread
@@ -34,8 +35,11 @@ _RANK = 5
 _VECTORS = 2
 # What a band touches takes this share of the second-level cache.
 _SHARE_OF_CACHE = 0.7
-# Bands that an image gives at least, for threads to share.
-_FEWEST_BANDS = 2
+# Bands that an image gives, for threads to share: so many if they have pixels enough.
+_FEWEST_BANDS = (4, 2)
+_ENOUGH_PIXELS = 96
+# Lines that windows read beyond a band's own, about.
+_FEW_LINES = 2
 
 
 @dataclass(frozen=True)
@@ -65,14 +69,14 @@ def find(schedule: Schedule, target: Target) -> Chain | None:
     infos = stage_infos(schedule)
     reductions = [info for info in infos.values() if info.is_reduction]
     outputs = [name for name, info in infos.items() if info.is_output]
-    if not 2 <= len(reductions) <= 3 or len(outputs) != 1:  # noqa: PLR2004
+    if not 2 <= len(reductions) <= 3 or len(outputs) != 1:
         return None
     if any(loop.extent == 0 for info in infos.values() for loop in info.loops):
         return None
     if not all(info.is_anchor and _is_image(info, target) for info in reductions):
         return None
     sliding = [n for n, info in enumerate(reductions) if windows.reads_own_channels(info)]
-    if len(sliding) != 1 or sliding[0] > 1 or len(reductions) - sliding[0] > 2:  # noqa: PLR2004
+    if len(sliding) != 1 or sliding[0] > 1 or len(reductions) - sliding[0] > 2:
         return None
     links: list[Link] = []
     for here, following in zip(reductions, [*reductions[1:], None], strict=True):
@@ -82,7 +86,7 @@ def find(schedule: Schedule, target: Target) -> Chain | None:
         links.append(Link(here, infos[root]))
     at = sliding[0]
     middle = links[at]
-    if len(middle.anchor.reduction_axes) != 2:  # noqa: PLR2004
+    if len(middle.anchor.reduction_axes) != 2:
         return None
     return Chain(links[0] if at else None, middle, links[at + 1] if links[at + 1 :] else None)
 
@@ -124,21 +128,20 @@ def schedule(schedule: Schedule, chain: Chain, target: Target) -> bool:
         if name not in kept:
             schedule.inline(name)
     last = chain.links[-1]
-    lines = _band(chain, target)
-    if lines == 0:
-        return False
     out = _copied_out(schedule, last)
     n, co, oh, ow, ci = last.root.axes_in(out)
     schedule.reorder(oh, n, co, ow, ci)
-    band, oh = schedule.split(oh, lines)
+    lines = -(-schedule.extent(oh) // _bands(chain, target))
+    whole = schedule.extent(oh) % lines == 0
+    band, oh = schedule.split(oh, lines, tail="guard")
     schedule.reorder(n, band, co, oh, ow, ci)
     outer = [n, band]
     if chain.after is None:
-        outer.append(_windows(schedule, chain, out, band, target))
+        outer.append(_windows(schedule, chain, out, target, whole=whole))
     else:
-        _pointwise(schedule, chain.after, out, oh, target)
+        _pointwise(schedule, chain.after, out, oh, target, whole=whole)
         own = _moved(schedule, chain.windows, band)
-        _windows(schedule, chain, own, own, target)
+        _windows(schedule, chain, own, target, whole=whole)
     spread(schedule, outer)
     return True
 
@@ -157,48 +160,52 @@ def _copied_out(schedule: Schedule, link: Link) -> str:
     return link.root.name
 
 
-def _band(chain: Chain, target: Target) -> int:
-    """Returns how many lines of the result a band has, which divide its height; 0 where no number
-    fits.
+def _bands(chain: Chain, target: Target) -> int:
+    """Returns how many bands an image has: of equal height if that gives a number for threads to
+    share, each with pixels enough that weights are used for some time.
     """
-    height = chain.links[-1].anchor.store.buffer.shape[2]
+    _, _, height, width, _ = chain.links[-1].anchor.store.buffer.shape
     room = target.l2_bytes * _SHARE_OF_CACHE
-    fitting = [
-        lines
-        for lines in range(1, height + 1)
-        if height % lines == 0 and band_bytes(chain, lines) <= room
-    ]
-    shared = [x for x in fitting if height // x >= _FEWEST_BANDS]
-    return max(shared or fitting, default=0)
+    fitting = [n for n in range(1, height + 1) if _band_bytes(chain, -(-height // n)) <= room]
+    fitting = fitting or [height]
+    even = [n for n in fitting if height % n == 0 and height // n * width >= _ENOUGH_PIXELS]
+    for least in _FEWEST_BANDS:
+        found = [n for n in even if n >= least]
+        if found:
+            return found[0]
+    return next((n for n in fitting if n > 1), fitting[0])
 
 
-def band_bytes(chain: Chain, lines: int) -> float:
-    """Returns how many bytes a band of so many lines of the result touches."""
-    image = chain.windows.anchor
-    _, blocks, height, width, lanes = image.store.buffer.shape
-    line = width * lanes * image.store.buffer.size_bytes / _size(image.store.buffer.shape)
-    read = next(x.source for x in buffer_loads(image.store.value) if len(x.source.shape) == _RANK)
-    step = read.shape[2] / height
-    above = chain.before is not None
-    total = lines * line * blocks  # the windows' results
-    own = read.shape[3] * lanes * 4 * (lines * step + 2)
-    total += own * (_VECTORS if above else blocks)
-    if chain.before is not None:
-        source = max(buffer_loads(chain.before.anchor.store.value), key=lambda x: x.source.size_bytes)
-        total += source.source.size_bytes / source.source.shape[2] * (lines * step + 2)
-    return total
+def _band_bytes(chain: Chain, lines: int) -> float:
+    """Returns how many bytes of the cache a band of so many lines of the result takes."""
+    slid = chain.windows.anchor.store.buffer
+    image = _image(chain.windows.anchor)
+    read = lines * image.shape[2] / slid.shape[2] + _FEW_LINES
+    total = lines * _line_bytes(slid)
+    if chain.before is None:
+        return total + read * _line_bytes(image)
+    panel = min(1.0, _VECTORS / image.shape[1])
+    given = _line_bytes(_image(chain.before.anchor))
+    return total + read * (_line_bytes(image) * panel + given)
 
 
-def _size(shape: tuple[int, ...]) -> int:
-    size = 1
-    for extent in shape:
-        size *= extent
-    return size
+def _line_bytes(image: Buffer) -> float:
+    """Returns the bytes of a line of all channels of an image."""
+    return image.size_bytes / image.shape[0] / image.shape[2]
 
 
-def _pointwise(schedule: Schedule, link: Link, out: str, oh: str, target: Target) -> None:
+def _image(info: StageInfo) -> Buffer:
+    """Returns the operand of a convolution that moves with the lines of its result."""
+    line = next(n.index for n in info.loops if n.name == info.axes[2])
+    loads = buffer_loads(info.store.value)
+    return next(x.source for x in loads if any(contains(i, line) for i in x.indices))
+
+
+def _pointwise(
+    schedule: Schedule, link: Link, out: str, oh: str, target: Target, *, whole: bool
+) -> None:
     """Arranges a convolution that sums over channels: panels of output channels outside, tiles of
-    pixels inside.
+    pixels inside. Tiles are of one line where the last band is not `whole`.
     """
     info = link.anchor
     _, co, _, ow, ci = link.root.axes_in(out)
@@ -206,7 +213,7 @@ def _pointwise(schedule: Schedule, link: Link, out: str, oh: str, target: Target
     width = schedule.extent(ow)
     most = rows_of_tile(target, vectors)
     columns = balanced(width, most)
-    lines = balanced(schedule.extent(oh), max(1, most // columns))
+    lines = balanced(schedule.extent(oh), max(1, most // columns)) if whole else 1
     panel, block = schedule.split(co, vectors)
     schedule.reorder(panel, oh, ow, block, ci)
     oh, line = schedule.split(oh, lines, tail="balance")
@@ -214,25 +221,27 @@ def _pointwise(schedule: Schedule, link: Link, out: str, oh: str, target: Target
     ow, column = schedule.split(ow, columns, tail="balance")
     schedule.compute_at(info.name, ow, "register")
     register_tile(schedule, info, schedule.extent(ci), blocks=info.axes[1])
+    schedule.share_guards(oh)
     for name in (line, column, block):
         schedule.unroll(name)
     schedule.vectorize(ci)
 
 
-def _windows(schedule: Schedule, chain: Chain, out: str, band: str, target: Target) -> str:
+def _windows(schedule: Schedule, chain: Chain, out: str, target: Target, *, whole: bool) -> str:
     """Arranges the windows, and what they read where that is computed; returns the loop over panels
     of channels.
     """
     info = chain.windows.anchor
     kh, kw = info.reduction_axes
     _, _, line, column, own_lane = info.axes
-    n, co, oh, ow, ci = chain.windows.root.axes_in(out)
+    _, co, oh, ow, ci = chain.windows.root.axes_in(out)
     if chain.after is None:
         oh = f"{oh}.i"
     panel = co
     if chain.before is not None:
         panel, co = schedule.split(co, _VECTORS)
-    lines, columns = window_tile(target, schedule.extent(oh), schedule.extent(ow))
+    height = schedule.extent(oh) if whole else 1
+    lines, columns = window_tile(target, height, schedule.extent(ow))
     oh_outer, oh_inner = schedule.split(oh, lines, tail="balance")
     schedule.reorder(ow, oh_inner, ci)
     ow_outer, ow_inner = schedule.split(ow, columns, tail="balance")
@@ -244,6 +253,7 @@ def _windows(schedule: Schedule, chain: Chain, out: str, band: str, target: Targ
     schedule.reorder(kh, line, kw, column, own_lane)
     with contextlib.suppress(ScheduleError):  # there may be no padding
         schedule.skip_padding(info.name, lanes=own_lane)
+    schedule.share_guards(oh_outer)
     schedule.partition(ow_outer)
     schedule.partition(oh_outer)
     for name in (kh, oh_inner, ow_inner, line, kw, column):

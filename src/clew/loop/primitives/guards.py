@@ -135,8 +135,7 @@ def _raised(loop: For) -> Stmt:
 
 @primitive
 def share_guards(nest: Nest, simplifier: Simplifier, *, loop: str) -> Nest:
-    """Guards below `loop` go as far outside as they can, and neighbours under one condition are
-    one:
+    """Guards below `loop` go as far outside as they can; neighbours under one condition are one.
 
     ```
     for i in n: { for j: if c(i): s;  for k: if c(i): t }      becomes
