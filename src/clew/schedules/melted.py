@@ -198,7 +198,8 @@ def _image(info: StageInfo) -> Buffer:
     """Returns the operand of a convolution that moves with the lines of its result."""
     line = next(n.index for n in info.loops if n.name == info.axes[2])
     loads = buffer_loads(info.store.value)
-    return next(x.source for x in loads if any(contains(i, line) for i in x.indices))
+    found: Buffer = next(x.source for x in loads if any(contains(i, line) for i in x.indices))
+    return found
 
 
 def _pointwise(
