@@ -244,7 +244,7 @@ def test_windows_take_what_follows_and_what_leaves_the_cache_before(kit: Any) ->
 
 def test_windows_are_not_melted_where_weights_or_overlap_cost_more(kit: Any) -> None:
     apart = ["conv2d_relu", "conv2d_relu", "conv2d_exp"]
-    assert _fused(kit, _blocks(kit, 12, 1, 24, 24)) == apart  # weights pass by with each band
-    assert _fused(kit, _blocks(kit, 5, 1, 4, 2)) == apart  # two bands of 15 pixels
+    assert _fused(kit, _blocks(kit, 14, 1, 24, 24)) == apart  # weights pass by with each band
+    assert _fused(kit, _blocks(kit, 13, 1, 4, 2)) == apart  # two bands of 91 pixels
     wide = _fused(kit, _blocks(kit, 48, 32, 16, 1))  # each line again from 512 channels
     assert wide == ["conv2d_relu", "conv2d_relu_conv2d_exp"]

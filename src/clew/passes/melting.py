@@ -26,7 +26,7 @@ _STAYS: Final = 0.4
 _SHARE_OF_BAND: Final = 0.6
 _SHARE_OF_WEIGHTS: Final = 0.2
 # Pixels of a band that use a weight while it is near.
-_FEWEST_PIXELS: Final = 48
+_FEWEST_PIXELS: Final = 96
 # What writing a number beyond the second-level cache, and reading it, costs in multiply-adds.
 _PRODUCTS_OF_A_MOVE: Final = 16.0
 
