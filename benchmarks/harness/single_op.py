@@ -88,7 +88,7 @@ def inverted_residual(
     """
     layers = [(channels, between, 1, 1)] if between != channels else []
     layers += [(between, between, 3, between), (between, filters, 1, 1)]
-    bounds = [numpy_helper.from_array(np.float32(value), name)
+    bounds = [numpy_helper.from_array(np.asarray(value, np.float32), name)
               for value, name in ((0, "low"), (clip, "high"))]  # fmt: skip
     nodes, given, held = [], "x", list(bounds)
     for n, (inner, outer, kernel, group) in enumerate(layers):
@@ -99,7 +99,7 @@ def inverted_residual(
         last = n + 1 == len(layers)
         made = "y" if last else f"z{n}"
         steps = [stride if group > 1 else 1] * 2
-        sizes = {"strides": steps, "pads": [kernel // 2] * 4, "group": group}
+        sizes: dict[str, Any] = {"strides": steps, "pads": [kernel // 2] * 4, "group": group}
         operands = [given, f"w{n}", f"b{n}"]
         nodes.append(helper.make_node("Conv", operands, [made], name=f"conv{n}", **sizes))
         given = made if last else f"c{n}"

@@ -12,10 +12,9 @@ second-level cache. That pays
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Final
 
-from clew.ir.expr import Call
+from clew.ir.expr import Call, Expr
 from clew.ir.types import TensorType, bits
 from clew.passes.base import Machine
 
@@ -31,32 +30,20 @@ _FEWEST_PIXELS: Final = 96
 _PRODUCTS_OF_A_MOVE: Final = 16.0
 
 
-@dataclass(frozen=True)
-class Image:
-    """An image in blocks of channels, by the convolution that gives it."""
+def _line_bytes(image: Expr) -> float:
+    """Returns the bytes of a line of all channels of one image."""
+    batch, _, height, *_ = image.tensor.concrete
+    return _bytes(image) / batch / height
 
-    call: Call
 
-    @property
-    def lines(self) -> int:
-        """Its height."""
-        return self.call.tensor.concrete[2]
-
-    @property
-    def line_bytes(self) -> int:
-        """Bytes of a line of all channels."""
-        return self.bytes // self.lines
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of all of it."""
-        return math.prod(self.call.tensor.concrete) * bits(self.call.tensor.dtype) // 8
+def _bytes(image: Expr) -> float:
+    return math.prod(image.tensor.concrete) * bits(image.tensor.dtype) / 8
 
 
 def is_windows(call: Call, target: Machine) -> bool:
     """Whether a call is a depthwise convolution of f32 in blocks of a vector."""
     groups = call.attrs.groups if _is_convolution(call, target) else 1
-    return bool(groups > 1 and groups == call.attrs.channels) and not _is_dilated(call)
+    return bool(groups > 1 and groups == call.attrs.channels)
 
 
 def is_pointwise(call: Call, target: Machine) -> bool:
@@ -65,10 +52,6 @@ def is_pointwise(call: Call, target: Machine) -> bool:
         return False
     plain = not any(call.attrs.padding) and set(call.attrs.strides) == {1}
     return plain and call.args[1].tensor.shape[2:4] == (1, 1)
-
-
-def _is_dilated(call: Call) -> bool:
-    return set(call.attrs.dilation) != {1}
 
 
 def _is_convolution(call: Call, target: Machine) -> bool:
@@ -86,11 +69,10 @@ def _is_convolution(call: Call, target: Machine) -> bool:
 
 def unfit_after(windows: Call, pointwise: Call, target: Machine) -> str:
     """Returns why a 1x1 convolution is not melted with the windows before it; "" if it is."""
-    if math.prod(pointwise.args[1].tensor.concrete) * 4 > target.l2_bytes * _SHARE_OF_WEIGHTS:
+    if _bytes(pointwise.args[1]) > target.l2_bytes * _SHARE_OF_WEIGHTS:
         return "its weights would pass by once for each band"
-    image = Image(windows)
-    width = image.call.tensor.concrete[3]
-    if -(-image.lines // 2) * width < _FEWEST_PIXELS:
+    _, _, height, width, _ = windows.tensor.concrete
+    if -(-height // 2) * width < _FEWEST_PIXELS:
         return "half of its image has too few pixels for the weights to be used again"
     if _lines(windows, target, channels=1.0) < 1:
         return "lines of all channels do not stay in the second-level cache"
@@ -99,8 +81,7 @@ def unfit_after(windows: Call, pointwise: Call, target: Machine) -> str:
 
 def unfit_before(pointwise: Call, windows: Call, target: Machine) -> str:
     """Returns why a 1x1 convolution is not melted with the windows after it; "" if it is."""
-    image = Image(pointwise)
-    if image.bytes <= target.l2_bytes * _STAYS:
+    if _bytes(pointwise) <= target.l2_bytes * _STAYS:
         return "the image between stays in the second-level cache"
     step = windows.attrs.strides[0]
     lines = _lines(windows, target, channels=2 / pointwise.tensor.concrete[1])
@@ -118,6 +99,6 @@ def _lines(windows: Call, target: Machine, channels: float) -> int:
     """
     _, _, *taps = windows.args[1].tensor.concrete
     step = windows.attrs.strides[0]
-    read = math.prod(windows.args[0].tensor.concrete) * 4 / windows.args[0].tensor.concrete[2]
-    room = target.l2_bytes * _SHARE_OF_BAND - taps[0] * read * channels
-    return max(0, int(room / (Image(windows).line_bytes + step * read * channels)))
+    read = _line_bytes(windows.args[0]) * channels
+    room = target.l2_bytes * _SHARE_OF_BAND - taps[0] * read
+    return max(0, int(room / (_line_bytes(windows) + step * read)))

@@ -257,7 +257,9 @@ def _windows(schedule: Schedule, chain: Chain, out: str, target: Target, *, whol
     schedule.share_guards(oh_outer)
     schedule.partition(ow_outer)
     schedule.partition(oh_outer)
-    for name in (kh, oh_inner, ow_inner, line, kw, column):
+    if lines * columns * schedule.extent(kh) * schedule.extent(kw) <= windows.MOST_UNROLLED:
+        schedule.unroll(kh)
+    for name in (oh_inner, ow_inner, line, kw, column):
         schedule.unroll(name)
     for name in (ci, own_lane):
         schedule.vectorize(name)

@@ -23,7 +23,8 @@ from clew.te.expr import Imm, Inlined, Load, Scalar, Select
 
 NAME = "windows"
 _BLOCKED, _PLAIN = 5, 4  # axes
-_MOST_UNROLLED = 256
+# Products of a tile that are written out one by one; of more, lines of taps are a loop.
+MOST_UNROLLED = 256
 _VECTORS_OF_BLOCK = 2
 
 
@@ -113,7 +114,7 @@ def schedule(
         schedule.skip_padding(reduction, lanes=own_lane)
     schedule.partition(ow_outer)
     schedule.partition(oh_outer)
-    if taps * lines * (columns if blocked else 1) <= _MOST_UNROLLED:
+    if taps * lines * (columns if blocked else 1) <= MOST_UNROLLED:
         schedule.unroll(kh)
     for name in (*tile, line, kw, *columns_of_tile):
         schedule.unroll(name)
