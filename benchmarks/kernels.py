@@ -65,6 +65,15 @@ _CONVOLUTIONS = (
 )
 # (channels, size, stride), as in MobileNetV2.
 _DEPTHWISE = ((96, 112, 1), (144, 56, 1), (576, 14, 1), (96, 112, 2), (144, 56, 2), (576, 14, 2))
+# MobileNetV2's blocks around those: (channels, between, filters, size, stride).
+_BLOCKS = (
+    (32, 32, 16, 112, 1),
+    (16, 96, 32, 112, 2),
+    (32, 144, 32, 56, 1),
+    (32, 144, 32, 56, 2),
+    (32, 192, 32, 28, 1),
+    (96, 576, 96, 14, 1),
+)
 # (rows, columns): beyond every cache that one program can count on, and within L2.
 _LARGE, _SMALL = (32_768, 768), (256, 512)
 _CONVERSIONS = {"layout_transform", "pad"}
@@ -73,6 +82,7 @@ _TITLES = {
     "conv": "Convolutions",
     "winograd": "Convolutions, as chosen and direct",
     "depthwise": "Depthwise convolutions",
+    "melted": "Inverted residual blocks: 1×1, depthwise 3×3, 1×1",
     "memory": "What moves data",
     "matvec": "Matrix-vector products, 1×N×K",
     "bf16": "Matrix products in bf16",
@@ -181,6 +191,10 @@ def cases() -> Iterator[Case]:
         make = partial(single_op.convolution, channels, channels, size, 3, stride, channels)
         label = f"3×3 {channels}@{size}{' stride 2' * (stride > 1)}"
         yield Case("depthwise", label, make, peer=True)
+    for channels, between, filters, size, stride in _BLOCKS:
+        make = partial(single_op.inverted_residual, channels, between, filters, size, stride)
+        label = f"{channels}→{between}→{filters}@{size}{' stride 2' * (stride > 1)}"
+        yield Case("melted", label, make, peer=True)
     for rows, columns in (_LARGE, _SMALL):
         for make_rows in (
             single_op.transpose,

@@ -80,6 +80,44 @@ def convolution(
     return one_op("Conv", x, weight, _normal(filters, seed=2), relu=True, attributes=attributes)
 
 
+def inverted_residual(
+    channels: int, between: int, filters: int, size: int, stride: int = 1, clip: float = 6.0
+) -> OneOp:
+    """Returns a block of MobileNetV2: a 1x1 convolution to `between` channels (left out where they
+    are those of the image), a depthwise 3x3, each with bias and clipped, and a 1x1 to `filters`.
+    """
+    layers = [(channels, between, 1, 1)] if between != channels else []
+    layers += [(between, between, 3, between), (between, filters, 1, 1)]
+    bounds = [numpy_helper.from_array(np.asarray(value, np.float32), name)
+              for value, name in ((0, "low"), (clip, "high"))]  # fmt: skip
+    nodes, given, held = [], "x", list(bounds)
+    for n, (inner, outer, kernel, group) in enumerate(layers):
+        depth = inner // group * kernel * kernel
+        weight = _normal(outer, inner // group, kernel, kernel, seed=n) * np.float32(depth**-0.5)
+        held.append(numpy_helper.from_array(weight, f"w{n}"))
+        held.append(numpy_helper.from_array(_normal(outer, seed=n), f"b{n}"))
+        last = n + 1 == len(layers)
+        made = "y" if last else f"z{n}"
+        steps = [stride if group > 1 else 1] * 2
+        sizes: dict[str, Any] = {"strides": steps, "pads": [kernel // 2] * 4, "group": group}
+        operands = [given, f"w{n}", f"b{n}"]
+        nodes.append(helper.make_node("Conv", operands, [made], name=f"conv{n}", **sizes))
+        given = made if last else f"c{n}"
+        if not last:
+            nodes.append(helper.make_node("Clip", [made, "low", "high"], [given], name=f"clip{n}"))
+    x = _normal(1, channels, size, size)
+    out = [1, filters, -(-size // stride), -(-size // stride)]
+    graph = helper.make_graph(
+        nodes,
+        "block",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, out)],
+        held,
+    )
+    opsets = [helper.make_opsetid("", _OPSET)]
+    return OneOp(helper.make_model(graph, opset_imports=opsets, ir_version=10), x)
+
+
 def transpose(rows: int, columns: int) -> OneOp:
     """Returns f32[rows, columns] transposed."""
     return one_op("Transpose", _normal(rows, columns), attributes={"perm": [1, 0]})

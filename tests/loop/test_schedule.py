@@ -118,6 +118,21 @@ def test_partition_asks_at_the_edges_only() -> None:
     assert same(interpret(schedule.finished(), arrays), expected)
 
 
+def test_neighbours_under_one_condition_share_it() -> None:
+    nest, arrays, expected = plain("windows", 7, 6)
+    schedule = Schedule(nest)
+    schedule.inline("padded")
+    _, line = schedule.split("out.h", 4, tail="guard")
+    schedule.compute_at("slid", line)
+    asked = [text.strip() for text in str(schedule).splitlines() if text.strip().startswith("if ")]
+    assert len(asked) == 3
+    schedule.share_guards(line)
+    lines = [text.strip() for text in str(schedule).splitlines()]
+    assert sum(text.startswith("if ") for text in lines) == 1
+    assert lines[lines.index(f"for {line} in 4:") + 1].startswith("if ")
+    assert same(interpret(schedule.finished(), arrays), expected)
+
+
 def test_partition_leaves_a_loop_that_nothing_asks_about() -> None:
     schedule = _new()
     before = str(schedule)

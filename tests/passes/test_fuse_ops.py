@@ -209,3 +209,42 @@ def test_fusion_makes_no_cycle_and_loses_and_repeats_nothing(module: Module) -> 
     assert sorted(before) == sorted(after)
     outer = [n for n in post_order(fused.main) if isinstance(n, Call)]
     assert all(isinstance(n.op, Function) for n in outer)
+
+
+def _blocks(kit: Any, size: int, given: int, between: int, result: int, stride: int = 1) -> Module:
+    """An inverted residual block on images in blocks of 16 channels."""
+    layout = {"data_layout": "NCHW16c", "out_layout": "NCHW16c"}
+    x = Var("x", TensorType((1, given, size, size, 16), "f32", "NCHW16c"))
+    dense = {**layout, "weight_layout": "OIHW16i16o"}
+    expanded = kit.layer(
+        "nn.conv2d", x, kit.const(kit.random(between, given, 1, 1, 16, 16)), **dense
+    )
+    windows = kit.layer(
+        "nn.conv2d", kit.layer("nn.relu", expanded), kit.const(kit.random(between, 1, 3, 3, 16)),
+        weight_layout="OIHW16o", groups=16 * between, channels=16 * between,
+        padding=(1, 1, 1, 1), strides=(stride, stride), **layout,
+    )  # fmt: skip
+    weight = kit.const(kit.random(result, between, 1, 1, 16, 16))
+    projected = kit.layer("nn.conv2d", kit.layer("nn.relu", windows), weight, **dense)
+    return kit.module([x], kit.layer("exp", projected))
+
+
+def _fused(kit: Any, module: Module, **options: Any) -> list[str]:
+    manager = PassManager([FuseOps(**options)], target=kit.Lanes())
+    return names(manager.run(module))
+
+
+def test_windows_take_what_follows_and_what_leaves_the_cache_before(kit: Any) -> None:
+    large, small = _blocks(kit, 96, 1, 4, 2), _blocks(kit, 24, 1, 4, 2)
+    tail = "conv2d_relu_conv2d_exp"
+    assert _fused(kit, large) == [f"conv2d_relu_{tail}"]
+    assert _fused(kit, small) == ["conv2d_relu", tail]
+    assert _fused(kit, large, melt=False) == ["conv2d_relu", "conv2d_relu", "conv2d_exp"]
+
+
+def test_windows_are_not_melted_where_weights_or_overlap_cost_more(kit: Any) -> None:
+    apart = ["conv2d_relu", "conv2d_relu", "conv2d_exp"]
+    assert _fused(kit, _blocks(kit, 14, 1, 24, 24)) == apart  # weights pass by with each band
+    assert _fused(kit, _blocks(kit, 13, 1, 4, 2)) == apart  # two bands of 91 pixels
+    wide = _fused(kit, _blocks(kit, 48, 32, 16, 1))  # each line again from 512 channels
+    assert wide == ["conv2d_relu", "conv2d_relu_conv2d_exp"]

@@ -185,6 +185,10 @@ class Schedule:
         """Cuts a loop where the conditions on it begin and cease to hold."""
         return self.apply("partition", loop=loop)
 
+    def share_guards(self, loop: str) -> Schedule:
+        """Asks once for all that stands under one condition."""
+        return self.apply("share_guards", loop=loop)
+
     def skip_padding(self, stage: str, lanes: str = "") -> Schedule:
         """Reduces nothing that lies in padding; lanes along a loop do."""
         return self.apply("skip_padding", stage=stage, lanes=lanes)

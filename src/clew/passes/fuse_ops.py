@@ -31,6 +31,9 @@ class FuseOps(Pass):
     Reshapes at a group's edge, and alone, stay outside: they are other views of the same memory.
     Host operators stay outside as well.
 
+    Depthwise convolutions take the 1x1 convolutions around them into their kernel where that pays
+    (`melting` says where), unless `melt` is off.
+
     `mode="none"` puts each operator in a function of its own. `max_ops` and `max_inputs` bound a
     group.
 
@@ -42,6 +45,7 @@ class FuseOps(Pass):
     mode: Literal["auto", "none"] = "auto"
     max_ops: int = 64
     max_inputs: int = 30
+    melt: bool = True
 
     def run(self, module: Module, ctx: PassContext) -> Module:
         return _Fuser(self, ctx).rewrite_module(module)
@@ -76,7 +80,8 @@ class _Fuser(Rewriter):
     def enter(self, function: Function) -> None:
         options = self._options
         grouper = Grouper(function, self._ctx, options.max_ops, options.max_inputs)
-        self._groups = grouper.singletons() if options.mode == "none" else grouper.groups()
+        none = options.mode == "none"
+        self._groups = grouper.singletons() if none else grouper.groups(melt=options.melt)
 
     def rewrite_call(self, old: Call, new: Call) -> Expr:
         group = self._groups.get(old.id)

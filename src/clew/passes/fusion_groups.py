@@ -4,12 +4,14 @@ A group has one result, its root's; every other member is used inside the group 
 computed twice, and no cycle can arise: a path that leaves a group leaves it from the root, and a
 path from there back to a member would have been a cycle before.
 
-Groups grow in two steps.
+Groups grow in three steps.
 
 1. Forwards from each *anchor* (convolution, matrix product) and then each *reduction*: the
    elementwise and broadcast operators that follow, as long as their results have the anchor's
    shape. Several users are followed where they meet again (`x * sigmoid(x)`).
-2. Backwards: elementwise and injective operators join the group that holds all their users, if that
+2. A depthwise convolution and the 1x1 ones around it, with their tails, where it pays to compute
+   them together (`melting`).
+3. Backwards: elementwise and injective operators join the group that holds all their users, if that
    group has no anchor. What is broadcast by its user joins only if nothing is computed twice. An
    anchor that reads views takes slices, transposes and reshapes as well, as long as its operand's
    elements stay at constant strides. A cast joins the tail of an anchor, too: the operand is
@@ -28,6 +30,7 @@ from clew.ir.expr import Call, Constant, Expr, Function
 from clew.ir.types import TensorType
 from clew.ir.visit import post_order
 from clew.ops.registry import Op
+from clew.passes import melting
 from clew.passes.base import PassContext
 from clew.passes.views import is_reshape, is_view, left_in_place
 from clew.te.analysis import Kind
@@ -99,7 +102,7 @@ class Grouper:
         """Returns each operator as a group of its own, by node id."""
         return {c.id: Group(self._kinds[c.id], [c]) for c in self._calls if not is_reshape(c)}
 
-    def groups(self) -> dict[int, Group]:
+    def groups(self, *, melt: bool = True) -> dict[int, Group]:
         """Returns the group of each operator that is to be in one, by node id."""
         self._leave_in_place()
         for call in self._calls:
@@ -108,6 +111,8 @@ class Grouper:
             for call in self._calls:
                 if self._kinds[call.id] is kind:
                     self._grow_forwards(self._group[call.id])
+        for call in self._calls if melt else ():
+            self._melt(call)
         for call in reversed(self._calls):
             group = self._group[call.id]
             if group.root is call:
@@ -198,6 +203,36 @@ class Grouper:
         for call in calls:
             self._group[call.id] = group
 
+    # --- windows and the pointwise convolutions around them ---
+
+    def _melt(self, windows: Call) -> None:
+        """Makes the groups of a depthwise convolution and its neighbours one, where that pays."""
+        target = self._ctx.target
+        if target is None or not melting.is_windows(windows, target):
+            return
+        following = self._users.get(self._group[windows.id].root.id, ())
+        if len(following) == 1 and isinstance(following[0], Call):
+            after = following[0]
+            if after.id in self._kinds and melting.is_pointwise(after, target):
+                self._join(windows, after, melting.unfit_after(windows, after, target))
+        before = self._group.get(windows.args[0].id)
+        if before is None or before.root is not windows.args[0]:
+            return
+        pointwise = before.members[0]
+        if melting.is_pointwise(pointwise, target) and len(self._users[before.root.id]) == 1:
+            reason = melting.unfit_before(pointwise, windows, target)
+            self._join(pointwise, windows, reason)
+
+    def _join(self, producer: Call, user: Call, reason: str) -> None:
+        """Makes the group of one call a part of another's, unless there is a reason not to."""
+        group, target = self._group[producer.id], self._group[user.id]
+        reason = reason or self._too_large(group, target)
+        if reason or user.args[0] is not group.root:
+            text = f"{producer.op_name} not melted with {user.op_name}: {reason}"
+            self._ctx.remark(producer, text)
+            return
+        self._absorb(group, target)
+
     # --- backwards: producers join the group of all their users ---
 
     def _join_users(self, group: Group) -> None:
@@ -209,6 +244,9 @@ class Grouper:
         if reason:
             self._ctx.remark(root, f"{root.op_name} not fused into its user: {reason}")
             return
+        self._absorb(group, target)
+
+    def _absorb(self, group: Group, target: Group) -> None:
         target.inputs = self._joint_inputs(target, group.members)
         target.members = sorted([*group.members, *target.members], key=lambda m: self._order[m.id])
         target.kind = max(target.kind, group.kind)
@@ -225,16 +263,23 @@ class Grouper:
         joins = self._reads_in_place(group, target) or self._is_operand_of_tail(group)
         if target.kind > Kind.REDUCTION and not joins:
             return f"its user's kernel is {target.kind.name.lower()}"
-        if len(group.members) + len(target.members) > self._max_ops:
-            return f"the kernel would have more than {self._max_ops} operators"
-        if len(self._joint_inputs(target, group.members)) > self._max_inputs:
-            return f"the kernel would have more than {self._max_inputs} inputs"
+        reason = self._too_large(group, target)
+        if reason:
+            return reason
         for user in self._users[root.id]:
             assert isinstance(user, Call)
             if self._kinds[user.id] is Kind.REDUCTION and self._reads_windows(user):
                 return f"{user.op_name} reads it in windows that overlap"
             if self._reads_again(group, user):
                 return f"{user.op_name} would compute it again for each element it repeats"
+        return ""
+
+    def _too_large(self, group: Group, target: Group) -> str:
+        """Returns why two groups are too much for one kernel; "" if they are not."""
+        if len(group.members) + len(target.members) > self._max_ops:
+            return f"the kernel would have more than {self._max_ops} operators"
+        if len(self._joint_inputs(target, group.members)) > self._max_inputs:
+            return f"the kernel would have more than {self._max_inputs} inputs"
         return ""
 
     def _reads_in_place(self, group: Group, target: Group) -> bool:

@@ -14,6 +14,7 @@ from clew.schedules import (
     elementwise,
     matmul,
     matvec,
+    melted,
     parts,
     rows,
     spatial,
@@ -30,13 +31,17 @@ def schedule_kernel(nest: Nest, target: Target) -> tuple[Schedule, tuple[str, ..
     A root is a stage with loops of its own at the end: an output, or what several outputs share.
     """
     schedule = Schedule(nest)
-    melted = attention.find(schedule)
-    if melted is not None and attention.schedule(schedule, melted, target):
+    parts_of = attention.find(schedule)
+    if parts_of is not None and attention.schedule(schedule, parts_of, target):
         return schedule, (attention.NAME,)
     schedule = Schedule(nest)  # a rule that gives up may have begun
     transformed = winograd.find(schedule)
     if transformed is not None and winograd.schedule(schedule, transformed, target):
         return schedule, (winograd.NAME,)
+    schedule = Schedule(nest)
+    chain = melted.find(schedule, target)
+    if chain is not None and melted.schedule(schedule, chain, target):
+        return schedule, (melted.NAME,)
     schedule = Schedule(nest)
     _inline(schedule)
     rules = [_schedule_root(schedule, root, target) for root in _roots(schedule)]

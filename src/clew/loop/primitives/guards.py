@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 
 from clew.loop.affine import Simplifier, contains
-from clew.loop.ir import For, If, Nest, Stmt, Store, expressions, single, transform, walk
+from clew.loop.ir import (
+    Block,
+    For,
+    If,
+    Nest,
+    Stmt,
+    Store,
+    block,
+    expressions,
+    single,
+    transform,
+    walk,
+)
 from clew.loop.primitives.common import primitive, replace_index, rewrite_loops
 from clew.support.errors import ScheduleError
 from clew.te.expr import (
@@ -17,6 +30,7 @@ from clew.te.expr import (
     Imm,
     Index,
     Inlined,
+    Load,
     Scalar,
     Select,
     all_of,
@@ -117,6 +131,77 @@ def _raised(loop: For) -> Stmt:
     for cond in reversed(outside):
         result = If(cond, result)
     return result
+
+
+@primitive
+def share_guards(nest: Nest, simplifier: Simplifier, *, loop: str) -> Nest:
+    """Guards below `loop` go as far outside as they can; neighbours under one condition are one.
+
+    ```
+    for i in n: { for j: if c(i): s;  for k: if c(i): t }      becomes
+    for i in n: if c(i): { for j: s;  for k: t }
+    ```
+
+    Errors: S001.
+    """
+
+    def visit(stmt: Stmt) -> Stmt | None:
+        if isinstance(stmt, For) and isinstance(stmt.body, If):
+            return _raised(stmt)
+        return _shared(stmt, simplifier) if isinstance(stmt, Block) else None
+
+    def rewrite(found: For) -> Stmt:
+        return replace(found, body=transform(found.body, visit))
+
+    return rewrite_loops(nest, loop, rewrite)
+
+
+def _shared(stmt: Block, simplifier: Simplifier) -> Stmt | None:
+    """Returns a block under the conditions that all of its statements have; None if there are
+    none.
+    """
+    peeled: list[tuple[dict[object, Scalar], Stmt]] = []
+    for inner in stmt.stmts:
+        conds: dict[object, Scalar] = {}
+        body = inner
+        while isinstance(body, If):
+            conds.update((_same(c, simplifier), c) for c in _conjuncts(body.cond))
+            body = body.body
+        peeled.append((conds, body))
+    common = {
+        key: cond
+        for key, cond in (peeled[0][0] if peeled else {}).items()
+        if all(key in conds for conds, _ in peeled)
+    }
+    if not common:
+        return None
+    bodies: list[Stmt] = []
+    for conds, body in peeled:
+        for key, cond in reversed(conds.items()):
+            if key not in common:
+                body = If(cond, body)
+        bodies.append(body)
+    result: Stmt = block(*bodies)
+    for cond in common.values():
+        result = If(cond, result)
+    return result
+
+
+def _same(cond: Scalar, simplifier: Simplifier) -> object:
+    """Returns what is equal for comparisons of the same places, and differs for others."""
+    if not isinstance(cond, Binary) or cond.op not in COMPARISONS or _compares_values(cond):
+        return id(cond)
+    difference = simplifier.linear(binary("sub", cond.a, cond.b))
+    if any(isinstance(part, Load) for atom, _ in difference.terms for part in _parts(atom)):
+        return id(cond)
+    terms = frozenset((id(atom), c) for atom, c in difference.terms)
+    return cond.op, terms, difference.const
+
+
+def _parts(expr: Scalar) -> Iterator[Scalar]:
+    yield expr
+    for child in expr.children:
+        yield from _parts(child)
 
 
 @primitive
