@@ -216,6 +216,11 @@ def _windows(c: _Cases) -> None:
         c.add("nn.lrn", ("f32", 2, n + 1, 3, w), size=n % 4 + 2)
     for dtype in FLOATS:
         c.add("nn.conv2d", (dtype, 1, 3, 6, 19), (dtype, 3, 1, 3, 3), groups=3, **slides[0])
+    for dtype, block in (("bf16", 16), ("bf16", 32), ("f32", 32), ("f32", 24)):
+        for slide in slides[:3]:
+            c.add("nn.conv2d", (dtype, 1, 2, 6, 19, block), (dtype, 2, 1, 3, 3, block),
+                  groups=2 * block, data_layout=f"NCHW{block}c", weight_layout=f"OIHW{block}o",
+                  **slide)  # fmt: skip
     for dtype in (*FLOATS, "i8", "i64"):
         c.add("nn.max_pool2d", (dtype, 1, 3, 6, 19), kernel=(3, 3), **slides[1])
 

@@ -24,6 +24,7 @@ from clew.te.expr import Imm, Inlined, Load, Scalar, Select
 NAME = "windows"
 _BLOCKED, _PLAIN = 5, 4  # axes
 _MOST_UNROLLED = 256
+_VECTORS_OF_BLOCK = 2
 
 
 def applies(infos: dict[str, StageInfo], reduction: str, target: Target) -> bool:
@@ -31,7 +32,7 @@ def applies(infos: dict[str, StageInfo], reduction: str, target: Target) -> bool
     info = infos[reduction]
     shape = info.store.buffer.shape
     lanes = target.vector_lanes(info.store.buffer.dtype)
-    blocked = len(shape) == _BLOCKED and 1 < shape[-1] <= lanes
+    blocked = len(shape) == _BLOCKED and _is_block(shape[-1], lanes)
     image = (blocked or len(shape) == _PLAIN) and len(info.axes) == len(shape)
     if not image or len(info.reduction_axes) != 2 or not reads_own_channels(info):
         return False
@@ -45,6 +46,11 @@ def applies(infos: dict[str, StageInfo], reduction: str, target: Target) -> bool
         any(contains(i, axis) and (contains(i, tap) or tap.extent == 1) for i in load.indices)
         for axis, tap in sliding
     )
+
+
+def _is_block(channels: int, lanes: int) -> bool:
+    """Whether so many channels are a vector, or a few whole ones."""
+    return 1 < channels <= lanes or channels in range(lanes, _VECTORS_OF_BLOCK * lanes + 1, lanes)
 
 
 def reads_own_channels(info: StageInfo) -> bool:
@@ -92,12 +98,16 @@ def schedule(
     schedule.reorder(ow, oh_inner, *ci)
     if blocked:
         ow_outer, ow_inner = schedule.split(ow, columns, tail="balance")
-        tile, lane = [oh_inner, ow_inner], ci[0]
+        around, lane = [ow_outer], ci[0]
+        if schedule.extent(lane) > lanes:  # a block is several vectors, a tile is of one
+            vector, lane = schedule.split(lane, lanes)
+            around.append(vector)
+        tile = [oh_inner, ow_inner]
     else:
         ow_outer, lane = schedule.split(ow, lanes)
-        tile = [oh_inner]
-    schedule.reorder(ow_outer, *tile, lane)
-    schedule.compute_at(reduction, ow_outer, "register")
+        around, tile = [ow_outer], [oh_inner]
+    schedule.reorder(*around, *tile, lane)
+    schedule.compute_at(reduction, around[-1], "register")
     schedule.reorder(kh, line, kw, *columns_of_tile, own_lane)
     with contextlib.suppress(ScheduleError):  # there may be no padding
         schedule.skip_padding(reduction, lanes=own_lane)
