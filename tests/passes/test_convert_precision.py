@@ -103,5 +103,5 @@ def test_images_and_small_groups_stay(kit: Any) -> None:
 def test_weights_are_packed_in_pairs(kit: Any) -> None:
     after = kit.apply(residual(kit), ConvertPrecision(), AlterLayout(), FoldConstant())
     layouts = [c.attrs.weight_layout for c in calls(after, "nn.conv2d")]
-    assert layouts == ["OHWI16o2i"] * 3  # 24 channels as two blocks of 16
+    assert layouts == ["OHWI16o2i", "OHWI16o2i", "OHWI32o2i"]  # 24 channels filled up to 32
     assert [c.attrs.weight_layout for c in calls(after, "nn.dense")] == ["NK16n2k"]

@@ -31,7 +31,7 @@ _TAKE_FILLED: Final = frozenset((
     "add", "subtract", "multiply", "maximum", "minimum", "clip", "tanh", "sigmoid", "pad", "cast",
     "nn.relu", "nn.leaky_relu", "nn.gelu", "nn.silu", "nn.swish", "nn.hard_sigmoid",
     "nn.hard_swish", "nn.max_pool2d", "nn.avg_pool2d", "nn.global_avg_pool2d",
-    "nn.global_max_pool2d",
+    "nn.global_max_pool2d", "nn.lrn",
 ))  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from clew.schedules import (
     elementwise,
     matmul,
     matvec,
+    neighbours,
     parts,
     rows,
     spatial,
@@ -37,6 +38,10 @@ def schedule_kernel(nest: Nest, target: Target) -> tuple[Schedule, tuple[str, ..
     transformed = winograd.find(schedule)
     if transformed is not None and winograd.schedule(schedule, transformed, target):
         return schedule, (winograd.NAME,)
+    schedule = Schedule(nest)
+    sums = neighbours.find(schedule)
+    if sums is not None and neighbours.schedule(schedule, sums, target):
+        return schedule, (neighbours.NAME,)
     schedule = Schedule(nest)
     _inline(schedule)
     rules = [_schedule_root(schedule, root, target) for root in _roots(schedule)]
