@@ -27,6 +27,8 @@ _LEAST_ROWS = 5
 _LEAST_DEPTH = 0.5
 # Of the first-level cache: the rest is for rows that pass by, and sums.
 _SHARE_OF_PANEL = 0.34
+# So few blocks of rows do not make up for sums that go to memory and back with each chunk.
+_FEW_BLOCKS = 2
 # Of the second-level cache: weights that pass by twice cost more than rows that are fetched again.
 _SHARE_OF_ROWS = 0.75
 
@@ -101,7 +103,11 @@ def _depth_in_cache(
     rows, depth = schedule.extent(info.axes[-2]), schedule.extent(info.reduction_axes[-1])
     column_bytes = product.a.source.size_bytes // math.prod(product.a.source.shape)
     most = int(target.l1_bytes * _SHARE_OF_PANEL) // (_TILES_WIDE * tile[1] * column_bytes)
-    if rows <= _TILES_HIGH * tile[0] or depth <= 1.5 * most or len(info.reduction_axes) > 1:
+    if (
+        rows <= _FEW_BLOCKS * _TILES_HIGH * tile[0]
+        or depth <= 1.5 * most
+        or len(info.reduction_axes) > 1
+    ):
         return 0
     return balanced(depth // tile[2], most // tile[2]) * tile[2]
 
