@@ -90,6 +90,52 @@ def test_layers_stay_in_f32_by_name() -> None:
     assert not any("bf16" in k.loops for k in compiled.kernels)
 
 
+def _image_network() -> Module:
+    """All that a bf16 network of images meets: channels that fill no block, a norm over channels,
+    both poolings, a concatenation, and a gelu.
+    """
+    rng = np.random.default_rng(3)
+
+    def weight(*shape: int) -> Constant:
+        scale = np.sqrt(2 / np.prod(shape[1:]))
+        return Constant((rng.standard_normal(shape) * scale).astype(np.float32))
+
+    def layer(op: str, *args: Any, **attrs: Any) -> Any:
+        return get_op(op)(*args, **attrs)
+
+    same = {"padding": (1, 1, 1, 1)}
+    x = Var("x", TensorType((1, 3, 19, 21), "f32"))
+    y = layer("nn.relu", layer("nn.conv2d", x, weight(32, 3, 3, 3), **same))
+    y = layer("nn.lrn", y, size=5, alpha=0.1)
+    y = layer("nn.max_pool2d", y, kernel=(3, 3), strides=(2, 2), **same)
+    y = layer("nn.relu", layer("nn.conv2d", y, weight(24, 32, 3, 3), **same))
+    y = layer("add", layer("nn.conv2d", y, weight(24, 24, 1, 1)), y)
+    pooled = layer("nn.avg_pool2d", y, kernel=(3, 3), **same)
+    parts = [layer("nn.conv2d", v, weight(n, 24, 1, 1)) for v, n in ((y, 16), (pooled, 48))]
+    y = layer("concatenate", *parts, axis=1)
+    y = layer("nn.relu", layer("nn.conv2d", y, weight(40, 64, 1, 1), strides=(2, 2)))
+    y = layer("reshape", layer("nn.global_avg_pool2d", y), shape=(1, 40))
+    y = layer("nn.gelu", layer("nn.dense", y, weight(64, 40)))
+    y = layer("nn.dense", y, weight(10, 64))
+    return Module({"main": Function([x], Tuple([y]), {"outputs": ("y",)})})
+
+
+@pytest.mark.parametrize("keep", [(), ("*4*",)], ids=["all", "some in f32"])
+def test_an_image_network(keep: tuple[str, ...]) -> None:
+    module = _image_network()
+    feed = {"x": np.random.default_rng(0).standard_normal((1, 3, 19, 21)).astype(np.float32)}
+    (expected,) = clew.compile(module, threads=1).run(feed).values()
+    runs = [
+        clew.compile(module, threads=n, precision="bf16", keep_f32=keep, guard=guard)
+        for n, guard in ((1, False), (2, False), (1, True))
+    ]
+    found, *others = (next(iter(run.run(feed).values())) for run in runs)
+    assert np.abs(found - expected).max() < 3e-2 * np.abs(expected).max()
+    for other in others:
+        np.testing.assert_array_equal(other, found)
+    assert runs[0].trace.verify(feed, rtol=2e-2).ok  # as far apart as roundings take them
+
+
 def test_an_unknown_precision_is_refused() -> None:
     with pytest.raises(ClewError, match=r"I013.*fp4") as caught:
         clew.compile(zoo.path("resnet_tiny"), precision="fp4")

@@ -214,6 +214,9 @@ def _windows(c: _Cases) -> None:
               padding=(3, 3, 3, 3))  # fmt: skip
         c.add("nn.conv2d", ("f32", 2, 6, 3, w), ("f32", 34, 3, 1, 1), groups=2)
         c.add("nn.lrn", ("f32", 2, n + 1, 3, w), size=n % 4 + 2)
+        for dtype, block in (("f32", 16), ("f32", 32), ("bf16", 32), ("f32", 8)):
+            c.add("nn.lrn", (dtype, 2, n % 3 + 1, 2, w, block), size=n % 4 + 2,
+                  layout=f"NCHW{block}c")  # fmt: skip
     for dtype in FLOATS:
         c.add("nn.conv2d", (dtype, 1, 3, 6, 19), (dtype, 3, 1, 3, 3), groups=3, **slides[0])
     for dtype, block in (("bf16", 16), ("bf16", 32), ("f32", 32), ("f32", 24)):
@@ -223,6 +226,12 @@ def _windows(c: _Cases) -> None:
                   **slide)  # fmt: skip
     for dtype in (*FLOATS, "i8", "i64"):
         c.add("nn.max_pool2d", (dtype, 1, 3, 6, 19), kernel=(3, 3), **slides[1])
+        for op in ("nn.max_pool2d", "nn.avg_pool2d") if dtype in FLOATS else ():
+            c.add(op, (dtype, 1, 2, 6, 19, 32), kernel=(3, 3), layout="NCHW32c", **slides[1])
+    for block in ((16, 32), (32, 16), (8, 32)):
+        layouts = {"src_layout": f"NCHW{block[0]}c", "dst_layout": f"NCHW{block[1]}c"}
+        for dtype in ("bf16", "f32"):
+            c.add("layout_transform", (dtype, 1, 64 // block[0], 5, 3, block[0]), **layouts)
 
 
 def _movement(c: _Cases) -> None:

@@ -267,3 +267,20 @@ def test_a_step_that_is_no_call_is_refused() -> None:
         with pytest.raises(TextError) as caught:
             Step.parse(text)
         assert caught.value.code == "P020"
+
+
+def test_a_part_of_a_stage_is_widened_to_whole_vectors() -> None:
+    x = te.placeholder((3, 40), "f32", "x")
+    line = te.compute((3, 72), lambda i, j: te.select(j >= 16, x[i, te.minimum(j - 16, 39)], 0.0),
+                      "line")  # fmt: skip
+    k = te.reduce_axis(5, "k")
+    sums = te.compute((3, 40), lambda i, j: te.sum(line[i, j + k + 14], k), "sums")
+    out = te.compute((3, 40), lambda i, j: sums[i, j] * 2.0, "out")
+    nest = lower("near", [x], [out])
+    arrays = [np.random.default_rng(0).standard_normal((3, 40)).astype(np.float32)]
+    expected = interpret(nest, arrays)
+    schedule = Schedule(nest)
+    schedule.compute_at("sums", "out.j", "register")
+    schedule.compute_at("line", "out.i", align=16)
+    assert "line: f32[1, 64]" in str(schedule)  # 14 to 57 are read: 0 to 63
+    assert same(interpret(schedule.finished(), arrays), expected)

@@ -9,6 +9,7 @@ import clew.ops  # noqa: F401
 from clew.ir.expr import Call, If
 from clew.ir.visit import calls
 from clew.passes.alter_layout import AlterLayout
+from clew.passes.convert_precision import ConvertPrecision
 from clew.passes.fold_constant import FoldConstant
 
 
@@ -124,6 +125,28 @@ def test_what_is_filled_up_and_what_is_not_are_concatenated(kit: Any) -> None:
     parts = [kit.layer("nn.conv2d", x, kit.const(kit.random(n, 16, 1, 1))) for n in (24, 32)]
     after = altered(kit, kit.module([x], kit.layer("concatenate", *parts, axis=1)))
     assert one(after, "concatenate").type.layout == "NCHW8c"
+
+
+def test_a_norm_over_channels_follows_blocks(kit: Any) -> None:
+    x = kit.var("x", 1, 16, 8, 8)
+    y = kit.layer("nn.lrn", kit.layer("nn.conv2d", x, kit.const(kit.random(24, 16, 1, 1))), size=5)
+    before = kit.module([x], kit.layer("nn.conv2d", y, kit.const(kit.random(16, 24, 1, 1))))
+    after = altered(kit, before)
+    assert one(after, "nn.lrn").type.layout == "NCHW16c"
+    feed = {"x": kit.random(1, 16, 8, 8, seed=5)}
+    (expected,), (found,) = (kit.interpret(m, feed) for m in (before, after))
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_images_of_two_precisions_have_one_block(kit: Any) -> None:
+    x = kit.var("x", 1, 3, 8, 8)
+    y = kit.layer("nn.conv2d", x, kit.const(kit.random(64, 3, 3, 3)), padding=(1, 1, 1, 1))
+    y = kit.layer("nn.conv2d", y, kit.const(kit.random(24, 64, 1, 1, seed=1)))
+    y = kit.layer("nn.conv2d", y, kit.const(kit.random(64, 24, 1, 1, seed=2)))
+    after = kit.apply(kit.module([x], y), ConvertPrecision(), AlterLayout(), FoldConstant())
+    blocks = {c.type.layout for c in calls(after.main) if c.op_name == "nn.conv2d"}
+    assert blocks == {"NCHW32c"}
+    assert kit.op_names(after).count("layout_transform") == 1  # the result's
 
 
 def test_a_channel_count_without_a_block_stays_plain(kit: Any) -> None:

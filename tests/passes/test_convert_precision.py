@@ -71,6 +71,30 @@ def test_a_residual_is_read_in_the_tail_of_its_product(kit: Any) -> None:
     assert "conv2d_cast_add_relu_cast" in names
 
 
+def test_a_window_reads_what_is_stored_rounded(kit: Any) -> None:
+    x = kit.var("x", 1, 16, 6, 6)
+    first = kit.layer("nn.conv2d", x, weight(kit, 16, 16, 1, 1))
+    pooled = kit.layer("nn.avg_pool2d", first, kernel=(3, 3), **BLOCK)
+    ends = [kit.layer("nn.conv2d", v, weight(kit, 16, 16, 1, 1, seed=1)) for v in (first, pooled)]
+    module = kit.module([x], kit.layer("concatenate", *ends, axis=1))
+    after = kit.apply(module, ConvertPrecision(), FoldConstant(), FuseOps())
+    names = [str(c.op.attrs["name"]) for c in post_order(after.main.body)
+             if isinstance(c, Call) and "name" in getattr(c.op, "attrs", {})]  # fmt: skip
+    assert "cast_avg_pool2d_cast" in names
+
+
+def test_a_gelu_is_as_near_as_its_rounded_result_is(kit: Any) -> None:
+    x = kit.var("x", 4, 16)
+    hidden = kit.layer("nn.gelu", kit.layer("nn.dense", x, weight(kit, 32, 16)))
+    before = kit.module(
+        [x], kit.layer("nn.gelu", kit.layer("nn.dense", hidden, weight(kit, 8, 32)))
+    )
+    after = kit.apply(before, ConvertPrecision())
+    assert [c.attrs.accuracy for c in calls(after, "nn.gelu")] == ["bf16", ""]
+    after = kit.apply(before, ConvertPrecision("f16"))
+    assert [c.attrs.accuracy for c in calls(after, "nn.gelu")] == ["", ""]
+
+
 def test_rounding_moves_up_through_pooling(kit: Any) -> None:
     x = kit.var("x", 1, 16, 6, 6)
     hidden = kit.layer("nn.relu", x)
@@ -103,5 +127,5 @@ def test_images_and_small_groups_stay(kit: Any) -> None:
 def test_weights_are_packed_in_pairs(kit: Any) -> None:
     after = kit.apply(residual(kit), ConvertPrecision(), AlterLayout(), FoldConstant())
     layouts = [c.attrs.weight_layout for c in calls(after, "nn.conv2d")]
-    assert layouts == ["OHWI16o2i"] * 3  # 24 channels as two blocks of 16
+    assert layouts == ["OHWI16o2i", "OHWI16o2i", "OHWI32o2i"]  # 24 channels filled up to 32
     assert [c.attrs.weight_layout for c in calls(after, "nn.dense")] == ["NK16n2k"]

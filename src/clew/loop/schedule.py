@@ -201,9 +201,12 @@ class Schedule:
         """Computes a stage where it is read."""
         return self.apply("inline", stage=stage)
 
-    def compute_at(self, stage: str, loop: str, scope: Scope = "scratch") -> Schedule:
+    def compute_at(
+        self, stage: str, loop: str, scope: Scope = "scratch", align: int = 1
+    ) -> Schedule:
         """Computes a stage inside a loop of its readers."""
-        return self.apply("compute_at", stage=stage, loop=loop, scope=scope)
+        args = {"align": align} if align > 1 else {}
+        return self.apply("compute_at", stage=stage, loop=loop, scope=scope, **args)
 
     def cache_write(self, stage: str) -> str:
         """Computes an output aside and copies it out; returns the copying stage's name."""

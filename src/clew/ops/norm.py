@@ -9,8 +9,8 @@ import numpy as np
 
 from clew import te
 from clew.ir.dims import product
-from clew.ir.expr import Constant, Expr
-from clew.ir.types import to_numpy
+from clew.ir.expr import Attrs, Constant, Expr
+from clew.ir.types import TensorType, to_numpy
 from clew.ops.common import (
     axes_of,
     axis_of,
@@ -25,6 +25,7 @@ from clew.ops.common import (
     widen,
 )
 from clew.ops.elementwise import add, multiply, subtract
+from clew.ops.layouts import logical_sizes, parse_layout
 from clew.ops.reduce import mean_stages, reduce_over, scaled
 from clew.ops.registry import Sample, register_op
 from clew.ops.transform import reshape
@@ -299,25 +300,54 @@ def group_norm(
     return te.compute(x.shape, body, "group_norm")
 
 
+# Zeros beside the channels of a pixel: whole vectors, so that what is copied there is aligned.
+_BESIDE = 16
+
+
 @register_op(
     "nn.lrn",
     samples=(
         Sample(f32(1, 7, 3, 3), size=5),
         Sample(f32(1, 4, 3), size=2, alpha=0.1, beta=0.5, bias=2.0),
+        Sample(f32(1, 2, 3, 5, 4), size=5, alpha=0.1, layout="NCHW4c"),
+        Sample(f32(2, 2, 3, 9, 32), size=4, alpha=0.1, layout="NCHW32c"),
         Sample(f32(1, 4, 3), size=0, error="T107"),
         Sample(f32(4), size=3, error="T102"),
+        Sample(f32(1, 4, 3, 3), size=3, layout="NCHW4c", error="T109"),
     ),
 )
 def lrn(
-    x: Tensor, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0
+    x: Tensor,
+    *,
+    size: int,
+    alpha: float = 1e-4,
+    beta: float = 0.75,
+    bias: float = 1.0,
+    layout: str = "NCHW",
 ) -> Tensor:
     """`x / (bias + alpha / size * s) ** beta`, `s` the sum of squares of `size` channels around.
 
-    Errors: T102, T105, T107. Source: ONNX LRN-13.
+    `layout` is that of images in blocks of channels; others have their channels on axis 1.
+
+    Errors: T102, T105, T107, T109. Source: ONNX LRN-13.
     """
     _channels("nn.lrn", x)
     if size < 1:
         raise GraphTypeError("T107", f"nn.lrn: size {size} must be at least 1")
+    blocked = parse_layout(layout).factor("C") > 1
+    squares = _squares_of_blocks(x, size, layout) if blocked else _squares_around(x, size)
+    return te.compute(
+        x.shape,
+        lambda *i: te.cast(
+            x.dtype, widen(x[i]) / te.power(squares[i] * (alpha / size) + bias, beta)
+        ),
+        "lrn",
+        layout=x.layout,
+    )
+
+
+def _squares_around(x: Tensor, size: int) -> Tensor:
+    """Returns the sums of squares of `size` channels around each element."""
     k = te.reduce_axis(size, "k")
 
     def window(*i: Scalar) -> Scalar:
@@ -325,14 +355,45 @@ def lrn(
         inside = (c >= 0) & (c < te.size(x.shape[1]))
         return te.sum(te.select(inside, _square(widen(x[(i[0], c, *i[2:])])), 0.0), k)
 
-    squares = te.compute(x.shape, window, "lrn_squares")
-    return te.compute(
-        x.shape,
-        lambda *i: te.cast(
-            x.dtype, widen(x[i]) / te.power(squares[i] * (alpha / size) + bias, beta)
-        ),
-        "lrn",
-    )
+    return te.compute(x.shape, window, "lrn_squares")
+
+
+def _squares_of_blocks(x: Tensor, size: int, layout: str) -> Tensor:
+    """As `_squares_around` for an image in blocks, by way of lines that have a pixel's squares
+    between zeros.
+
+    Errors: T109.
+    """
+    parsed = parse_layout(layout)
+    sizes = logical_sizes(parsed, x.shape)
+    channels, block = sizes["C"], parsed.factor("C")
+    beside = -(-size // _BESIDE) * _BESIDE
+    k = te.reduce_axis(size, "k")
+
+    def line(n: Scalar, h: Scalar, w: Scalar, place: Scalar) -> Scalar:
+        c = place - beside
+        inside = (c >= 0) & (c < te.size(channels))
+        return te.select(inside, _square(widen(x[n, c // block, h, w, c % block])), 0.0)
+
+    shape = (sizes["N"], sizes["H"], sizes["W"], channels + 2 * beside)
+    lines = te.compute(shape, line, "lrn_line")
+    first = beside - (size - 1) // 2
+
+    def window(n: Scalar, co: Scalar, h: Scalar, w: Scalar, ci: Scalar) -> Scalar:
+        return te.sum(lines[n, h, w, co * block + ci + k + first], k)
+
+    return te.compute(x.shape, window, "lrn_squares")
+
+
+@lrn.layout
+def _lrn_layout(
+    attrs: Attrs, types: Sequence[TensorType], layout: str
+) -> tuple[tuple[str, ...], Attrs, str] | None:
+    block, x = parse_layout(layout).factor("C"), types[0]
+    channels = x.shape[1] if x.rank == 4 else None
+    if attrs.layout != "NCHW" or not isinstance(channels, int) or channels % block:
+        return None
+    return (layout,), attrs.with_(layout=layout), layout
 
 
 @register_op(

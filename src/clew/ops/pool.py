@@ -9,7 +9,7 @@ from clew import te
 from clew.ir.dims import Dim, dim_max, dim_min, product
 from clew.ir.expr import Attrs
 from clew.ir.types import TensorType
-from clew.ops.common import f32, i8, need_float, need_number, widen
+from clew.ops.common import accumulator, f32, i8, need_float, need_number, widen
 from clew.ops.convolution import check_pairs, padded, window_size
 from clew.ops.layouts import logical_sizes, parse_layout
 from clew.ops.reduce import reduce_over
@@ -91,6 +91,15 @@ def _windows(
     return padded(x, before, after, fill, f"{name.rpartition('.')[2]}_pad"), shape, axes, taps
 
 
+def _wide(x: Tensor, name: str) -> Tensor:
+    """Returns a tensor in the dtype that sums are kept in: what a window gives so far is compared
+    or added to for each tap.
+    """
+    if accumulator(x.dtype) == x.dtype:
+        return x
+    return te.compute(x.shape, lambda *i: widen(x[i]), f"{name}_wide", layout=x.layout)
+
+
 def _window_place(
     i: Sequence[Scalar], axes: Sequence[int], taps: Sequence[Scalar], attrs: dict[str, Any]
 ) -> tuple[Scalar, ...]:
@@ -131,14 +140,20 @@ def max_pool2d(
     need_number("nn.max_pool2d", x)
     attrs = {"kernel": kernel, "strides": strides, "padding": padding, "dilation": dilation,
              "ceil_mode": ceil_mode, "layout": layout}  # fmt: skip
-    lowest = identity_of("max", x.dtype)
-    source, shape, axes, taps = _windows("nn.max_pool2d", x, attrs, lowest)
-    return te.compute(
+    wide = _wide(x, "max_pool2d")
+    source, shape, axes, taps = _windows(
+        "nn.max_pool2d", wide, attrs, identity_of("max", wide.dtype)
+    )
+    name = "max_pool2d" if wide is x else "max_pool2d_top"
+    top = te.compute(
         shape,
         lambda *i: te.max(source[_window_place(i, axes, taps, attrs)], taps),
-        "max_pool2d",
+        name,
         layout=x.layout,
     )
+    if wide is x:
+        return top
+    return te.compute(shape, lambda *i: te.cast(x.dtype, top[i]), "max_pool2d", layout=x.layout)
 
 
 max_pool2d.layout(_pool_layout)
@@ -172,10 +187,10 @@ def avg_pool2d(
     need_float("nn.avg_pool2d", x)
     attrs = {"kernel": kernel, "strides": strides, "padding": padding, "dilation": dilation,
              "ceil_mode": ceil_mode, "layout": layout}  # fmt: skip
-    source, shape, axes, taps = _windows("nn.avg_pool2d", x, attrs, 0.0)
+    source, shape, axes, taps = _windows("nn.avg_pool2d", _wide(x, "avg_pool2d"), attrs, 0.0)
     total = te.compute(
         shape,
-        lambda *i: te.sum(widen(source[_window_place(i, axes, taps, attrs)]), taps),
+        lambda *i: te.sum(source[_window_place(i, axes, taps, attrs)], taps),
         "avg_pool2d_sum",
     )
     whole = not ceil_mode and (count_include_pad or not any(p != 0 for p in padding))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -27,10 +28,10 @@ _ALONG_AXIS: Final = frozenset(("concatenate",))
 _PADS: Final = frozenset(("pad",))
 # What makes finite values of zeros, so that channels that blocks were filled up with do no harm.
 _TAKE_FILLED: Final = frozenset((
-    "add", "subtract", "multiply", "maximum", "minimum", "clip", "tanh", "sigmoid", "pad",
+    "add", "subtract", "multiply", "maximum", "minimum", "clip", "tanh", "sigmoid", "pad", "cast",
     "nn.relu", "nn.leaky_relu", "nn.gelu", "nn.silu", "nn.swish", "nn.hard_sigmoid",
     "nn.hard_swish", "nn.max_pool2d", "nn.avg_pool2d", "nn.global_avg_pool2d",
-    "nn.global_max_pool2d",
+    "nn.global_max_pool2d", "nn.lrn",
 ))  # fmt: skip
 
 
@@ -91,12 +92,16 @@ class _Alterer(Rewriter):
         self._converted: dict[tuple[int, str], Expr] = {}
         self._padded: dict[tuple[int, tuple[int, ...]], Expr] = {}
         self._kept_plain: set[int] = set()  # images that a convolution gave so, and what follows
+        self._most = 0  # channels of a block of results: all convolutions agree
 
     def enter(self, function: Function) -> None:
         self._bodies.add(function.body.id)
+        self._most = 0
         for node in post_order(function.body):
             for child in dict.fromkeys(node.children):
                 self._users.setdefault(child.id, []).append(node)
+            if isinstance(node, Call) and node.op_name == "nn.conv2d" and node.attrs.groups == 1:
+                self._most = max(self._most, self._lanes_of_block(node))
 
     # --- which operators change ---
 
@@ -212,8 +217,12 @@ class _Alterer(Rewriter):
         if inner > 1 or groups == 1:
             value = self._split_padding(value, old.attrs.padding, data_layout)
             attrs = attrs.with_(padding=(0, 0, 0, 0))
+        source = self.memo[weight.id]
+        missing = inner - weight.tensor.shape[1]
+        if missing and product_group(weight.tensor.dtype):  # groups are filled up, not blocks
+            source = get_op("pad")(source, pads=(0, 0, 0, 0, 0, missing, 0, 0))
         packed = get_op("layout_transform")(
-            self.memo[weight.id], src_layout=old.attrs.weight_layout, dst_layout=weight_layout
+            source, src_layout=old.attrs.weight_layout, dst_layout=weight_layout
         )
         return Call(old.op, [value, packed], attrs)
 
@@ -223,10 +232,12 @@ class _Alterer(Rewriter):
         """Returns the layouts of data and weight, and the attributes of the altered convolution."""
         assert isinstance(old.op, Op)
         lanes = self._lanes(old)
-        of_result = self._block(channels, lanes)
+        of_result = self._block(channels, self._most if groups == 1 else lanes)
         if groups == 1:
             # Whole vectors, some channels of which are zero, may do more than shorter blocks.
             whole = self._lanes_of_sums(old.args[0].tensor.dtype)
+            if product_group(old.args[0].tensor.dtype) and not self._is_joined(old):
+                whole = self._most
             if 0 < of_result * _filled_up(channels, whole) < whole * channels:
                 of_result = whole
             block = self._block(inner, lanes) or of_result
@@ -238,6 +249,8 @@ class _Alterer(Rewriter):
             return None
         stored = _filled_up(channels, of_result or 1)
         tile = of_result * self._tile_vectors(stored, of_result) if groups == 1 else block
+        if of_result > lanes:
+            tile = of_result  # of several vectors
         if product_group(old.args[0].tensor.dtype):
             tile = of_result  # of two vectors of sums
         data, weight, *rest = (a.tensor for a in old.args)
@@ -254,6 +267,19 @@ class _Alterer(Rewriter):
     def _lanes(self, old: Call) -> int:
         assert self._ctx.target is not None
         return self._ctx.target.vector_lanes(old.args[0].tensor.dtype)
+
+    def _lanes_of_block(self, old: Call) -> int:
+        """Returns the most channels of a block that a convolution reads in one piece; 0 for one
+        that stays plain.
+        """
+        packs = _packable(old.args[1]) and old.args[0].tensor.rank == 4 and self._packs(old)
+        return self._lanes(old) if packs else 0
+
+    def _is_joined(self, old: Expr) -> bool:
+        """Whether a concatenation reads a result, or what is computed from it channel by channel:
+        it has no room for channels that blocks were filled up with.
+        """
+        return self._reaches(old, lambda user: user.op_name in _ALONG_AXIS)
 
     def _lanes_of_sums(self, dtype: str) -> int:
         """Returns the lanes of a vector of sums, which are of 32 bits at least."""
@@ -332,6 +358,12 @@ class _Alterer(Rewriter):
 
     def _meets_convolution(self, old: Expr) -> bool:
         """Whether a convolution reads an image, or what is computed from it element by element."""
+        return self._reaches(old, lambda user: user.op_name == "nn.conv2d")
+
+    def _reaches(self, old: Expr, wanted: Callable[[Call], bool]) -> bool:
+        """Whether a call that is `wanted` reads an image, or what is computed from it element by
+        element.
+        """
         seen = {old.id}
         pending = [old]
         while pending:
@@ -339,9 +371,10 @@ class _Alterer(Rewriter):
                 if not isinstance(user, Call) or user.id in seen:
                     continue
                 seen.add(user.id)
-                if user.op_name == "nn.conv2d":
+                if wanted(user):
                     return True
-                if self._ctx.kind(user) in _POINTWISE and user.type == old.type:
+                pointwise = self._ctx.kind(user) in _POINTWISE
+                if pointwise and user.tensor.shape == old.tensor.shape:
                     pending.append(user)
         return False
 

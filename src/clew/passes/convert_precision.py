@@ -126,6 +126,8 @@ class _Converter(Rewriter):
             return self._widened(old.with_args(args))
         if old.id not in self._rounded:
             return result
+        if old.op_name == "nn.gelu" and isinstance(result, Call) and self._options.dtype == "bf16":
+            result = Call(result.op, result.args, result.attrs.with_(accuracy="bf16"))
         return self._widened(get_op("cast")(result, dtype=self._options.dtype))
 
     def _widened(self, narrow: Expr) -> Expr:

@@ -27,7 +27,7 @@ from typing import Final
 
 from clew.ir.dims import Dim
 from clew.ir.expr import Call, Constant, Expr, Function
-from clew.ir.types import TensorType
+from clew.ir.types import TensorType, bits
 from clew.ir.visit import post_order
 from clew.ops.registry import Op
 from clew.passes import melting
@@ -268,7 +268,8 @@ class Grouper:
             return reason
         for user in self._users[root.id]:
             assert isinstance(user, Call)
-            if self._kinds[user.id] is Kind.REDUCTION and self._reads_windows(user):
+            overlaps = self._kinds[user.id] is Kind.REDUCTION and self._reads_windows(user)
+            if overlaps and not _widens(group):
                 return f"{user.op_name} reads it in windows that overlap"
             if self._reads_again(group, user):
                 return f"{user.op_name} would compute it again for each element it repeats"
@@ -350,6 +351,14 @@ class Grouper:
             for view in first:
                 group.members.remove(view)
                 del self._group[view.id]
+
+
+def _widens(group: Group) -> bool:
+    """Whether a group is a cast to a wider dtype: it costs less than to read what it gives."""
+    root = group.root
+    return [m.op_name for m in group.members] == ["cast"] and bits(root.tensor.dtype) > bits(
+        root.args[0].tensor.dtype
+    )
 
 
 def stays_inside(arg: Expr, user: Kind) -> bool:

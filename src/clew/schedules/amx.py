@@ -13,7 +13,7 @@ from clew.loop.products import product_of
 from clew.loop.schedule import Schedule
 from clew.schedules import dot
 from clew.schedules.matmul import bands, spread
-from clew.schedules.shape import StageInfo
+from clew.schedules.shape import StageInfo, flatten_axes, stage_infos
 from clew.schedules.streaming import stream
 from clew.schedules.tiles import balanced
 from clew.target import Target
@@ -27,6 +27,8 @@ _LEAST_ROWS = 5
 _LEAST_DEPTH = 0.5
 # Of the first-level cache: the rest is for rows that pass by, and sums.
 _SHARE_OF_PANEL = 0.34
+# So few blocks of rows do not make up for sums that go to memory and back with each chunk.
+_FEW_BLOCKS = 2
 # Of the second-level cache: weights that pass by twice cost more than rows that are fetched again.
 _SHARE_OF_ROWS = 0.75
 
@@ -64,14 +66,18 @@ def schedule(
     """Schedules an anchor and its tail `root` (itself, if there is none); False if the rule does
     not fit.
     """
+    sizes = infos[anchor].store.buffer.shape
+    if infos[root].store.buffer.shape != sizes:
+        return False
+    flatten_axes(schedule, anchor, root)  # short lines would leave tiles half empty
+    infos = stage_infos(schedule)
     info = infos[anchor]
     tile = _tile(info, target)
-    if tile is None or infos[root].store.buffer.shape != info.store.buffer.shape:
+    if tile is None:
         return False
     out = schedule.cache_write(anchor) if root == anchor else root
     axes = infos[root].axes_in(out)
-    columns = info.store.buffer.shape[-1]
-    if len(axes) == _IMAGE_RANK and columns <= _TILES_WIDE * tile[1]:
+    if len(sizes) == _IMAGE_RANK and sizes[-1] <= _TILES_WIDE * tile[1]:
         outer, panel, levels = _image(schedule, axes, anchor, tile, target)
         levels += _block(schedule, info, anchor, tile)
     else:
@@ -97,7 +103,11 @@ def _depth_in_cache(
     rows, depth = schedule.extent(info.axes[-2]), schedule.extent(info.reduction_axes[-1])
     column_bytes = product.a.source.size_bytes // math.prod(product.a.source.shape)
     most = int(target.l1_bytes * _SHARE_OF_PANEL) // (_TILES_WIDE * tile[1] * column_bytes)
-    if rows <= _TILES_HIGH * tile[0] or depth <= 1.5 * most or len(info.reduction_axes) > 1:
+    if (
+        rows <= _FEW_BLOCKS * _TILES_HIGH * tile[0]
+        or depth <= 1.5 * most
+        or len(info.reduction_axes) > 1
+    ):
         return 0
     return balanced(depth // tile[2], most // tile[2]) * tile[2]
 
@@ -167,7 +177,17 @@ def _image(
     tile: tuple[int, int, int],
     target: Target,
 ) -> tuple[list[str], str, list[str]]:
-    """Blocks of pixels by one block of channels: parts of a line, or of two lines."""
+    """Blocks of pixels by one block of channels: parts of a line, or of two lines.
+
+    The pixels of 1x1 convolutions are one line.
+    """
+    if len(axes) < _IMAGE_RANK:
+        *batch, pixels, ci = axes
+        size = balanced(schedule.extent(pixels), _TILES_HIGH * tile[0])
+        outer, _ = schedule.split(pixels, size, tail="balance")
+        schedule.compute_at(anchor, outer, "scratch")
+        _vectors(schedule, ci, target)
+        return batch, batch[-1], [outer]
     n, co, oh, ow, ci = axes
     width = schedule.extent(ow)
     size = balanced(width, _TILES_HIGH * tile[0])

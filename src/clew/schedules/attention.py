@@ -45,7 +45,7 @@ class Parts:
         return {*vars(self).values()} - {""}
 
 
-def find(schedule: Schedule) -> Parts | None:
+def find(schedule: Schedule, target: Target) -> Parts | None:
     """Returns the stages of an attention; None for any other kernel."""
     infos = stage_infos(schedule)
     anchors = [name for name, info in infos.items() if info.is_anchor]

@@ -20,6 +20,7 @@ _TILE = 16
 # Two vectors of the result are as much as memory moves at once.
 _VECTORS_OF_BLOCK = 2
 _MOST_CHOICES = 4
+_LEAST_LANES = 4
 
 
 def schedule(schedule: Schedule, infos: dict[str, StageInfo], root: str, target: Target) -> None:
@@ -44,6 +45,7 @@ def schedule(schedule: Schedule, infos: dict[str, StageInfo], root: str, target:
         axes[:2] = [schedule.fuse(axes[0], axes[1])]
     extent = schedule.extent(axes[-1])
     lanes = vector_factor(target, info.store.buffer.dtype, extent)
+    lanes = _regular_lanes(stage_infos(schedule)[root], axes[-1], lanes)
     if lanes > 1:
         outer, inner = schedule.split(axes[-1], lanes)
         if choices:
@@ -82,6 +84,23 @@ def _axis_across(info: StageInfo, axes: list[str], target: Target) -> str | None
             if extents[axis] > 1 and contiguous:
                 return axis
     return None
+
+
+def _regular_lanes(info: StageInfo, axis: str, most: int) -> int:
+    """Returns how many neighbours along a loop lie evenly in all operands: blocks of channels of
+    another size are that long; `most` where there is no such number.
+    """
+    simplifier = Simplifier()
+    index = next(n.index for n in info.loops if n.name == axis)
+    lanes = most
+    loads = [load for _, load in reads(info.store)]
+    while lanes > _LEAST_LANES and any(
+        lane_stride(x, index, lanes, simplifier) is None for x in loads
+    ):
+        lanes //= 2
+    if any(lane_stride(x, index, lanes, simplifier) is None for x in loads):
+        return most
+    return lanes
 
 
 def _tile(

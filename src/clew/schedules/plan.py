@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Final
 
 from clew.loop.ir import Nest
 from clew.loop.schedule import Schedule
@@ -15,6 +16,7 @@ from clew.schedules import (
     matmul,
     matvec,
     melted,
+    neighbours,
     parts,
     rows,
     spatial,
@@ -25,23 +27,21 @@ from clew.schedules.shape import StageInfo, stage_infos
 from clew.target import Target
 
 
+# Rules that know a kernel by all of its stages; the first that fits has it. One that gives up may
+# have begun.
+_WHOLE_KERNELS: Final = (attention, winograd, melted, neighbours)
+
+
 def schedule_kernel(nest: Nest, target: Target) -> tuple[Schedule, tuple[str, ...]]:
     """Returns the schedule of a kernel and the names of the rules that were used, a root each.
 
     A root is a stage with loops of its own at the end: an output, or what several outputs share.
     """
-    schedule = Schedule(nest)
-    parts_of = attention.find(schedule)
-    if parts_of is not None and attention.schedule(schedule, parts_of, target):
-        return schedule, (attention.NAME,)
-    schedule = Schedule(nest)  # a rule that gives up may have begun
-    transformed = winograd.find(schedule)
-    if transformed is not None and winograd.schedule(schedule, transformed, target):
-        return schedule, (winograd.NAME,)
-    schedule = Schedule(nest)
-    chain = melted.find(schedule, target)
-    if chain is not None and melted.schedule(schedule, chain, target):
-        return schedule, (melted.NAME,)
+    for rule in _WHOLE_KERNELS:
+        schedule = Schedule(nest)
+        found = rule.find(schedule, target)
+        if found is not None and rule.schedule(schedule, found, target):
+            return schedule, (str(rule.NAME),)
     schedule = Schedule(nest)
     _inline(schedule)
     rules = [_schedule_root(schedule, root, target) for root in _roots(schedule)]

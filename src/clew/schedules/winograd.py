@@ -49,7 +49,7 @@ class Stages:
         return {info.name for info in vars(self).values()}
 
 
-def find(schedule: Schedule) -> Stages | None:
+def find(schedule: Schedule, target: Target) -> Stages | None:
     """Returns the stages of such a convolution; None where the nest has none.
 
     They are known by their shape: one sum of products whose operand and result go through stages

@@ -97,12 +97,19 @@ class _Region:
 
 @primitive
 def compute_at(
-    nest: Nest, simplifier: Simplifier, *, stage: str, loop: str, scope: Scope = "scratch"
+    nest: Nest,
+    simplifier: Simplifier,
+    *,
+    stage: str,
+    loop: str,
+    scope: Scope = "scratch",
+    align: int = 1,
 ) -> Nest:
     """Computes, inside each iteration of `loop`, just the part of `stage` that the iteration reads.
 
     The part is found from the reads; its buffer shrinks to that size and moves to `scope`. The
-    stage's loops keep their names, now inside `loop`.
+    stage's loops keep their names, now inside `loop`. Along the last axis the part begins and ends
+    at multiples of `align`, so that vectors of the stage stay as they are in what it reads.
 
     Errors: S001, S002, S020; S022 for an output; S023 when the stage is read outside the loop.
     """
@@ -124,6 +131,8 @@ def compute_at(
             _region([load.indices[axis] for load in found_loads], inner, extent, simplifier)
             for axis, extent in enumerate(buffer.shape)
         ]
+        if region:
+            region[-1] = _aligned(region[-1], align, buffer.shape[-1], simplifier)
         local = Buffer(buffer.name, tuple(r.extent for r in region), buffer.dtype, scope)
         produced = [_produce(loops_, store, local, region, simplifier) for loops_, store in nests]
         body = map_expressions(
@@ -166,6 +175,18 @@ def _region(
         return whole
     start = simplifier.rebuild(Linear(low_form.terms, int(low)))
     return _Region(start, size)
+
+
+def _aligned(part: _Region, align: int, extent: int, simplifier: Simplifier) -> _Region:
+    """Returns a part that holds the given one, from a multiple of `align` to another."""
+    form = simplifier.linear(part.start)
+    over = int(form.const) % align
+    if any(coefficient % align for _, coefficient in form.terms):
+        return part
+    size = -(-(part.extent + over) // align) * align
+    if size >= extent:
+        return _Region(Imm(0, INDEX), extent)
+    return _Region(simplifier.rebuild(Linear(form.terms, form.const - over)), size)
 
 
 def _produce(
