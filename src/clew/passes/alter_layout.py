@@ -21,6 +21,7 @@ from clew.te.analysis import Kind
 _PLAIN: Final = "NCHW"
 _CHANNELS_LAST: Final = "NHWC"
 _FROM_CHANNELS_LAST: Final = (0, 3, 1, 2)
+_BLOCKS_OF_FEW: Final = (2, 4, 8)
 _POINTWISE: Final = (Kind.ELEMENTWISE, Kind.BROADCAST)
 # Data movement that leaves the channels of an image where they are, by what its attributes name.
 _ALONG_AXIS: Final = frozenset(("concatenate",))
@@ -229,7 +230,9 @@ class _Alterer(Rewriter):
             whole = self._lanes_of_sums(old.args[0].tensor.dtype)
             if 0 < of_result * _filled_up(channels, whole) < whole * channels:
                 of_result = whole
-            block = self._block(inner, lanes) or of_result
+            few = self._block_of_few(old, inner)
+            inner = _filled_up(inner, few or 1)
+            block = few or self._block(inner, lanes) or of_result
         elif inner == 1:
             block = of_result
         else:
@@ -250,6 +253,19 @@ class _Alterer(Rewriter):
         arguments, attrs, _ = found
         out_layout = f"NCHW{of_result if groups == 1 else block}c" if of_result else _PLAIN
         return arguments, attrs.with_(out_layout=out_layout)
+
+    def _block_of_few(self, old: Call, inner: int) -> int:
+        """Returns the block that few input channels are filled up to, where a matrix unit sums over
+        them and the columns of a filter at once; 0 where they need none.
+        """
+        assert self._ctx.target is not None
+        data, weight = (a.tensor.dtype for a in old.args[:2])
+        group = product_group(data)
+        if not group or self._ctx.target.tile_shape(data, weight) is None:
+            return 0
+        if self._block(inner, inner) or old.attrs.out_layout:
+            return 0
+        return next((b for b in _BLOCKS_OF_FEW if group <= b and inner <= b), 0)
 
     def _lanes(self, old: Call) -> int:
         assert self._ctx.target is not None

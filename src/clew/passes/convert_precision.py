@@ -103,8 +103,14 @@ class _Converter(Rewriter):
             inner, groups = weight.tensor.shape[1], call.attrs.groups
             if groups > 1:
                 return inner == 1
-            return isinstance(inner, int) and inner >= self._options.min_channels
+            few = not isinstance(inner, int) or inner < self._options.min_channels
+            return not few or self._joins_depth(call)
         return True
+
+    def _joins_depth(self, call: Call) -> bool:
+        """Whether few channels do: a matrix unit sums over the columns of a filter with them."""
+        target, dtype = self._ctx.target, self._options.dtype
+        return target is not None and target.tile_shape(dtype, dtype) is not None
 
     def rebuilt(self, node: Expr, children: Sequence[Expr]) -> Expr:
         if node.id in self._converted or (node.id in self._rounded and _moves(node)):
