@@ -8,6 +8,7 @@ from typing import Final
 
 from clew.codegen import arith
 from clew.codegen.address import (
+    Bound,
     Addresses,
     Place,
     element_bytes,
@@ -17,6 +18,7 @@ from clew.codegen.address import (
 )
 from clew.codegen.builder import Builder, Value, llvm_type
 from clew.codegen.lanes import literal
+from clew.codegen.runs import read_runs, runs_of
 from clew.codegen.vmath import intrinsic
 from clew.ir.types import is_float
 from clew.loop.affine import Linear, Simplifier
@@ -294,12 +296,37 @@ class Values(Addresses):
         elif not place.lane_parts and place.step == 2 and self._known_mask():
             value = self._every_other(stored, pointer, size)
         elif place.lane_parts or place.step != 1:
-            value = self._gather(element, stored, pointer, place, size)
+            offsets = self._known_offsets(place)
+            runs = runs_of(offsets) if offsets else None
+            if offsets and runs:
+                value = read_runs(self.b, stored, pointer, size, offsets, runs)
+            else:
+                value = self._gather(element, stored, pointer, place, size)
         else:
             value = self._load_lanes(stored, pointer, size, self.mask)
         if buffer.dtype == "bool":
             return arith.binary(self.b, "ne", value, literal(0, stored, value.lanes))
         return value
+
+    def _known_offsets(self, place: Place) -> list[int | None] | None:
+        """Returns each lane's offset from the pointer, None for lanes that are not active; None where
+        only the run tells.
+        """
+        active = [True] * self.lanes if self.mask is None else mask_lanes(self.mask)
+        if active is None or self.lane_index is None:
+            return None
+        before = self.bound[id(self.lane_index)]
+        found: list[int | None] | None = []
+        for lane, wanted in enumerate(active):
+            self.bound[id(self.lane_index)] = Bound(const=lane)
+            parts = [(self.constant_of(atom), c) for atom, c in place.lane_parts]
+            known = [value * c for value, c in parts if value is not None]
+            if len(known) < len(parts):
+                found = None
+                break
+            found.append(lane * place.step + sum(known) if wanted else None)
+        self.bound[id(self.lane_index)] = before
+        return found
 
     def _read_one(self, element: str, stored: str, pointer: str, size: int) -> Value:
         """Returns one element for all lanes; read only if some lane is active."""
