@@ -22,9 +22,9 @@ class Run:
     length: int
 
 
-def runs_of(offsets: Sequence[int | None]) -> list[Run] | None:
-    """Returns the runs that lanes lie in, by their offsets (None: a lane that is not read); None
-    where runs are too short to pay.
+def runs_of(offsets: Sequence[int | None]) -> list[Run]:
+    """Returns the runs that lanes lie in, by their offsets (None: a lane that is not read); none
+    where they are too short to pay.
     """
     wanted = sorted({o for o in offsets if o is not None})
     runs: list[Run] = []
@@ -33,8 +33,7 @@ def runs_of(offsets: Sequence[int | None]) -> list[Run] | None:
             runs[-1] = Run(runs[-1].start, runs[-1].length + 1)
         else:
             runs.append(Run(offset, 1))
-    short = not runs or len(wanted) < _LEAST_LANES_OF_RUN * len(runs)
-    return None if short else runs
+    return runs if len(wanted) >= _LEAST_LANES_OF_RUN * len(runs) else []
 
 
 def read_runs(

@@ -8,8 +8,8 @@ from typing import Final
 
 from clew.codegen import arith
 from clew.codegen.address import (
-    Bound,
     Addresses,
+    Bound,
     Place,
     element_bytes,
     memory_type,
@@ -297,8 +297,8 @@ class Values(Addresses):
             value = self._every_other(stored, pointer, size)
         elif place.lane_parts or place.step != 1:
             offsets = self._known_offsets(place)
-            runs = runs_of(offsets) if offsets else None
-            if offsets and runs:
+            runs = runs_of(offsets)
+            if runs:
                 value = read_runs(self.b, stored, pointer, size, offsets, runs)
             else:
                 value = self._gather(element, stored, pointer, place, size)
@@ -308,25 +308,24 @@ class Values(Addresses):
             return arith.binary(self.b, "ne", value, literal(0, stored, value.lanes))
         return value
 
-    def _known_offsets(self, place: Place) -> list[int | None] | None:
-        """Returns each lane's offset from the pointer, None for lanes that are not active; None where
-        only the run tells.
+    def _known_offsets(self, place: Place) -> list[int | None]:
+        """Returns each lane's offset from the pointer, None for lanes that are not active; nothing
+        where only the run tells.
         """
         active = [True] * self.lanes if self.mask is None else mask_lanes(self.mask)
         if active is None or self.lane_index is None:
-            return None
+            return []
         before = self.bound[id(self.lane_index)]
-        found: list[int | None] | None = []
+        found: list[int | None] = []
         for lane, wanted in enumerate(active):
             self.bound[id(self.lane_index)] = Bound(const=lane)
             parts = [(self.constant_of(atom), c) for atom, c in place.lane_parts]
             known = [value * c for value, c in parts if value is not None]
             if len(known) < len(parts):
-                found = None
                 break
             found.append(lane * place.step + sum(known) if wanted else None)
         self.bound[id(self.lane_index)] = before
-        return found
+        return found if len(found) == len(active) else []
 
     def _read_one(self, element: str, stored: str, pointer: str, size: int) -> Value:
         """Returns one element for all lanes; read only if some lane is active."""

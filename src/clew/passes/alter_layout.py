@@ -41,10 +41,11 @@ class AlterLayout(Pass):
 
     A convolution gets its weight as `OIHW<b>i<n>o`, `n` output channels being a register tile's
     vectors, and its padding as an operator before it; one of few input channels takes the plain
-    image; a depthwise one gets `OIHW<b>o`, and keeps its padding. Pooling, elementwise operators
-    and concatenations follow the layout of what they are given. Dense weights become `NK<n>n`, the
-    last block filled with zeros. `layout_transform` stands where layouts meet, once for each value;
-    model outputs are plain.
+    image, or, where a matrix unit sums over the columns of a filter as well, short blocks filled up
+    with zeros (`NCHW4c`); a depthwise one gets `OIHW<b>o`, and keeps its padding. Pooling,
+    elementwise operators and concatenations follow the layout of what they are given. Dense weights
+    become `NK<n>n`, the last block filled with zeros. `layout_transform` stands where layouts meet,
+    once for each value; model outputs are plain.
 
     Before:
         %1: f32[1, 64, 56, 56] = nn.conv2d(%0, w, padding=[1, 1, 1, 1]); %2 = add(%1, b)
@@ -213,8 +214,12 @@ class _Alterer(Rewriter):
         if inner > 1 or groups == 1:
             value = self._split_padding(value, old.attrs.padding, data_layout)
             attrs = attrs.with_(padding=(0, 0, 0, 0))
+        plain = self.memo[weight.id]
+        few = self._block_of_few(old, inner)
+        if few > _filled_up(inner, product_group(data.tensor.dtype) or 1):
+            plain = get_op("pad")(plain, pads=(0, 0, 0, 0, 0, few - inner, 0, 0))
         packed = get_op("layout_transform")(
-            self.memo[weight.id], src_layout=old.attrs.weight_layout, dst_layout=weight_layout
+            plain, src_layout=old.attrs.weight_layout, dst_layout=weight_layout
         )
         return Call(old.op, [value, packed], attrs)
 
@@ -263,7 +268,7 @@ class _Alterer(Rewriter):
         group = product_group(data)
         if not group or self._ctx.target.tile_shape(data, weight) is None:
             return 0
-        if self._block(inner, inner) or old.attrs.out_layout:
+        if old.attrs.groups > 1 or self._block(inner, inner):
             return 0
         return next((b for b in _BLOCKS_OF_FEW if group <= b and inner <= b), 0)
 

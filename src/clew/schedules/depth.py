@@ -42,9 +42,7 @@ def joined(info: StageInfo) -> StageInfo:
         )
         for x in (product.a, product.b)
     ]
-    fits = any(
-        a == 1 and b is not None for (a, _), (_, b) in (steps, reversed(steps))
-    )
+    fits = any(a == 1 and b is not None for (a, _), (_, b) in (steps, reversed(steps)))
     loop = For(depth, "serial", store)
     return replace(info, loops=[*info.loops[:-2], loop], store=store) if fits else info
 

@@ -18,14 +18,17 @@ _LEAST_RUN = 4
 
 
 def applies(info: StageInfo, axes: list[str], target: Target) -> bool:
-    """Whether the last axis is short, and all operands are contiguous along the one before it."""
+    """Whether the last axis is a short part of a vector, and all operands are contiguous along the
+    one before it.
+    """
     if len(axes) < 2:
         return False
     *_, pixels, last = axes
     by_name = {n.name: n for n in info.loops}
     lanes = target.vector_lanes(info.store.buffer.dtype)
-    short = 1 < by_name[last].extent <= min(_MOST, lanes // _LEAST_RUN)
-    if not short or by_name[last].extent * by_name[pixels].extent < lanes:
+    block = by_name[last].extent
+    short = 1 < block <= min(_MOST, lanes // _LEAST_RUN)
+    if not short or lanes % block or block * by_name[pixels].extent < lanes:
         return False
     simplifier = Simplifier()
     loads = list(buffer_loads(info.store.value))
