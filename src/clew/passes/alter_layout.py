@@ -22,6 +22,7 @@ _PLAIN: Final = "NCHW"
 _CHANNELS_LAST: Final = "NHWC"
 _FROM_CHANNELS_LAST: Final = (0, 3, 1, 2)
 _BLOCKS_OF_FEW: Final = (2, 4, 8)
+_LEAST_DEPTH: Final = 0.25  # of a tile: less is not worth filling up
 _POINTWISE: Final = (Kind.ELEMENTWISE, Kind.BROADCAST)
 # Data movement that leaves the channels of an image where they are, by what its attributes name.
 _ALONG_AXIS: Final = frozenset(("concatenate",))
@@ -203,6 +204,7 @@ class _Alterer(Rewriter):
                 inner = filled
             elif inner == 1 and groups == channels:
                 channels = groups = filled
+        inner = _filled_up(inner, self._block_of_few(old, inner) or 1)
         found = self._conv2d_layouts(old, channels, inner, groups)
         if found is None:
             self._ctx.remark(
@@ -214,12 +216,12 @@ class _Alterer(Rewriter):
         if inner > 1 or groups == 1:
             value = self._split_padding(value, old.attrs.padding, data_layout)
             attrs = attrs.with_(padding=(0, 0, 0, 0))
-        plain = self.memo[weight.id]
-        few = self._block_of_few(old, inner)
-        if few > _filled_up(inner, product_group(data.tensor.dtype) or 1):
-            plain = get_op("pad")(plain, pads=(0, 0, 0, 0, 0, few - inner, 0, 0))
+        source = self.memo[weight.id]
+        missing = inner - weight.tensor.shape[1]
+        if missing and product_group(weight.tensor.dtype):  # groups are filled up, not blocks
+            source = get_op("pad")(source, pads=(0, 0, 0, 0, 0, missing, 0, 0))
         packed = get_op("layout_transform")(
-            plain, src_layout=old.attrs.weight_layout, dst_layout=weight_layout
+            source, src_layout=old.attrs.weight_layout, dst_layout=weight_layout
         )
         return Call(old.op, [value, packed], attrs)
 
@@ -235,9 +237,7 @@ class _Alterer(Rewriter):
             whole = self._lanes_of_sums(old.args[0].tensor.dtype)
             if 0 < of_result * _filled_up(channels, whole) < whole * channels:
                 of_result = whole
-            few = self._block_of_few(old, inner)
-            inner = _filled_up(inner, few or 1)
-            block = few or self._block(inner, lanes) or of_result
+            block = self._block_of_few(old, inner) or self._block(inner, lanes) or of_result
         elif inner == 1:
             block = of_result
         else:
@@ -261,16 +261,18 @@ class _Alterer(Rewriter):
 
     def _block_of_few(self, old: Call, inner: int) -> int:
         """Returns the block that few input channels are filled up to, where a matrix unit sums over
-        them and the columns of a filter at once; 0 where they need none.
+        them and the columns of a filter at once; 0 where they need none, or are too few for that.
         """
         assert self._ctx.target is not None
-        data, weight = (a.tensor.dtype for a in old.args[:2])
-        group = product_group(data)
-        if not group or self._ctx.target.tile_shape(data, weight) is None:
+        data, weight = (a.tensor for a in old.args[:2])
+        group = product_group(data.dtype)
+        tile = self._ctx.target.tile_shape(data.dtype, weight.dtype)
+        if not group or tile is None or old.attrs.groups > 1 or self._block(inner, inner):
             return 0
-        if old.attrs.groups > 1 or self._block(inner, inner):
-            return 0
-        return next((b for b in _BLOCKS_OF_FEW if group <= b and inner <= b), 0)
+        block = next((b for b in _BLOCKS_OF_FEW if group <= b and inner <= b), 0)
+        columns = weight.shape[3]
+        deep = isinstance(columns, int) and columns * block >= _LEAST_DEPTH * tile[2]
+        return block if deep else 0
 
     def _lanes(self, old: Call) -> int:
         assert self._ctx.target is not None
