@@ -79,6 +79,35 @@ def test_behind_guard_pages() -> None:
         np.testing.assert_array_equal(value, expected[output])
 
 
+@pytest.mark.parametrize(
+    ("shape", "filters", "taps", "attrs"),
+    [
+        ((1, 3, 37, 41), 64, (7, 7), {"strides": (2, 2), "padding": (3, 3, 3, 3)}),
+        ((2, 3, 9, 70), 32, (3, 3), {"padding": (1, 0, 0, 2)}),
+        ((1, 1, 19, 33), 48, (3, 5), {"strides": (1, 2)}),
+        ((1, 3, 32, 20), 40, (4, 4), {"strides": (4, 4)}),
+        ((1, 6, 8, 19), 16, (1, 3), {"dilation": (1, 2)}),
+    ],
+)
+def test_image_layers(
+    shape: tuple[int, ...], filters: int, taps: tuple[int, int], attrs: dict[str, Any]
+) -> None:
+    """Few channels, where a matrix unit sums over the columns of a filter as well, and elsewhere,
+    behind guard pages.
+    """
+    rng = np.random.default_rng(3)
+    weight = rng.standard_normal((filters, shape[1], *taps)).astype(np.float32)
+    module = _weighted("nn.conv2d", TensorType(shape, "f32"), weight, **attrs)
+    x = rng.standard_normal(shape).astype(np.float32)
+    (exact,) = interpret(module, {"x": x}).values()
+    for name in ("host", "no tiles"):
+        compiled = clew.compile(
+            module, target=TARGETS[name](), threads=1, precision="bf16", guard=True
+        )
+        found = np.asarray(compiled(x))
+        assert np.abs(found - exact).max() < WORST["bf16"] * np.abs(exact).max(), name
+
+
 def test_auto_is_bf16_where_that_is_faster() -> None:
     compiled = clew.compile(zoo.path("resnet_tiny"), precision="auto", threads=1)
     assert any("bf16" in k.loops for k in compiled.kernels) == host().multiplies_bf16

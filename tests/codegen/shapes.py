@@ -259,6 +259,16 @@ def _movement(c: _Cases) -> None:
         c.add("gather", (dtype, 5, 17), np.array([[0, 4], [2, 1]]), axis=0)
 
 
+def _blocks(c: _Cases) -> None:
+    """Images in short blocks of channels: vectors over pixels and channels."""
+    for n, w in enumerate((*WIDTHS, 64, 70)):
+        for dtype, block in (("f32", 4), ("f32", 2), ("bf16", 4), ("bf16", 8), ("f64", 2)):
+            c.add("layout_transform", (dtype, 1, n % 3 + block - 1, n % 4 + 1, w),
+                  src_layout="NCHW", dst_layout=f"NCHW{block}c")  # fmt: skip
+        c.add("transpose", ("f32", 2, 4, 3, w), axes=(0, 2, 3, 1))
+        c.add("transpose", ("f16", 2, 3, w), axes=(0, 2, 1))
+
+
 def _degenerate(c: _Cases) -> None:
     """No axes, and no elements."""
     c.add("add", ("f32",), ("f32",))
@@ -282,7 +292,7 @@ def _degenerate(c: _Cases) -> None:
 
 
 _GROUPS = (
-    _elementwise, _reductions, _products, _attention, _windows, _movement, _degenerate,
+    _elementwise, _reductions, _products, _attention, _windows, _movement, _blocks, _degenerate,
 )  # fmt: skip
 
 

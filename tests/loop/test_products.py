@@ -24,10 +24,12 @@ TILES = replace(DOTS, features=f"{DOTS.features},+amx-tile,+amx-bf16,+amx-int8")
 SMALL = [
     (dense(7, 20, 32), "tiles"),
     (dense(3, 20, 9), "dot"),
-    (dense(19, 33, 20, "u8", "i8"), "dot"),
+    (dense(19, 33, 12, "u8", "i8"), "dot"),
     (dense(6, 18, 64, "i8", "i8"), "tiles"),
     (conv(5, 7, 32, 32, 3), "tiles"),
-    (conv(4, 3, 8, 8, 2, stride=2), "dot"),
+    (conv(4, 3, 8, 8, 2, stride=2), "tiles"),
+    (conv(4, 5, 4, 16, 7), "tiles"),
+    (conv(4, 3, 2, 8, 3, stride=2), "dot"),
 ]
 
 
@@ -63,6 +65,22 @@ def test_chunks_of_the_depth_share_sums_in_scratch() -> None:
     schedule, rules = schedule_kernel(nest, replace(TILES, l1_bytes=6 << 10))
     assert rules == ("tiles",)
     assert any("within='dense.i.o'" in str(step) for step in schedule.steps)
+    np.testing.assert_array_equal(interpret(schedule.finished(), arrays)[0], expected)
+
+
+@pytest.mark.parametrize(
+    ("window", "channels", "depth"), [(7, 4, 28), (5, 8, 20), (3, 16, 24), (3, 32, 32)]
+)
+def test_columns_of_a_filter_and_few_channels_are_one_depth(
+    window: int, channels: int, depth: int
+) -> None:
+    nest, arrays, expected = plain(conv(3, 6, channels, 16, window))
+    schedule, rules = schedule_kernel(nest, TILES)
+    assert rules == ("tiles",)
+    joined = [s for s in map(str, schedule.steps) if s == "fuse(outer='conv.kw', inner='conv.ci')"]
+    assert len(joined) == (channels < 32)
+    tiles = {s.depth for s in walk(schedule.nest.body) if isinstance(s, TileProduct)}
+    assert {n.extent for n in loops(schedule.nest.body) if n.name in tiles} == {depth}
     np.testing.assert_array_equal(interpret(schedule.finished(), arrays)[0], expected)
 
 

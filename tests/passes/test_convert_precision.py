@@ -124,6 +124,37 @@ def test_images_and_small_groups_stay(kit: Any) -> None:
     assert kit.apply(given, ConvertPrecision()) is given
 
 
+@pytest.mark.parametrize(
+    ("channels", "filters", "taps", "narrow"),
+    [
+        (3, 16, (3, 3), True),
+        (3, 64, (7, 7), True),
+        (1, 16, (2, 4), True),
+        (1, 16, (4, 2), False),  # lines of few numbers
+        (1, 16, (3, 3), False),
+        (3, 8, (7, 7), False),  # few filters
+    ],
+)
+def test_images_where_a_matrix_unit_sums_over_columns(
+    kit: Any, channels: int, filters: int, taps: tuple[int, int], *, narrow: bool
+) -> None:
+    x = kit.var("x", 1, channels, 15, 14)
+    y = kit.layer(
+        "nn.conv2d", x, weight(kit, filters, channels, *taps), padding=(2, 1, 1, 0), strides=(2, 1)
+    )
+    given = kit.module([x], kit.layer("nn.relu", y))
+    assert kit.apply(given, ConvertPrecision()) is given
+    passes = [ConvertPrecision(), AlterLayout(), FoldConstant()]
+    after = kit.PassManager(passes, target=kit.Tiles()).run(given)
+    (conv,) = calls(after, "nn.conv2d")
+    assert (conv.args[0].tensor.dtype == "bf16") is narrow
+    if narrow:
+        block = 4 if channels == 3 else 2
+        assert conv.attrs.data_layout == f"NCHW{block}c"
+        assert conv.attrs.weight_layout == f"OHWI{16 if filters == 16 else 32}o2i"
+        kit.same(given, after, 2e-2)
+
+
 def test_weights_are_packed_in_pairs(kit: Any) -> None:
     after = kit.apply(residual(kit), ConvertPrecision(), AlterLayout(), FoldConstant())
     layouts = [c.attrs.weight_layout for c in calls(after, "nn.conv2d")]

@@ -18,6 +18,7 @@ from clew.codegen.address import (
 )
 from clew.codegen.builder import Builder, Value, llvm_type
 from clew.codegen.lanes import literal
+from clew.codegen.runs import read_runs, runs_of
 from clew.codegen.vmath import intrinsic
 from clew.ir.types import is_float
 from clew.loop.affine import Linear, Simplifier
@@ -330,11 +331,34 @@ class Values(Addresses):
         elif not place.lane_parts and place.step == 2 and self._known_mask():
             value = self._every_other(stored, pointer, size)
         elif place.lane_parts or place.step != 1:
-            near = self._near_lanes(stored, pointer, place, size)
-            value = near or self._gather(element, stored, pointer, place, size)
+            offsets = self._known_offsets(place)
+            value = (
+                self._near_lanes(stored, pointer, offsets, size)
+                or self._in_runs(stored, pointer, offsets, size)
+                or self._gather(element, stored, pointer, place, size)
+            )
         else:
             value = self._load_lanes(stored, pointer, size, self.mask)
         return self._from_memory(buffer, value)
+
+    def _known_offsets(self, place: Place) -> list[int | None]:
+        """Returns each lane's offset from the pointer, None for lanes that are not active; nothing
+        where only the run tells.
+        """
+        active = [True] * self.lanes if self.mask is None else mask_lanes(self.mask)
+        if active is None or self.lane_index is None:
+            return []
+        before = self.bound[id(self.lane_index)]
+        found: list[int | None] = []
+        for lane, wanted in enumerate(active):
+            self.bound[id(self.lane_index)] = Bound(const=lane)
+            parts = [(self.constant_of(atom), c) for atom, c in place.lane_parts]
+            known = [value * c for value, c in parts if value is not None]
+            if len(known) < len(parts):
+                break
+            found.append(lane * place.step + sum(known) if wanted else None)
+        self.bound[id(self.lane_index)] = before
+        return found if len(found) == len(active) else []
 
     def _read_one(self, element: str, stored: str, pointer: str, size: int) -> Value:
         """Returns one element for all lanes; read only if some lane is active."""
@@ -388,15 +412,15 @@ class Values(Addresses):
             lanes,
         )
 
-    def _near_lanes(self, stored: str, pointer: str, place: Place, size: int) -> Value | None:
+    def _near_lanes(
+        self, stored: str, pointer: str, offsets: Sequence[int | None], size: int
+    ) -> Value | None:
         """Returns lanes in a known order that lie within a vector's length: one load, put in order.
         None where that is not so.
         """
-        active = [True] * self.lanes if self.mask is None else mask_lanes(self.mask)
-        offsets = self._lane_offsets(place)
-        if active is None or offsets is None or not any(active):
+        used = [offset for offset in offsets if offset is not None]
+        if not used:
             return None
-        used = [offset for offset, on in zip(offsets, active, strict=True) if on]
         first, count = min(used), max(used) - min(used) + 1
         if count > self.lanes:
             return None
@@ -404,7 +428,7 @@ class Values(Addresses):
         mask = None if count == self.lanes else [n < count for n in range(self.lanes)]
         loaded = self._load_lanes(stored, at, size, None if mask is None else literal_mask(mask))
         nothing = literal(0, stored, self.lanes)
-        order = [o - first if on else self.lanes for o, on in zip(offsets, active, strict=True)]
+        order = [self.lanes if offset is None else offset - first for offset in offsets]
         places = ", ".join(f"i32 {n}" for n in order)
         return self.b.value(
             f"shufflevector {loaded.typed}, {nothing.typed}, <{self.lanes} x i32> <{places}>",
@@ -412,19 +436,12 @@ class Values(Addresses):
             self.lanes,
         )
 
-    def _lane_offsets(self, place: Place) -> list[int] | None:
-        """Returns each lane's offset in elements, where no loop but that over lanes decides it."""
-        assert self.lane_index is not None
-        before = self.bound[id(self.lane_index)]
-        found: list[int] = []
-        for lane in range(self.lanes):
-            self.bound[id(self.lane_index)] = Bound(const=lane)
-            parts = [(self.constant_of(atom), by) for atom, by in place.lane_parts]
-            if any(value is None for value, _ in parts):
-                break
-            found.append(place.step * lane + sum((v or 0) * by for v, by in parts))
-        self.bound[id(self.lane_index)] = before
-        return found if len(found) == self.lanes else None
+    def _in_runs(
+        self, stored: str, pointer: str, offsets: Sequence[int | None], size: int
+    ) -> Value | None:
+        """Returns lanes that lie in a few runs; None where they do not."""
+        runs = runs_of(offsets)
+        return read_runs(self.b, stored, pointer, size, offsets, runs) if runs else None
 
     def _load_lanes(self, stored: str, pointer: str, size: int, mask: Value | None) -> Value:
         """Returns lanes that lie side by side; zero where the mask does not hold."""

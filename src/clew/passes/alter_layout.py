@@ -22,6 +22,8 @@ from clew.te.analysis import Kind
 _PLAIN: Final = "NCHW"
 _CHANNELS_LAST: Final = "NHWC"
 _FROM_CHANNELS_LAST: Final = (0, 3, 1, 2)
+_BLOCKS_OF_FEW: Final = (2, 4, 8)
+_LEAST_DEPTH: Final = 0.25  # of a tile: less is not worth filling up
 _POINTWISE: Final = (Kind.ELEMENTWISE, Kind.BROADCAST)
 # Data movement that leaves the channels of an image where they are, by what its attributes name.
 _ALONG_AXIS: Final = frozenset(("concatenate",))
@@ -41,10 +43,11 @@ class AlterLayout(Pass):
 
     A convolution gets its weight as `OIHW<b>i<n>o`, `n` output channels being a register tile's
     vectors, and its padding as an operator before it; one of few input channels takes the plain
-    image; a depthwise one gets `OIHW<b>o`, and keeps its padding. Pooling, elementwise operators
-    and concatenations follow the layout of what they are given. Dense weights become `NK<n>n`, the
-    last block filled with zeros. `layout_transform` stands where layouts meet, once for each value;
-    model outputs are plain.
+    image, or, where a matrix unit sums over the columns of a filter as well, short blocks filled up
+    with zeros (`NCHW4c`); a depthwise one gets `OIHW<b>o`, and keeps its padding. Pooling,
+    elementwise operators and concatenations follow the layout of what they are given. Dense weights
+    become `NK<n>n`, the last block filled with zeros. `layout_transform` stands where layouts meet,
+    once for each value; model outputs are plain.
 
     Before:
         %1: f32[1, 64, 56, 56] = nn.conv2d(%0, w, padding=[1, 1, 1, 1]); %2 = add(%1, b)
@@ -206,6 +209,7 @@ class _Alterer(Rewriter):
                 inner = filled
             elif inner == 1 and groups == channels:
                 channels = groups = filled
+        inner = _filled_up(inner, self._block_of_few(old, inner) or 1)
         found = self._conv2d_layouts(old, channels, inner, groups)
         if found is None:
             self._ctx.remark(
@@ -240,7 +244,7 @@ class _Alterer(Rewriter):
                 whole = self._most
             if 0 < of_result * _filled_up(channels, whole) < whole * channels:
                 of_result = whole
-            block = self._block(inner, lanes) or of_result
+            block = self._block_of_few(old, inner) or self._block(inner, lanes) or of_result
         elif inner == 1:
             block = of_result
         else:
@@ -263,6 +267,21 @@ class _Alterer(Rewriter):
         arguments, attrs, _ = found
         out_layout = f"NCHW{of_result if groups == 1 else block}c" if of_result else _PLAIN
         return arguments, attrs.with_(out_layout=out_layout)
+
+    def _block_of_few(self, old: Call, inner: int) -> int:
+        """Returns the block that few input channels are filled up to, where a matrix unit sums over
+        them and the columns of a filter at once; 0 where they need none, or are too few for that.
+        """
+        assert self._ctx.target is not None
+        data, weight = (a.tensor for a in old.args[:2])
+        group = product_group(data.dtype)
+        tile = self._ctx.target.tile_shape(data.dtype, weight.dtype)
+        if not group or tile is None or old.attrs.groups > 1 or self._block(inner, inner):
+            return 0
+        block = next((b for b in _BLOCKS_OF_FEW if group <= b and inner <= b), 0)
+        columns = weight.shape[3]
+        deep = isinstance(columns, int) and columns * block >= _LEAST_DEPTH * tile[2]
+        return block if deep else 0
 
     def _lanes(self, old: Call) -> int:
         assert self._ctx.target is not None

@@ -42,9 +42,10 @@ class ConvertPrecision(Pass):
         %5: bf16[...] = cast(%2, dtype="bf16"); %6: f32[...] = nn.conv2d(%5, w', out_dtype="f32")
         %7 = cast(%5, dtype="f32"); %8 = add(%7, %6)
 
-    `keep_f32` are names or globs of layers that stay as they are. Also convolutions of fewer than
-    `min_channels` input channels (an image's), and of groups other than depthwise ones: they have
-    no dot product to gain from.
+    `keep_f32` are names or globs of layers that stay as they are. Also convolutions of
+    groups other than depthwise ones, and of fewer than `min_channels` input channels (an image's):
+    they have no dot product to gain from, unless a matrix unit sums over the columns of a filter as
+    well, which takes `min_depth` numbers a line and `min_filters`.
 
     Preconditions: layouts are plain, weights are constants. Non-goals: choosing layers by the error
     they cause.
@@ -55,6 +56,8 @@ class ConvertPrecision(Pass):
     dtype: str = "bf16"
     keep_f32: tuple[str, ...] = ()
     min_channels: int = 8
+    min_depth: int = 8
+    min_filters: int = 16
 
     def run(self, module: Module, ctx: PassContext) -> Module:
         return _Converter(self, ctx).rewrite_module(module)
@@ -103,8 +106,21 @@ class _Converter(Rewriter):
             inner, groups = weight.tensor.shape[1], call.attrs.groups
             if groups > 1:
                 return inner == 1
-            return isinstance(inner, int) and inner >= self._options.min_channels
+            if not isinstance(inner, int):
+                return False
+            return inner >= self._options.min_channels or self._joins_depth(weight.tensor)
         return True
+
+    def _joins_depth(self, weight: TensorType) -> bool:
+        """Whether the columns of a filter and its few channels, filled up to an even number, are
+        deep enough for a matrix unit together.
+        """
+        target, dtype = self._ctx.target, self._options.dtype
+        if target is None or target.tile_shape(dtype, dtype) is None or not weight.is_static:
+            return False
+        filters, inner, _, columns = weight.concrete
+        depth = columns * (inner + inner % 2)
+        return depth >= self._options.min_depth and filters >= self._options.min_filters
 
     def rebuilt(self, node: Expr, children: Sequence[Expr]) -> Expr:
         if node.id in self._converted or (node.id in self._rounded and _moves(node)):

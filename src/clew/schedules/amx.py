@@ -12,6 +12,7 @@ import math
 from clew.loop.products import product_of
 from clew.loop.schedule import Schedule
 from clew.schedules import dot
+from clew.schedules.depth import join, joined
 from clew.schedules.matmul import bands, spread
 from clew.schedules.shape import StageInfo, flatten_axes, stage_infos
 from clew.schedules.streaming import stream
@@ -24,7 +25,7 @@ _TILES_HIGH = 2
 _TILES_WIDE = 2
 # Below this many rows, or this part of the depth, a tile is too empty to pay.
 _LEAST_ROWS = 5
-_LEAST_DEPTH = 0.5
+_LEAST_DEPTH = 0.25
 # Of the first-level cache: the rest is for rows that pass by, and sums.
 _SHARE_OF_PANEL = 0.34
 # So few blocks of rows do not make up for sums that go to memory and back with each chunk.
@@ -35,8 +36,23 @@ _SHARE_OF_ROWS = 0.75
 
 def applies(infos: dict[str, StageInfo], anchor: str, target: Target) -> bool:
     """Whether a matrix unit takes a stage's operands, and its tiles would be full enough."""
-    info = infos[anchor]
-    return dot.packed(info) and _tile(info, target) is not None
+    return _fullest(infos[anchor], target) is not None
+
+
+def _fullest(info: StageInfo, target: Target) -> tuple[StageInfo, tuple[int, int, int]] | None:
+    """Returns a stage and its tile, its two innermost reduction loops being one where that takes
+    fewer tiles; None where none would do.
+    """
+    best: tuple[StageInfo, tuple[int, int, int]] | None = None
+    fewest = math.inf
+    for stage in (info, joined(info)):
+        tile = _tile(stage, target) if dot.packed(stage) else None
+        if tile is None:
+            continue
+        depth = math.prod(n.extent for n in stage.loops if n.name in stage.reduction_axes)
+        if depth // tile[2] < fewest:
+            best, fewest = (stage, tile), depth // tile[2]
+    return best
 
 
 def _tile(info: StageInfo, target: Target) -> tuple[int, int, int] | None:
@@ -72,9 +88,12 @@ def schedule(
     flatten_axes(schedule, anchor, root)  # short lines would leave tiles half empty
     infos = stage_infos(schedule)
     info = infos[anchor]
-    tile = _tile(info, target)
-    if tile is None:
+    fullest = _fullest(info, target)
+    if fullest is None:
         return False
+    if fullest[0] is not info:
+        info = join(schedule, info)
+    tile = fullest[1]
     out = schedule.cache_write(anchor) if root == anchor else root
     axes = infos[root].axes_in(out)
     if len(sizes) == _IMAGE_RANK and sizes[-1] <= _TILES_WIDE * tile[1]:

@@ -9,6 +9,7 @@ import contextlib
 from clew.loop.affine import Simplifier, contains
 from clew.loop.ir import buffer_loads, reads
 from clew.loop.schedule import Schedule
+from clew.schedules import interleave
 from clew.schedules.matmul import spread
 from clew.schedules.shape import StageInfo, lane_stride, offset_stride, stage_infos
 from clew.schedules.tiles import passes_caches, vector_factor
@@ -32,6 +33,9 @@ def schedule(schedule: Schedule, infos: dict[str, StageInfo], root: str, target:
     axes = list(info.axes)
     while len(axes) > 1 and _walks_as_one(stage_infos(schedule)[root], axes[-2], axes[-1]):
         axes[-2:] = [schedule.fuse(axes[-2], axes[-1])]
+    if interleave.applies(stage_infos(schedule)[root], axes, target):
+        interleave.schedule(schedule, info, axes, target)
+        return
     across = _axis_across(stage_infos(schedule)[root], axes, target)
     if across is not None:
         _tile(schedule, axes, across, info, target)

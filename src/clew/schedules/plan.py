@@ -26,7 +26,6 @@ from clew.schedules import (
 from clew.schedules.shape import StageInfo, stage_infos
 from clew.target import Target
 
-
 # Rules that know a kernel by all of its stages; the first that fits has it. One that gives up may
 # have begun.
 _WHOLE_KERNELS: Final = (attention, winograd, melted, neighbours)
