@@ -143,7 +143,7 @@ class _Function:
         suffix = self.module.begin_debug_scope(name)
         self.b.line = self.lines.get(id(phase), 1)
         self.v = Values(self.b, Simplifier(), self.lines, self.masks_cheap)
-        self.tiles = Tiles(self.b, self.v, self._around_tiles, self._prefetch)
+        self.tiles = Tiles(self.b, self.v, self._around_tiles, self._statement)
         self._bind_buffers(phase)
         if isinstance(phase, For) and phase.kind == "parallel":
             self._parallel(phase)
