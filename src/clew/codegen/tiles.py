@@ -183,7 +183,7 @@ class Tiles:
         if any(n.kind != "unroll" and n.extent > 1 for n in around[1:]):
             for piece in pieces:
                 self._emit_piece(piece)
-        else:
+        elif pieces:
             self._waiting += pieces
             self._each = -(-len(self._waiting) // max(1, inner * len(plan.operands)))
         self._around(form, plan, around[1:])

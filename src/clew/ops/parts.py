@@ -197,8 +197,7 @@ def whole_parts(weight: Tensor, parts: int, dtype: str) -> Tensor:
         result = te.cast(dtype, _leading(rest))
         for n in range(1, parts):
             rest = rest - _leading(rest)
-            piece = te.cast(dtype, rest if n == parts - 1 else _leading(rest))
-            result = te.select(part >= n, piece, result)
+            result = te.select(part >= n, te.cast(dtype, _leading(rest)), result)
         return result
 
     shape = (*weight.shape[:2], parts, *weight.shape[2:])
@@ -212,11 +211,10 @@ def _leading(value: Scalar) -> Scalar:
 def cut_parts(x: Array, parts: int) -> list[Array]:
     """Returns finite `f32[...]` as that many `f32[...]`, as `whole_parts` says."""
     pieces: list[Array] = []
-    rest = x
-    for _ in range(1, parts):
-        pieces.append((rest.view(np.uint32) & np.uint32(_HIGH_BITS)).view(np.float32))
-        rest = rest - pieces[-1]
-    return [*pieces, rest.astype(to_numpy("bf16")).astype(np.float32)]
+    for _ in range(parts):
+        pieces.append((x.view(np.uint32) & np.uint32(_HIGH_BITS)).view(np.float32))
+        x = x - pieces[-1]
+    return pieces
 
 
 def _image(shape: Sequence[Dim], layout: str, stride: int) -> tuple[tuple[Dim, ...], Dim] | None:

@@ -69,21 +69,23 @@ def schedule(
     shape = target.tile_shape(product.a.dtype, product.b.dtype)
     assert shape is not None
     height, width, deep = shape
-    if len(info.axes) != 2 or schedule.extent(info.reduction_axes[-1]) % deep:
+    extents = infos[root].store.buffer.shape
+    several = any(e > 1 for e in extents[:-2])
+    if (several and extents[-2] % height) or schedule.extent(info.reduction_axes[-1]) % deep:
         for _ in range(flattened):
             schedule.undo()
         return False
     out = schedule.cache_write(anchor) if root == anchor else root
-    row, across = infos[root].axes_in(out)
+    *batch, row, across = infos[root].axes_in(out)
     bands: list[str] = []
     rows = rows_in_cache(schedule, info, target) // (_HIGH * height) * _HIGH * height
     if rows < schedule.extent(row):
-        schedule.reorder(row, across)  # outermost: the last band may be lower
+        schedule.reorder(row, *batch, across)  # outermost: the last band may be lower
         band, row = schedule.split(row, max(rows, _HIGH * height))
         bands = [band]
-    schedule.reorder(across, row)
+    schedule.reorder(across, *batch, row)
     panel, inside = schedule.split(across, _WIDE * width)
-    schedule.reorder(panel, row, inside)
+    schedule.reorder(*batch, panel, row, inside)
     schedule.compute_at(anchor, panel, "scratch")
     vector, lane = schedule.split(inside, target.vector_lanes("f32"), tail="guard")
     schedule.unroll(vector)
@@ -96,7 +98,7 @@ def schedule(
         )
         lines = max(1, share * _WIDE * width * product.group * 4 // 64 // _LINES_A_REQUEST)
         schedule.overlap(pieces, chunks, steps, lines=lines, distance=_DISTANCE_BYTES)
-    spread(schedule, [*bands, panel])
+    spread(schedule, [*bands, *batch, panel])
     return True
 
 
@@ -108,12 +110,12 @@ def _multiply(
     """
     height, deep = tile
     terms, depth = info.reduction_axes
-    m, n = info.axes
+    *others, m, n = info.axes
     whole = schedule.extent(depth) // deep
     chunk = next(s for s in _STEPS if whole % s == 0)
-    schedule.reorder(depth, m, n, terms)
+    schedule.reorder(depth, *others, m, n, terms)
     chunks, within = schedule.split(depth, chunk * deep)
-    schedule.reorder(chunks, m, n, within, terms)
+    schedule.reorder(chunks, *others, m, n, within, terms)
     blocks, line = schedule.split(m, height)
     pairs, pair = schedule.split(blocks, _HIGH)
     steps, inner = schedule.split(within, deep)
