@@ -195,9 +195,7 @@ def _dense_reference(
 ) -> Array:
     whole = parts > 1 and weight.dtype == np.float32
     factors = data.dtype if whole else weight.dtype
-    wide, dtype = product_dtypes(
-        from_numpy(data.dtype), from_numpy(factors), "nn.dense", out_dtype
-    )
+    wide, dtype = product_dtypes(from_numpy(data.dtype), from_numpy(factors), "nn.dense", out_dtype)
     exact = np.float64 if wide[0] == "f" else np.int32
     matrix = transform(weight, weight_layout, "KN")
     matrix = (np.concatenate(cut_parts(matrix, parts)) if whole else matrix).astype(exact)

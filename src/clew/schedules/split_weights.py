@@ -19,8 +19,11 @@ NAME = "split_weights"
 _HIGH = 2
 _WIDE = 2
 _DATA_RANK = 5  # blocks of rows, blocks of depth, part, row, depth
-# Steps of the depth whose parts lie side by side, twice, in the first-level cache.
+# Steps of the depth whose parts lie side by side, twice, in the first-level cache; where many rows
+# pass by, their sums come from memory and go back less often.
 _STEPS = (2, 3, 1)
+_STEPS_OF_MANY = (4, 6, 5, 3, 7, 2, 1)
+_MANY_PAIRS = 5
 # With more rows taking apart is little beside the products, and shares of it would be too small.
 _MOST_PAIRS = 16
 # A hardware prefetcher follows what it has seen begin: of a share's lines, one in so many is asked
@@ -112,7 +115,8 @@ def _multiply(
     terms, depth = info.reduction_axes
     *others, m, n = info.axes
     whole = schedule.extent(depth) // deep
-    chunk = next(s for s in _STEPS if whole % s == 0)
+    many = schedule.extent(m) >= _MANY_PAIRS * _HIGH * height
+    chunk = next(s for s in (_STEPS_OF_MANY if many else _STEPS) if whole % s == 0)
     schedule.reorder(depth, *others, m, n, terms)
     chunks, within = schedule.split(depth, chunk * deep)
     schedule.reorder(chunks, *others, m, n, within, terms)

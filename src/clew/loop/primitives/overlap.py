@@ -9,6 +9,7 @@ from clew.loop.affine import Simplifier
 from clew.loop.ir import (
     Buffer,
     For,
+    If,
     Nest,
     Prefetch,
     Stmt,
@@ -16,6 +17,7 @@ from clew.loop.ir import (
     block,
     buffer_loads,
     map_expressions,
+    reads,
     transform,
     walk,
 )
@@ -47,8 +49,8 @@ def overlap(
     `ahead` its own work again. With `lines` it asks for so many cache lines of each operand as
     well, `distance` bytes behind those that it reads.
 
-    Errors: S001; S012 when `at` is not inside `ahead`; S032 when the stage does not stand in
-    scratch at the start of `ahead`.
+    Errors: S001; S012 when `at` is not always run inside `ahead`; S032 when the stage does not
+    stand in scratch at the start of `ahead`, or reads anything but inputs.
     """
 
     def rewrite(found: For) -> Stmt:
@@ -62,8 +64,11 @@ def overlap(
         steps = iterations(block(*rest), at)
         if buffer.scope != "scratch" or any(s.combiner for s in stores):
             raise ScheduleError("S032", f"stage {stage!r} is a reduction or not in scratch")
-        if not steps:
+        if not steps or any(isinstance(s, If) and iterations(s, at) for s in walk(found.body)):
             raise ScheduleError("S012", f"loop {at} is not inside loop {ahead}")
+        written = {id(s.buffer) for s in walk(nest.body) if isinstance(s, Store)}
+        if any(id(x.source) in written for _, x in reads(own)):
+            raise ScheduleError("S032", f"stage {stage!r} reads what this kernel computes")
         twice = _Twice(buffer, Buffer(buffer.name, (2, *buffer.shape), buffer.dtype, "scratch"))
         following = binary("add", found.index, Imm(1, INDEX))
         turn = binary("mod", following, Imm(2, INDEX))
@@ -94,7 +99,7 @@ class _Twice:
         """Returns the statement reading the buffer of one turn."""
 
         def move(expr: Scalar) -> Scalar:
-            found = {
+            found: dict[int, Scalar] = {
                 id(x): Load(self.both, (turn, *x.indices))
                 for x in buffer_loads(expr)
                 if x.source is self.once
