@@ -144,7 +144,7 @@ def draw_step(draw: Any, schedule: Schedule) -> tuple[str, dict[str, Any]]:
         st.sampled_from(
             ["split", "split", "fuse", "reorder", "vectorize", "unroll", "parallel", "hoist",
              "inline", "compute_at", "compute_at", "cache_write", "rfactor", "prefetch",
-             "partition", "skip_padding", "share_guards", "flatten"]
+             "partition", "skip_padding", "share_guards", "flatten", "overlap"]
         )
     )  # fmt: skip
     match name:
@@ -165,6 +165,8 @@ def draw_step(draw: Any, schedule: Schedule) -> tuple[str, dict[str, Any]]:
         case "prefetch":
             buffer = st.sampled_from([b.name for b in schedule.nest.inputs])
             return name, {"buffer": draw(buffer), "ahead": draw(loop), "at": draw(loop)}
+        case "overlap":
+            return name, {"stage": draw(stage), "ahead": draw(loop), "at": draw(loop)}
         case "skip_padding":
             return name, {"stage": draw(stage), "lanes": draw(st.sampled_from(["", *names]))}
         case "flatten":

@@ -172,6 +172,27 @@ def test_prefetch_asks_for_a_share_of_the_next_panel_each_step() -> None:
     assert same(interpret(schedule.finished(), arrays), expected)
 
 
+def test_overlap_computes_a_stage_one_iteration_early() -> None:
+    x = te.placeholder((5, 6), "f32", "x")
+    doubled = te.compute((5, 6), lambda i, j: x[i, j] * 2.0, "doubled")
+    out = te.compute((5, 6), lambda i, j: doubled[i, j] + 1.0, "out")
+    array = np.arange(30, dtype=np.float32).reshape(5, 6)
+    for at, shares in (("out.j.o", 2), ("out.j.i", 1)):
+        schedule = Schedule(lower("early", [x], [out]))
+        schedule.compute_at("doubled", "out.i")
+        schedule.split("out.j", 2)
+        schedule.overlap("doubled", "out.i", at, lines=1, distance=128)
+        text = str(schedule)
+        assert "scratch doubled: f32[2, 1, 6]" in text
+        assert f"unroll doubled.j in {shares}" in text
+        assert "min((out.i + 1), 4)" in text
+        assert "doubled[(out.i % 2), 0, " in text
+        assert "+ 32)]" in text  # asked for: 128 bytes on
+        (found,) = interpret(schedule.finished(), [array])
+        np.testing.assert_array_equal(found, array * 2 + 1)
+        assert str(Schedule.replay(lower("early", [x], [out]), map(str, schedule.steps))) == text
+
+
 _REFUSALS: list[tuple[str, str, str, Callable[[Schedule], object]]] = [
     ("S001", "matmul", "matmul has no loop 'out.z'", lambda s: s.unroll("out.z")),
     ("S002", "matmul", "'none' of matmul has no loops of its own", lambda s: s.inline("none")),
@@ -208,6 +229,11 @@ _REFUSALS: list[tuple[str, str, str, Callable[[Schedule], object]]] = [
     ),
     ("S011", "matmul", "does not walk over a", lambda s: s.prefetch("a", "product.j", "product.k")),
     ("S012", "matmul", "is not inside", lambda s: s.prefetch("b", "product.k", "product.i")),
+    (
+        "S012", "chain", "is not inside",
+        lambda s: (s.compute_at("clipped", "out.i"), s.overlap("clipped", "out.i", "out.i")),
+    ),
+    ("S032", "matmul", "does not stand first", lambda s: s.overlap("product", "out.i", "out.j")),
     ("S020", "chain", "have been changed", lambda s: (s.split("added.i", 2), s.inline("added"))),
     (
         "S020", "windows", "have been changed",

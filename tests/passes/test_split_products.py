@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from clew.ir.interpret import interpret
-from clew.ops.parts import parts_of
+from clew.ir.types import to_numpy
+from clew.ops.parts import cut_parts, parts_of
 from clew.passes.split_products import SplitProducts
 
 
@@ -43,6 +44,14 @@ def test_nothing_is_split_without_a_matrix_unit(kit: Any) -> None:
     assert manager.run(module) is module
 
 
+def test_only_finite_weights_are_split(kit: Any) -> None:
+    x, values = kit.var("x", 32, 64), kit.random(32, 64, seed=3)
+    for value in (np.inf, np.nan):
+        values[17, 5] = value
+        module = kit.module([x], kit.layer("nn.dense", x, kit.const(values)))
+        assert names(kit, module, SplitProducts(), kit.Tiles()) == ["nn.dense"]
+
+
 def test_a_deep_layer_is_several_products(kit: Any) -> None:
     options = SplitProducts(share_of_cache=0.05, least_piece=64)
     found = names(kit, dense(kit, 64, 256, 32), options, kit.Tiles())
@@ -60,6 +69,16 @@ def test_as_exact_as_products_of_f32(kit: Any, scale: float) -> None:
     weight = kit.random(32, 256, seed=3).astype(np.float64)
     exact = x.astype(np.float64) @ weight.T
     assert np.abs(found - exact).max() <= 2e-7 * np.abs(exact).max()
+
+
+def test_parts_that_are_cut_add_up() -> None:
+    draw = np.random.default_rng(1)
+    x = (draw.standard_normal(4000) * 10.0 ** draw.integers(-25, 30, 4000)).astype(np.float32)
+    x = np.concatenate([x, np.array([3.4028235e38, -3.4e38, 0.0], np.float32)])
+    pieces = cut_parts(x, 3)
+    np.testing.assert_array_equal(sum(p.astype(np.float64) for p in pieces), x)
+    for piece in pieces:  # each is a bf16
+        np.testing.assert_array_equal(piece.astype(to_numpy("bf16")).astype(np.float32), piece)
 
 
 def test_parts_add_up() -> None:

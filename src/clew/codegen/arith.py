@@ -45,6 +45,7 @@ __all__ = [
     "reduce",
     "select",
     "unary",
+    "upper_half",
 ]
 
 
@@ -120,6 +121,18 @@ def bitcast(b: Builder, dtype: str, x: Value) -> Value:
     lanes = Lanes(b, x)
     same = llvm_type(dtype) == llvm_type(x.dtype)
     return (lanes.retyped(dtype) if same else lanes.convert("bitcast", dtype)).value
+
+
+def upper_half(b: Builder, x: Value) -> Value:
+    """Returns the upper halves of `u32` as `bf16`: an `f32` cut to its leading bits."""
+    assert x.dtype == "u32"
+    if x.lanes == 1:
+        return (Lanes(b, x) >> 16).convert("trunc", "u16").convert("bitcast", "bf16").value
+    halves = b.value(f"bitcast {x.typed} to {llvm_type('u16', 2 * x.lanes)}", "u16", 2 * x.lanes)
+    order = ", ".join(f"i32 {2 * n + 1}" for n in range(x.lanes))
+    text = f"shufflevector {halves.typed}, {halves.type} poison, <{x.lanes} x i32> <{order}>"
+    cut = b.value(text, "u16", x.lanes)
+    return Lanes(b, cut).convert("bitcast", "bf16").value
 
 
 # ------------------------------------------------------------------------------------------ floats

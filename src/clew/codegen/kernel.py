@@ -168,7 +168,7 @@ class _Function:
 
     def _begin(self, phase: Stmt) -> None:
         self.v = Values(self.b, Simplifier(), self.lines, self.masks_cheap)
-        self.tiles = Tiles(self.b, self.v, self._around_tiles, self._prefetch)
+        self.tiles = Tiles(self.b, self.v, self._around_tiles, self._statement)
         self._bind_buffers(phase)
 
     def _body(self, phase: Stmt) -> None:

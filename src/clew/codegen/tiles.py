@@ -10,14 +10,15 @@ Source: Intel Architecture Instruction Set Extensions Programming Reference, cha
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Final
 
 from clew.codegen.address import Bound, Place, element_bytes
 from clew.codegen.builder import Builder, llvm_type
 from clew.codegen.values import Values
 from clew.ir.types import bits
-from clew.loop.ir import Buffer, For, Prefetch, Stmt, TileProduct, walk
+from clew.loop.ir import Block, Buffer, For, Prefetch, Stmt, TileProduct, walk
 from clew.loop.products import (
     Tile,
     TileForm,
@@ -45,7 +46,7 @@ _ROWS_AT: Final = 48
 
 class Tiles:
     """Emits the tile products of one function. `serial` emits a loop around what it is given,
-    `request` a prefetch.
+    `aside` a statement that stands among products.
     """
 
     def __init__(
@@ -53,15 +54,15 @@ class Tiles:
         builder: Builder,
         values: Values,
         serial: Callable[[For, Callable[[], None]], None],
-        request: Callable[[Prefetch], None],
+        aside: Callable[[Stmt], None],
     ) -> None:
         self._b = builder
         self._v = values
         self._serial = serial
-        self._request = request
+        self._aside = aside
         self._loaded: str | None = None
-        # Prefetches to come, and how many after each product.
-        self._waiting: list[Prefetch] = []
+        # Statements to come, and how many after each product.
+        self._waiting: list[_Piece] = []
         self._each = 0
         # By tile, the address of the operand in it.
         self._holds: dict[int, tuple[str, int]] = {}
@@ -178,12 +179,12 @@ class Tiles:
     def _in_loop(self, form: TileForm, plan: TilePlan, around: tuple[For, ...]) -> None:
         # Between products rather than at once, where they would hold up loads.
         inner = math.prod(n.extent for n in around[1:] if n.kind == "unroll" or n.extent == 1)
-        requests = list(form.prefetches(around[0]))
+        pieces = _mixed([p for s in form.aside(around[0]) for p in _pieces_of(s)])
         if any(n.kind != "unroll" and n.extent > 1 for n in around[1:]):
-            for request in requests:
-                self._request(request)
-        else:
-            self._waiting += requests
+            for piece in pieces:
+                self._emit_piece(piece)
+        elif pieces:
+            self._waiting += pieces
             self._each = -(-len(self._waiting) // max(1, inner * len(plan.operands)))
         self._around(form, plan, around[1:])
 
@@ -204,9 +205,16 @@ class Tiles:
                     self._move("llvm.x86.tileloadd64", number, at, step * size)
                     self._holds[number] = here
             self._call(product, n, first_left + left, first_right + right)
-            for request in self._waiting[: self._each]:
-                self._request(request)
+            for piece in self._waiting[: self._each]:
+                self._emit_piece(piece)
             del self._waiting[: self._each]
+
+    def _emit_piece(self, piece: _Piece) -> None:
+        bound = self._v.bound
+        bound.update({id(index): Bound(const=n) for index, n in piece.places})
+        self._aside(piece.stmt)
+        for index, _ in piece.places:
+            del bound[id(index)]
 
     def _place(
         self,
@@ -248,6 +256,34 @@ class Tiles:
     def _call(self, name: str, *tiles: int) -> None:
         self._b.module.declare(name, "void", ["i8"] * len(tiles))
         self._b.emit(f"call void @{name}({', '.join(f'i8 {t}' for t in tiles)})")
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """A statement to stand among products, at a place in unrolled loops around it."""
+
+    places: tuple[tuple[Index, int], ...]
+    stmt: Stmt
+
+
+def _pieces_of(stmt: Stmt, places: tuple[tuple[Index, int], ...] = ()) -> Iterator[_Piece]:
+    """Yields what may stand among products one by one."""
+    if isinstance(stmt, Block):
+        for child in stmt.stmts:
+            yield from _pieces_of(child, places)
+    elif isinstance(stmt, For) and (stmt.kind == "unroll" or stmt.extent == 1):
+        for n in range(stmt.extent):
+            yield from _pieces_of(stmt.body, (*places, (stmt.index, n)))
+    else:
+        yield _Piece(places, stmt)
+
+
+def _mixed(pieces: list[_Piece]) -> list[_Piece]:
+    """Returns the pieces with requests for memory evenly among the others."""
+    requests = [p for p in pieces if isinstance(p.stmt, Prefetch)]
+    others = [p for p in pieces if not isinstance(p.stmt, Prefetch)]
+    placed = [(n / len(some), p) for some in (requests, others) for n, p in enumerate(some)]
+    return [piece for _, piece in sorted(placed, key=lambda p: p[0])]
 
 
 def _configuration(plan: TilePlan) -> str:

@@ -97,6 +97,10 @@ class Values(Addresses):
                 return arith.unary(self.b, expr.op, self.value(expr.a))
             case Intrinsic():
                 return intrinsic(self.b, expr.name, list(self._aligned(*expr.args)))
+            case Cast(
+                dtype="bf16", a=Bitcast(a=Binary(op="and", a=whole, b=Imm(value=0xFFFF0000)))
+            ):
+                return arith.upper_half(self.b, self.value(whole))
             case Cast():
                 return arith.cast(self.b, expr.dtype, self.value(expr.a))
             case Bitcast():

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from clew.ir.types import bits
 from clew.loop.affine import Linear, Simplifier, contains
-from clew.loop.ir import Block, Buffer, For, Prefetch, Stmt, Store, TileProduct
+from clew.loop.ir import Block, Buffer, For, Prefetch, Stmt, Store, TileProduct, walk
 from clew.support.errors import ScheduleError
 from clew.te.expr import INDEX, Binary, Cast, Imm, Index, Inlined, Load, Scalar, binary
 from clew.te.tensor import substitute
@@ -102,11 +102,13 @@ class TileForm:
     sum_step: int
     group: int
     from_zeros: bool
-    requests: dict[int, tuple[Prefetch, ...]]
+    besides: dict[int, tuple[Stmt, ...]]
 
-    def prefetches(self, loop: For) -> tuple[Prefetch, ...]:
-        """Returns what a step of a loop around the tiles asks for ahead of its use."""
-        return self.requests.get(id(loop), ())
+    def aside(self, loop: For) -> tuple[Stmt, ...]:
+        """Returns what a step of a loop around the tiles does for later: requests for memory, and
+        values that are computed ahead of their use.
+        """
+        return self.besides.get(id(loop), ())
 
 
 def tile_form(stmt: TileProduct, simplifier: Simplifier) -> TileForm:
@@ -118,7 +120,7 @@ def tile_form(stmt: TileProduct, simplifier: Simplifier) -> TileForm:
     stmts = tuple(s for s in stmts if not isinstance(s, Prefetch))
     if len(stmts) > 2:
         raise _unfit(stmt, "it is not zeros and a sum")
-    around, store, requests = _chain(stmts[-1])
+    around, store, besides = _chain(stmts[-1])
     product = product_of(store)
     if product is None or not isinstance(store, Store):
         raise _unfit(stmt, "it is no sum of products of bf16 or of 8-bit integers")
@@ -156,7 +158,7 @@ def tile_form(stmt: TileProduct, simplifier: Simplifier) -> TileForm:
         raise _unfit(stmt, f"a depth of {depth.extent}")
     return TileForm(
         store, left, right, outside, blocks, rows, columns, depth,
-        left_step, right_step, sum_step, product.group, len(stmts) > 1, requests,
+        left_step, right_step, sum_step, product.group, len(stmts) > 1, besides,
     )  # fmt: skip
 
 
@@ -217,20 +219,26 @@ def packed_step(load: Load, depth: Index, group: int, simplifier: Simplifier) ->
     return step_along(form, outer) if step_along(form, inner) == 1 else None
 
 
-def _chain(stmt: Stmt) -> tuple[list[For], Stmt, dict[int, tuple[Prefetch, ...]]]:
-    """Returns the loops around a statement, it, and by loop the prefetches that stand before it."""
+def _chain(stmt: Stmt) -> tuple[list[For], Stmt, dict[int, tuple[Stmt, ...]]]:
+    """Returns the loops around a statement, it, and by loop what stands before it for later."""
     around: list[For] = []
-    requests: dict[int, tuple[Prefetch, ...]] = {}
+    besides: dict[int, tuple[Stmt, ...]] = {}
     while isinstance(stmt, For):
         around.append(stmt)
         stmt = stmt.body
-        if isinstance(stmt, Block):
-            found = tuple(s for s in stmt.stmts if isinstance(s, Prefetch))
-            rest = [s for s in stmt.stmts if not isinstance(s, Prefetch)]
-            if len(rest) == 1:
-                requests[id(around[-1])] = found
-                stmt = rest[0]
-    return around, stmt, requests
+        if isinstance(stmt, Block) and stmt.stmts:
+            *before, last = stmt.stmts
+            own = {s.stage for s in walk(last) if isinstance(s, Store)}
+            if all(_is_for_later(s, own) for s in before):
+                besides[id(around[-1])] = tuple(before)
+                stmt = last
+    return around, stmt, besides
+
+
+def _is_for_later(stmt: Stmt, own: set[str]) -> bool:
+    """Whether a statement only asks for memory or computes another stage."""
+    stores = [s for s in walk(stmt) if isinstance(s, Store)]
+    return all(s.stage not in own and not s.combiner for s in stores)
 
 
 def _is_zero(value: Scalar) -> bool:

@@ -22,6 +22,7 @@ from clew.loop.ir import Nest, Scope, loops
 from clew.loop.primitives import guards as _guards  # noqa: F401  registers primitives
 from clew.loop.primitives import loops as _loops  # noqa: F401
 from clew.loop.primitives import nontemporal as _nontemporal  # noqa: F401
+from clew.loop.primitives import overlap as _overlap  # noqa: F401
 from clew.loop.primitives import prefetch as _prefetch  # noqa: F401
 from clew.loop.primitives import products as _products  # noqa: F401
 from clew.loop.primitives import shapes as _shapes  # noqa: F401
@@ -180,6 +181,14 @@ class Schedule:
     def nontemporal(self, stage: str) -> Schedule:
         """Has the stores of a stage go past the caches."""
         return self.apply("nontemporal", stage=stage)
+
+    def overlap(
+        self, stage: str, ahead: str, at: str, lines: int = 0, distance: int = 0
+    ) -> Schedule:
+        """Computes a stage for the next iteration of `ahead`, a share an iteration of `at`."""
+        return self.apply(
+            "overlap", stage=stage, ahead=ahead, at=at, lines=lines, distance=distance
+        )
 
     def partition(self, loop: str) -> Schedule:
         """Cuts a loop where the conditions on it begin and cease to hold."""

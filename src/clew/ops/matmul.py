@@ -15,11 +15,13 @@ from clew.ops.convolution import product_dtypes
 from clew.ops.layouts import logical_sizes, parse_layout, transform
 from clew.ops.parts import (
     check_parts,
+    cut_parts,
     flat_row,
     holds_parts,
     part_at,
     part_products,
     part_terms,
+    whole_parts,
 )
 from clew.ops.registry import Sample, register_op
 from clew.support.errors import GraphTypeError
@@ -58,6 +60,17 @@ def _narrow(result: Tensor, dtype: str, name: str) -> Tensor:
             rows=(3, 6),
             start=32,
         ),
+        Sample(f16(1, 1, 3, 16, 32), f32(3, 7), parts=3, rows=(5,), out_dtype="f32"),
+        Sample(
+            f16(2, 2, 2, 16, 32),
+            f32(2, 16, 4, 2),
+            weight_layout="NK4n2k",
+            units=6,
+            parts=2,
+            rows=(3, 6),
+            start=32,
+            out_dtype="f32",
+        ),
         Sample(f16(2, 2, 3, 16, 32), f16(3, 21), parts=3, rows=(5,), error="T103"),
         Sample(f16(2, 1, 3, 16, 32), f16(3, 99), parts=3, rows=(32,), error="T103"),
         Sample(f16(5, 21), f16(3, 21), parts=3, rows=(5,), error="T103"),
@@ -89,18 +102,21 @@ def dense(
 
     With `parts`, 2 or 3, the operands hold each number as a sum of that many. The data is as
     `split_parts` gives it for an `f32[*rows, ...]`, its numbers read from `start` on; the weight's
-    K is all first parts, then all second ones. Products of parts i and j with i + j < parts are
-    summed; the others are too small to matter.
+    K is all first parts, then all second ones, or it is of finite `f32`, which the kernel takes
+    apart. Products of parts i and j with i + j < parts are summed; the others are too small to
+    matter.
 
     Errors: T101, T102, T103, T107, T109. Source: ONNX Gemm-13, MatMul-13.
     """
-    wide, dtype = product_dtypes(data.dtype, weight.dtype, "nn.dense", out_dtype)
+    whole = parts > 1 and weight.dtype == "f32"
+    factors = data.dtype if whole else weight.dtype
+    wide, dtype = product_dtypes(data.dtype, factors, "nn.dense", out_dtype)
     if data.rank == 0:
         raise GraphTypeError("T102", f"nn.dense: data is {data.type}, expected at least one axis")
     layout = parse_layout(weight_layout)
     sizes = dense_sizes(weight, weight_layout)
     check_parts("nn.dense", parts)
-    depth = data.shape[-1] if parts == 1 else sizes["K"] // parts
+    depth = data.shape[-1] if parts == 1 else sizes["K"] // (1 if whole else parts)
     if parts > 1:
         fits = holds_parts(data.shape, product(rows), start + depth, parts)
     else:
@@ -121,16 +137,21 @@ def dense(
     k = te.reduce_axis(depth, "k")
     terms = part_terms(parts)
     over = [k] if terms is None else [terms.axis, k]
+    pieces = whole_parts(weight, parts, factors) if whole else None
 
     def body(*i: Scalar) -> Scalar:
         n, right = i[-1], as_scalar(k)
         if terms is None:
             element = data[(*i[:-1], k)]
         else:
-            right = terms.right * te.size(depth) + k
+            right = k if whole else terms.right * te.size(depth) + k
             element = part_at(data, terms.left, flat_row(i[:-1], rows), start + k)
-        place = {"K": right // group, "k": right % group, "N": n // block, "n": n % block}
-        factor = weight[tuple(place[axis] for axis in layout.axes)]
+        places = {"K": right // group, "k": right % group, "N": n // block, "n": n % block}
+        place = [places[axis] for axis in layout.axes]
+        if pieces is None or terms is None:
+            factor = weight[tuple(place)]
+        else:
+            factor = pieces[(*place[:2], terms.right, *place[2:])]
         return te.sum(te.cast(wide, element) * te.cast(wide, factor), over)
 
     outer = data.shape[:-1] if terms is None else rows
@@ -172,11 +193,12 @@ def _dense_reference(
     rows: tuple[int, ...],
     start: int,
 ) -> Array:
-    wide, dtype = product_dtypes(
-        from_numpy(data.dtype), from_numpy(weight.dtype), "nn.dense", out_dtype
-    )
+    whole = parts > 1 and weight.dtype == np.float32
+    factors = data.dtype if whole else weight.dtype
+    wide, dtype = product_dtypes(from_numpy(data.dtype), from_numpy(factors), "nn.dense", out_dtype)
     exact = np.float64 if wide[0] == "f" else np.int32
-    matrix = transform(weight, weight_layout, "KN").astype(exact)
+    matrix = transform(weight, weight_layout, "KN")
+    matrix = (np.concatenate(cut_parts(matrix, parts)) if whole else matrix).astype(exact)
     if parts > 1:
         flat = part_products(data.astype(exact), matrix, parts, math.prod(rows), start)
         result: Array = flat.reshape(*rows, -1)

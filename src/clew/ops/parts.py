@@ -25,7 +25,7 @@ from clew.ops.layouts import transform
 from clew.ops.registry import Sample, register_op
 from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor
-from clew.te.expr import Index
+from clew.te.expr import Bitcast, Index
 
 Array = np.ndarray[Any, Any]
 MOST_PARTS = 3
@@ -35,6 +35,8 @@ _PANEL = 32
 # A tile of a matrix unit: rows, and numbers of a row.
 TILE_ROWS = 16
 TILE_DEPTH = 32
+# Of an f32: the bits that a bf16 has as well.
+_HIGH_BITS = 0xFFFF0000
 # The largest finite bf16: what would round beyond it is cut to it.
 _LARGEST_BF16 = float.fromhex("0x1.fep127")
 _LARGEST_F32 = float.fromhex("0x1.fffffep127")
@@ -182,6 +184,37 @@ def _part(value: Scalar, part: Scalar, parts: int) -> Scalar:
         piece = te.cast("bf16", te.select(finite, value, 0.0))
         result = te.select(part >= n, piece, result)
     return result
+
+
+def whole_parts(weight: Tensor, parts: int, dtype: str) -> Tensor:
+    """Returns the parts of a finite `f32` weight, an axis over them put in behind the first two:
+    its leading bits, those that follow, and so on. Parts that are cut rather than rounded take an
+    instruction less, and three of them still are the number to its last bit.
+    """
+
+    def body(*i: Scalar) -> Scalar:
+        rest, part = weight[(*i[:2], *i[3:])], i[2]
+        result = te.cast(dtype, _leading(rest))
+        for n in range(1, parts):
+            rest = rest - _leading(rest)
+            result = te.select(part >= n, te.cast(dtype, _leading(rest)), result)
+        return result
+
+    shape = (*weight.shape[:2], parts, *weight.shape[2:])
+    return te.compute(shape, body, "weight_parts")
+
+
+def _leading(value: Scalar) -> Scalar:
+    return Bitcast("f32", Bitcast("u32", value) & te.as_scalar(_HIGH_BITS, "u32"))
+
+
+def cut_parts(x: Array, parts: int) -> list[Array]:
+    """Returns finite `f32[...]` as that many `f32[...]`, as `whole_parts` says."""
+    pieces: list[Array] = []
+    for _ in range(parts):
+        pieces.append((x.view(np.uint32) & np.uint32(_HIGH_BITS)).view(np.float32))
+        x = x - pieces[-1]
+    return pieces
 
 
 def _image(shape: Sequence[Dim], layout: str, stride: int) -> tuple[tuple[Dim, ...], Dim] | None:

@@ -17,6 +17,9 @@ from clew.ops.registry import argument_references, get_op
 from clew.passes.base import Pass, PassContext
 from clew.support.arrays import aligned_copy
 
+# Numbers of a weight that are looked at together.
+_AT_ONCE = 1 << 18
+
 
 @dataclass(frozen=True)
 class SplitProducts(Pass):
@@ -30,11 +33,13 @@ class SplitProducts(Pass):
         %1: f32[128, 3072] = nn.dense(%0, w)
     After:
         %1: bf16[8, 24, 3, 16, 32] = split_parts(%0)
-        %2: f32[128, 3072] = nn.dense(%1, w', out_dtype="f32", parts=3, rows=[128])
+        %2: f32[128, 3072] = nn.dense(%1, w, out_dtype="f32", parts=3, rows=[128])
+
+    Weights stay whole in memory: a kernel takes them apart as it goes, each once for all rows. That
+    is for finite ones only.
 
     A deep layer is several products, each added to the one before, so that its operands stay in the
-    cache. A layer of fewer than `min_rows` rows is bound by reading its weights, of which there
-    would be half as many again.
+    cache. A layer of fewer than `min_rows` rows is bound by reading its weights.
 
     Preconditions: weights are constants, layouts are plain. Non-goals: convolutions.
     """
@@ -64,7 +69,7 @@ class _Splitter(Rewriter):
         data, weight = new.args[:2] if self._is_dense(new) else (None, None)
         if data is None or not isinstance(weight, Constant):
             return new
-        reason = self._unfit(new)
+        reason = self._unfit(new) or _not_finite(weight)
         if reason:
             self._ctx.remark(old, f"stays a product of f32: {reason}")
             return new
@@ -76,9 +81,7 @@ class _Splitter(Rewriter):
         attrs = new.attrs.with_(out_dtype="f32", parts=parts, rows=rows)
         result: Expr | None = None
         for start, end in self._pieces(new):
-            piece = split_weight(
-                weight, weight.tensor.concrete, attrs.weight_layout, parts, start, end
-            )
+            piece = piece_of_weight(weight, attrs.weight_layout, start, end)
             product = Call(new.op, [found, piece], attrs.with_(start=start))
             result = product if result is None else get_op("add")(product, result)
         assert result is not None
@@ -122,6 +125,29 @@ def pieces_of(depth: int, data_bytes: int, room: int, least: int) -> list[tuple[
     pieces = max(1, min(-(-data_bytes // room), depth // least))
     size = -(-depth // pieces // TILE_DEPTH) * TILE_DEPTH
     return [(at, min(at + size, depth)) for at in range(0, depth, size)]
+
+
+def _not_finite(weight: Constant) -> str:
+    data = weight.data
+    step = max(1, _AT_ONCE * len(data) // max(data.size, 1))
+    finite = all(np.isfinite(data[n : n + step]).all() for n in range(0, len(data), step))
+    return "" if finite else "its weight has infinities or NaN"
+
+
+def piece_of_weight(weight: Constant, layout: str, start: int, end: int) -> Constant:
+    """Returns a piece of a weight along its depth."""
+    axis = layout.index("K")
+    shape = list(weight.tensor.concrete)
+    if (start, end) == (0, shape[axis]):
+        return weight
+    shape[axis] = end - start
+    piece = (slice(None),) * axis + (slice(start, end),)
+    return Constant.lazy(
+        TensorType(tuple(shape), "f32"),
+        lambda: aligned_copy(weight.data[piece]),
+        name=weight.name,
+        token=f"[{start}:{end}]({weight.token})" if weight.token else "",
+    )
 
 
 def split_weight(

@@ -72,7 +72,7 @@ def schedule(
     else:
         *batch, row, across = axes
         wide, rest = _WIDE * width, []
-    rows = _rows_in_cache(schedule, info, target) // (_HIGH * height) * _HIGH * height
+    rows = rows_in_cache(schedule, info, target) // (_HIGH * height) * _HIGH * height
     bands: list[str] = []
     if rows < schedule.extent(row):
         schedule.reorder(row, *batch, across, *rest)  # outermost: the last band may be lower
@@ -102,7 +102,7 @@ def schedule(
     return True
 
 
-def _rows_in_cache(schedule: Schedule, info: StageInfo, target: Target) -> int:
+def rows_in_cache(schedule: Schedule, info: StageInfo, target: Target) -> int:
     """Returns how many rows of the data stay in the second-level cache while panels of weights pass
     by; fewer where all the weights stay there as well, so that each thread reads rows of its own.
     """

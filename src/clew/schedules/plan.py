@@ -20,6 +20,7 @@ from clew.schedules import (
     parts,
     rows,
     spatial,
+    split_weights,
     windows,
     winograd,
 )
@@ -43,8 +44,18 @@ def schedule_kernel(nest: Nest, target: Target) -> tuple[Schedule, tuple[str, ..
             return schedule, (str(rule.NAME),)
     schedule = Schedule(nest)
     _inline(schedule)
-    rules = [_schedule_root(schedule, root, target) for root in _roots(schedule)]
+    # Stages that a rule may take into the loops of their reader come last, if they still stand.
+    infos = stage_infos(schedule)
+    roots, taken = _roots(schedule), _taken_in(infos, target)
+    rules = [_schedule_root(schedule, root, target) for root in roots if root not in taken]
+    left = [root for root in taken if root in stage_infos(schedule)]
+    rules += [_schedule_root(schedule, root, target) for root in left]
     return schedule, tuple(rules)
+
+
+def _taken_in(infos: dict[str, StageInfo], target: Target) -> list[str]:
+    anchors = [name for name, info in infos.items() if info.is_anchor]
+    return [x for x in (split_weights.operand(infos, a, target) for a in anchors) if x]
 
 
 def _inline(schedule: Schedule) -> None:
@@ -111,7 +122,7 @@ def _schedule_root(schedule: Schedule, root: str, target: Target) -> str:
         arguments = (schedule, infos, root, reductions[0], target)
         if windows.applies(infos, reductions[0], target) and windows.schedule(*arguments):
             return windows.NAME
-        for narrow in (parts, amx, dot) if anchors else ():
+        for narrow in (split_weights, parts, amx, dot) if anchors else ():
             if narrow.applies(infos, anchors[0], target) and narrow.schedule(*arguments):
                 return str(narrow.NAME)
         if anchors and matvec.applies(infos, root, anchors[0], target):

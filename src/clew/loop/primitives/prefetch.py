@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Protocol
 
 from clew.loop.affine import Simplifier, contains
 from clew.loop.ir import (
@@ -53,7 +54,7 @@ def prefetch(nest: Nest, simplifier: Simplifier, *, buffer: str, ahead: str, at:
         assert isinstance(stmt, Store)
         share = _Share(load.source, axis, stmt.stage, panel, steps)
         placed = True
-        return replace(found, body=_insert(found.body, at, Imm(0, INDEX), share, simplifier))
+        return replace(found, body=insert_shares(found.body, at, Imm(0, INDEX), share, simplifier))
 
     new = rewrite_loops(nest, ahead, rewrite)
     if not placed:
@@ -82,6 +83,13 @@ def _panel(loads: list[Load], loop: For, buffer: str, simplifier: Simplifier) ->
             hint="its first axis has to be the loop itself",
         )
     return axis, simplifier.rebuild(forms[0])
+
+
+class Share(Protocol):
+    """What each of some steps does besides its own work."""
+
+    def of(self, step: Scalar, simplifier: Simplifier) -> list[Stmt]:
+        """Returns the statements of one step."""
 
 
 class _Share:
@@ -131,7 +139,7 @@ def iterations(stmt: Stmt, at: str) -> int:
     return 0
 
 
-def _insert(stmt: Stmt, at: str, step: Scalar, share: _Share, simplifier: Simplifier) -> Stmt:
+def insert_shares(stmt: Stmt, at: str, step: Scalar, share: Share, simplifier: Simplifier) -> Stmt:
     """Returns the statement with each step's share; `step` is the number of its first."""
     match stmt:
         case For():
@@ -141,13 +149,13 @@ def _insert(stmt: Stmt, at: str, step: Scalar, share: _Share, simplifier: Simpli
             here = binary("add", step, binary("mul", stmt.index, Imm(inner, INDEX)))
             if stmt.name == at:
                 return replace(stmt, body=block(*share.of(here, simplifier), stmt.body))
-            return replace(stmt, body=_insert(stmt.body, at, here, share, simplifier))
+            return replace(stmt, body=insert_shares(stmt.body, at, here, share, simplifier))
         case If() | TileProduct():
-            return replace(stmt, body=_insert(stmt.body, at, step, share, simplifier))
+            return replace(stmt, body=insert_shares(stmt.body, at, step, share, simplifier))
         case Block():
             made: list[Stmt] = []
             for child in stmt.stmts:
-                made.append(_insert(child, at, step, share, simplifier))
+                made.append(insert_shares(child, at, step, share, simplifier))
                 step = binary("add", step, Imm(iterations(child, at), INDEX))
             return block(*made)
     return stmt

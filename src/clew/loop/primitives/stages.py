@@ -157,9 +157,10 @@ def _region(
     low = high = 0.0
     for index in indices:
         form = simplifier.linear(index)
-        outer = Linear(tuple(t for t in form.terms if id(t[0]) not in inner), 0)
-        moving = Linear(tuple(t for t in form.terms if id(t[0]) in inner), form.const)
-        if any(contains(a, i) for a, _ in outer.terms for i in inner.values()):
+        moves = [any(contains(a, i) for i in inner.values()) for a, _ in form.terms]
+        outer = Linear(tuple(t for t, m in zip(form.terms, moves, strict=True) if not m), 0)
+        moving = Linear(tuple(t for t, m in zip(form.terms, moves, strict=True) if m), form.const)
+        if not all(_only_of(a, inner) for a, _ in moving.terms):
             return whole
         if low_form is None:
             low_form = outer
@@ -187,6 +188,14 @@ def _aligned(part: _Region, align: int, extent: int, simplifier: Simplifier) -> 
     if size >= extent:
         return _Region(Imm(0, INDEX), extent)
     return _Region(simplifier.rebuild(Linear(form.terms, form.const - over)), size)
+
+
+def _only_of(expr: Scalar, inner: dict[int, Index]) -> bool:
+    """Whether an expression is of inner loops and literals alone."""
+    if isinstance(expr, Index):
+        return id(expr) in inner
+    loads = any(True for _ in buffer_loads(expr))
+    return not loads and all(_only_of(c, inner) for c in expr.children)
 
 
 def _produce(

@@ -1,0 +1,186 @@
+"""Primitive that computes a stage for the next iteration while this one is at work."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from clew.loop.affine import Simplifier
+from clew.loop.ir import (
+    Buffer,
+    For,
+    If,
+    Nest,
+    Prefetch,
+    Stmt,
+    Store,
+    block,
+    buffer_loads,
+    map_expressions,
+    reads,
+    transform,
+    walk,
+)
+from clew.loop.primitives.common import primitive, rewrite_loops
+from clew.loop.primitives.prefetch import CACHE_LINE_BYTES, insert_shares, iterations
+from clew.support.errors import ScheduleError
+from clew.te.expr import INDEX, Imm, Index, Load, Scalar, binary
+from clew.te.tensor import substitute
+
+
+@primitive
+def overlap(
+    nest: Nest,
+    simplifier: Simplifier,
+    *,
+    stage: str,
+    ahead: str,
+    at: str,
+    lines: int = 0,
+    distance: int = 0,
+) -> Nest:
+    """Computes a stage that stands in loop `ahead` one iteration early, in two buffers in turn.
+
+    Before: `for a: { for i: s[i] = ...; for p: use s }`
+    After:  `for i: s[0, i] = ...  (of a = 0)`
+            `for a: for p: { a share of s[(a + 1) % 2, i] = ... (of a + 1); use s[a % 2] }`
+
+    Each iteration of `at`, a loop inside `ahead`, does an equal share, the last iteration of
+    `ahead` its own work again. With `lines` it asks for so many cache lines of each operand as
+    well, `distance` bytes behind those that it reads.
+
+    Errors: S001; S012 when `at` is not always run inside `ahead`; S032 when the stage does not
+    stand in scratch at the start of `ahead`, or reads anything but inputs.
+    """
+
+    def rewrite(found: For) -> Stmt:
+        own, *rest = block(found.body).stmts
+        stores = [s for s in walk(own) if isinstance(s, Store)]
+        buffers = {id(s.buffer): s.buffer for s in stores if s.stage == stage}
+        loop = _first_loop(own)
+        if len(buffers) != 1 or len({id(s.buffer) for s in stores}) != 1 or loop is None:
+            raise ScheduleError("S032", f"stage {stage!r} does not stand first in loop {ahead}")
+        (buffer,) = buffers.values()
+        steps = iterations(block(*rest), at)
+        if buffer.scope != "scratch" or any(s.combiner for s in stores):
+            raise ScheduleError("S032", f"stage {stage!r} is a reduction or not in scratch")
+        if not steps or any(isinstance(s, If) and iterations(s, at) for s in walk(found.body)):
+            raise ScheduleError("S012", f"loop {at} is not inside loop {ahead}")
+        written = {id(s.buffer) for s in walk(nest.body) if isinstance(s, Store)}
+        if any(id(x.source) in written for _, x in reads(own)):
+            raise ScheduleError("S032", f"stage {stage!r} reads what this kernel computes")
+        twice = _Twice(buffer, Buffer(buffer.name, (2, *buffer.shape), buffer.dtype, "scratch"))
+        following = binary("add", found.index, Imm(1, INDEX))
+        turn = binary("mod", following, Imm(2, INDEX))
+        next_ = binary("min", following, Imm(found.extent - 1, INDEX))
+        work = _Work(found.index, own, loop, twice, simplifier)
+        share = _Share(work, next_, following, turn, steps, lines, distance)
+        body = twice.read(block(*rest), binary("mod", found.index, Imm(2, INDEX)))
+        body = insert_shares(body, at, Imm(0, INDEX), share, simplifier)
+        first = work.of(Imm(0, INDEX), Imm(0, INDEX), own)
+        return block(first, replace(found, body=body))
+
+    return rewrite_loops(nest, ahead, rewrite)
+
+
+def _first_loop(stmt: Stmt) -> For | None:
+    """Returns the outermost loop that takes more than one step."""
+    return next((n for n in walk(stmt) if isinstance(n, For) and n.extent > 1), None)
+
+
+@dataclass(frozen=True)
+class _Twice:
+    """A buffer, and one that holds it for two iterations."""
+
+    once: Buffer
+    both: Buffer
+
+    def read(self, stmt: Stmt, turn: Scalar) -> Stmt:
+        """Returns the statement reading the buffer of one turn."""
+
+        def move(expr: Scalar) -> Scalar:
+            found: dict[int, Scalar] = {
+                id(x): Load(self.both, (turn, *x.indices))
+                for x in buffer_loads(expr)
+                if x.source is self.once
+            }
+            return substitute(expr, found) if found else expr
+
+        return map_expressions(stmt, move)
+
+    def write(self, stmt: Stmt, turn: Scalar) -> Stmt:
+        """Returns the statement writing the buffer of one turn."""
+
+        def visit(node: Stmt) -> Stmt | None:
+            if not isinstance(node, Store):
+                return None
+            return replace(node, buffer=self.both, indices=(turn, *node.indices))
+
+        return transform(stmt, visit)
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What computes the stage for an iteration."""
+
+    ahead: Index
+    whole: Stmt
+    loop: For
+    twice: _Twice
+    simplifier: Simplifier
+
+    def of(self, iteration: Scalar, turn: Scalar, stmt: Stmt) -> Stmt:
+        """Returns a part of the work for an iteration."""
+        return self.twice.write(self.substituted(stmt, {id(self.ahead): iteration}), turn)
+
+    def substituted(self, stmt: Stmt, values: dict[int, Scalar]) -> Stmt:
+        """Returns a statement with loop variables replaced."""
+        return map_expressions(stmt, lambda e: self.simplifier.simplify(substitute(e, values)))
+
+
+@dataclass(frozen=True)
+class _Share:
+    """What each of `steps` steps does of the work for the next iteration."""
+
+    work: _Work
+    next: Scalar
+    following: Scalar
+    turn: Scalar
+    steps: int
+    lines: int
+    distance: int
+
+    def of(self, step: Scalar, simplifier: Simplifier) -> list[Stmt]:
+        """Returns the statements of one step."""
+        loop = self.work.loop
+        each = math.ceil(loop.extent / self.steps)
+        start = binary("mul", step, Imm(each, INDEX))
+        if simplifier.bounds(start)[1] > loop.extent - each:
+            start = binary("min", start, Imm(loop.extent - each, INDEX))
+        part = Index(loop.name, each)
+        here = self.work.substituted(loop.body, {id(loop.index): binary("add", start, part)})
+        made = self.work.of(self.next, self.turn, For(part, "unroll", here))
+        return [*self._requests(start), made]
+
+    def _requests(self, start: Scalar) -> list[Stmt]:
+        """Returns requests for what a share later than this one reads."""
+        if not self.lines:
+            return []
+        body = self.work.loop.body
+        inner = [n.index for n in walk(body) if isinstance(n, For)]
+        values: dict[int, Scalar] = {id(i): Imm(0, INDEX) for i in inner}
+        values |= {id(self.work.loop.index): start, id(self.work.ahead): self.following}
+        made: list[Stmt] = []
+        for store in walk(body):
+            if not isinstance(store, Store):
+                continue
+            for load in {id(x.source): x for x in buffer_loads(store.value)}.values():
+                source = load.source
+                width = source.size_bytes // math.prod(source.shape)
+                *outer, last = (substitute(i, values) for i in load.indices)
+                for n in range(self.lines):
+                    # Counted from the last axis, over the ends of all: any address will do.
+                    at = (self.distance + n * CACHE_LINE_BYTES) // width
+                    index = binary("add", last, Imm(at, INDEX))
+                    made.append(Prefetch(source, (*outer, index), store.stage))
+        return made

@@ -1,0 +1,144 @@
+"""Products of numbers in parts on a matrix unit whose weights lie whole in memory: the part of a
+panel that tiles need next is taken apart between the products of this one.
+
+Weights are read once, at four bytes each, and their parts never leave the first-level cache. The
+sums of a panel wait in memory from one part of its depth to the next.
+"""
+
+from __future__ import annotations
+
+from clew.loop.ir import Buffer
+from clew.loop.products import product_of
+from clew.loop.schedule import Schedule
+from clew.schedules.matmul import spread
+from clew.schedules.parts import rows_in_cache
+from clew.schedules.shape import StageInfo, flatten_axes, stage_infos
+from clew.target import Target
+
+NAME = "split_weights"
+_HIGH = 2
+_WIDE = 2
+_DATA_RANK = 5  # blocks of rows, blocks of depth, part, row, depth
+# Steps of the depth whose parts lie side by side, twice, in the first-level cache; where many rows
+# pass by, their sums come from memory and go back less often.
+_STEPS = (2, 3, 1)
+_STEPS_OF_MANY = (4, 6, 5, 3, 7, 2, 1)
+_MANY_PAIRS = 5
+# With more rows taking apart is little beside the products, and shares of it would be too small.
+_MOST_PAIRS = 16
+# A hardware prefetcher follows what it has seen begin: of a share's lines, one in so many is asked
+# for, two pages ahead. Asking for all would take the buffers that tiles are loaded through.
+_LINES_A_REQUEST = 4
+_DISTANCE_BYTES = 8192
+
+
+def operand(infos: dict[str, StageInfo], anchor: str, target: Target) -> str:
+    """Returns the stage that takes the weight of a sum of products in tiles apart; "" where there
+    is none.
+    """
+    info = infos[anchor]
+    product = product_of(info.store)
+    if product is None or len(info.axes) < 2 or len(info.reduction_axes) != 2:
+        return ""
+    shape = target.tile_shape(product.a.dtype, product.b.dtype)
+    data, weight = product.a.source, product.b.source
+    if shape is None or len(data.shape) != _DATA_RANK or data.shape[-2:] != (shape[0], shape[2]):
+        return ""
+    if len(weight.shape) != _DATA_RANK or weight.shape[-2:] != (_WIDE * shape[1], product.group):
+        return ""
+    made = [n for n, i in infos.items() if i.store.buffer is weight]
+    return made[0] if made and infos[made[0]].readers == [anchor] else ""
+
+
+def applies(infos: dict[str, StageInfo], anchor: str, target: Target) -> bool:
+    """Whether a stage sums products in tiles of weights that another stage takes apart."""
+    return bool(operand(infos, anchor, target))
+
+
+def schedule(
+    schedule: Schedule, infos: dict[str, StageInfo], root: str, anchor: str, target: Target
+) -> bool:
+    """Schedules an anchor, the stage that takes its weight apart, and its tail `root` (itself, if
+    there is none); False if the rule does not fit.
+    """
+    pieces = operand(infos, anchor, target)
+    if not pieces or infos[root].store.buffer.shape != infos[anchor].store.buffer.shape:
+        return False
+    flattened = flatten_axes(schedule, anchor, root)
+    infos = stage_infos(schedule)
+    info = infos[anchor]
+    product = product_of(info.store)
+    assert product is not None
+    shape = target.tile_shape(product.a.dtype, product.b.dtype)
+    assert shape is not None
+    height, width, deep = shape
+    extents = infos[root].store.buffer.shape
+    several = any(e > 1 for e in extents[:-2])
+    if (several and extents[-2] % height) or schedule.extent(info.reduction_axes[-1]) % deep:
+        for _ in range(flattened):
+            schedule.undo()
+        return False
+    out = schedule.cache_write(anchor) if root == anchor else root
+    *batch, row, across = infos[root].axes_in(out)
+    bands: list[str] = []
+    rows = rows_in_cache(schedule, info, target) // (_HIGH * height) * _HIGH * height
+    if rows < schedule.extent(row):
+        schedule.reorder(row, *batch, across)  # outermost: the last band may be lower
+        band, row = schedule.split(row, max(rows, _HIGH * height))
+        bands = [band]
+    schedule.reorder(across, *batch, row)
+    panel, inside = schedule.split(across, _WIDE * width)
+    schedule.reorder(*batch, panel, row, inside)
+    schedule.compute_at(anchor, panel, "scratch")
+    vector, lane = schedule.split(inside, target.vector_lanes("f32"), tail="guard")
+    schedule.unroll(vector)
+    schedule.vectorize(lane)
+    pairs, chunks, steps = _multiply(schedule, info, anchor, (height, deep))
+    _take_apart(schedule, infos[pieces], chunks, product.b.source, target)
+    if schedule.extent(pairs) <= _MOST_PAIRS and schedule.extent(chunks) > 1:
+        share = schedule.extent(infos[pieces].axes[1]) // (
+            schedule.extent(pairs) * schedule.extent(steps)
+        )
+        lines = max(1, share * _WIDE * width * product.group * 4 // 64 // _LINES_A_REQUEST)
+        schedule.overlap(pieces, chunks, steps, lines=lines, distance=_DISTANCE_BYTES)
+    spread(schedule, [*bands, *batch, panel])
+    return True
+
+
+def _multiply(
+    schedule: Schedule, info: StageInfo, anchor: str, tile: tuple[int, int]
+) -> tuple[str, str, str]:
+    """Chunks of the depth, all rows for each, two by two tiles at a time. Returns the loops over
+    pairs of tiles, over chunks, and over steps in a chunk.
+    """
+    height, deep = tile
+    terms, depth = info.reduction_axes
+    *others, m, n = info.axes
+    whole = schedule.extent(depth) // deep
+    many = schedule.extent(m) >= _MANY_PAIRS * _HIGH * height
+    chunk = next(s for s in (_STEPS_OF_MANY if many else _STEPS) if whole % s == 0)
+    schedule.reorder(depth, *others, m, n, terms)
+    chunks, within = schedule.split(depth, chunk * deep)
+    schedule.reorder(chunks, *others, m, n, within, terms)
+    blocks, line = schedule.split(m, height)
+    pairs, pair = schedule.split(blocks, _HIGH)
+    steps, inner = schedule.split(within, deep)
+    schedule.reorder(pairs, steps, terms, pair, line, n, inner)
+    schedule.unroll(terms)
+    schedule.tensorize(anchor, line, n, inner, within=pairs)
+    return pairs, chunks, steps
+
+
+def _take_apart(
+    schedule: Schedule, info: StageInfo, chunks: str, buffer: Buffer, target: Target
+) -> None:
+    """All parts of a vector of weights together, as each is what those before have left."""
+    schedule.compute_at(info.name, chunks, "scratch")
+    panel, pair, part, column, group = info.axes
+    element = schedule.fuse(column, group)
+    schedule.reorder(pair, panel, element, part)
+    vector, lane = schedule.split(element, target.vector_lanes(buffer.dtype))
+    schedule.reorder(vector, part, lane)
+    for name in (vector, part):
+        schedule.unroll(name)
+    schedule.vectorize(lane)
