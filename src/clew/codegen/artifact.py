@@ -2,21 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
 class EntryPoint:
-    """One parallel phase of a kernel: a function `void(ptr args, ptr scratch, i64 begin, i64 end)`.
+    """One parallel phase of a kernel: a function
+    `void(ptr args, ptr scratch, i64 begin, i64 end, i64 first, i64 last)`.
 
-    `grid` is the number of independent pieces of work; 1 means the phase is serial. `cost` is a
-    rough number of nanoseconds one run takes on one core; it decides threading and chunk sizes and
-    never the result.
+    `grid` is the number of independent pieces of work; 1 means that a piece has all of it. Each
+    piece may have *lines* that are independent as well: `lines` has the number and the cost of each
+    of those that are alike, in order, and the function does lines `first` to `last` of pieces
+    `begin` to `end`. A phase of neither is serial. One that `joins` may run beside the phase before
+    it.
+
+    `cost` is a rough number of nanoseconds one run takes on one core. `line_operands` are arguments
+    of which every piece reads the same, a part for each line, `piece_operands` those of which every
+    line does, with their bytes. All that decides threading and chunks and never the result.
     """
 
     symbol: str
     grid: int
     cost: float
+    lines: tuple[tuple[int, float], ...] = ()
+    line_operands: tuple[tuple[int, int], ...] = ()
+    piece_operands: tuple[tuple[int, int], ...] = ()
+    joins: bool = False
+
+    @property
+    def n_lines(self) -> int:
+        """How many lines a piece has; 1 without."""
+        return sum(count for count, _ in self.lines) or 1
+
+    @classmethod
+    def of_record(cls, record: Mapping[str, Any]) -> EntryPoint:
+        """Returns the entry point whose `asdict` went through JSON."""
+        pairs = ("lines", "line_operands", "piece_operands")
+        return cls(**{**record, **{p: tuple(tuple(x) for x in record[p]) for p in pairs}})
 
 
 @dataclass(frozen=True)

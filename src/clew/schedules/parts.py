@@ -98,7 +98,7 @@ def schedule(
     schedule.unroll(terms)
     schedule.tensorize(anchor, m_line, n, inner)
     stream(schedule, info, panel, [pairs, steps], target)
-    spread(schedule, [*bands, *batch, panel])
+    spread(schedule, [*bands, *batch, panel], "" if bands else pairs)
     return True
 
 
