@@ -8,6 +8,21 @@ from typing import Any
 
 
 @dataclass(frozen=True)
+class Access:
+    """An argument that a phase reads or writes, by its number, and what the phase's pieces and its
+    lines each have of it.
+
+    A *run* is how many bytes in a row are cut into parts, one for each piece, or line, over and
+    over: the whole for the outermost axis. 0 where all read the same.
+    """
+
+    argument: int
+    size_bytes: int
+    run_of_pieces: int
+    run_of_lines: int
+
+
+@dataclass(frozen=True)
 class EntryPoint:
     """One parallel phase of a kernel: a function
     `void(ptr args, ptr scratch, i64 begin, i64 end, i64 first, i64 last)`.
@@ -18,17 +33,16 @@ class EntryPoint:
     `begin` to `end`. A phase of neither is serial. One that `joins` may run beside the phase before
     it.
 
-    `cost` is a rough number of nanoseconds one run takes on one core. `line_operands` are arguments
-    of which every piece reads the same, a part for each line, `piece_operands` those of which every
-    line does, with their bytes. All that decides threading and chunks and never the result.
+    `cost` is a rough number of nanoseconds one run takes on one core. It and the accesses decide
+    threading and chunks, and never the result.
     """
 
     symbol: str
     grid: int
     cost: float
     lines: tuple[tuple[int, float], ...] = ()
-    line_operands: tuple[tuple[int, int], ...] = ()
-    piece_operands: tuple[tuple[int, int], ...] = ()
+    reads: tuple[Access, ...] = ()
+    writes: tuple[Access, ...] = ()
     joins: bool = False
 
     @property
@@ -39,8 +53,9 @@ class EntryPoint:
     @classmethod
     def of_record(cls, record: Mapping[str, Any]) -> EntryPoint:
         """Returns the entry point whose `asdict` went through JSON."""
-        pairs = ("lines", "line_operands", "piece_operands")
-        return cls(**{**record, **{p: tuple(tuple(x) for x in record[p]) for p in pairs}})
+        lines = tuple((count, cost) for count, cost in record["lines"])
+        reads, writes = (tuple(Access(**a) for a in record[key]) for key in ("reads", "writes"))
+        return cls(**{**record, "lines": lines, "reads": reads, "writes": writes})
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 
-from clew.codegen.artifact import EntryPoint
+from clew.codegen.artifact import Access, EntryPoint
 from clew.codegen.cost import cost_ns
 from clew.loop.ir import Buffer, For, Stmt, Store, parallel_lines, reads, walk
 from clew.te.expr import Binary, Scalar
@@ -20,24 +21,45 @@ def entry_point(
     if not isinstance(phase, For) or phase.kind != "parallel":
         return EntryPoint(symbol, 1, cost)
     lines = parallel_lines(phase)
-    along_lines = _read_along({id(n.index) for n in lines}, phase)
-    along_pieces = _read_along({id(phase.index)}, phase)
-    given = {arguments[i]: b for i, b in _read(phase).items() if i in arguments}
-    sizes = {n: b.size_bytes for n, b in sorted(given.items())}
-
-    def only(along: set[int], across: set[int]) -> tuple[tuple[int, int], ...]:
-        wanted = {arguments[i] for i in along - across if i in arguments}
-        return tuple((n, size) for n, size in sizes.items() if n in wanted)
-
+    along = {id(phase.index)}, {id(n.index) for n in lines}
+    stores = [s for s in walk(phase) if isinstance(s, Store)]
+    read = [(load.source, load.indices) for _, load in reads(phase)]
     return EntryPoint(
         symbol,
         phase.extent,
         cost,
         tuple((n.extent, cost_ns(n.body)) for n in lines),
-        only(along_lines, along_pieces) if lines else (),
-        only(along_pieces, along_lines) if lines else (),
+        _accesses(read, along, arguments),
+        _accesses([(s.buffer, s.indices) for s in stores], along, arguments),
         before is not None and _independent(before, phase),
     )
+
+
+def _accesses(
+    places: Iterable[tuple[object, Sequence[Scalar]]],
+    along: tuple[set[int], set[int]],
+    arguments: Mapping[int, int],
+) -> tuple[Access, ...]:
+    """Returns how pieces and lines access each argument, whose loop variables are `along`."""
+    found: dict[int, Access] = {}
+    for buffer, indices in places:
+        if not isinstance(buffer, Buffer) or id(buffer) not in arguments:
+            continue
+        pieces, lines = (_run(buffer, indices, variables) for variables in along)
+        number = arguments[id(buffer)]
+        known = found.get(number)
+        if known is not None:
+            pieces, lines = max(pieces, known.run_of_pieces), max(lines, known.run_of_lines)
+        found[number] = Access(number, buffer.size_bytes, pieces, lines)
+    return tuple(found.values())
+
+
+def _run(buffer: Buffer, indices: Sequence[Scalar], variables: set[int]) -> int:
+    """Returns the bytes within which a buffer's place grows with a variable; 0 where none does."""
+    for axis, index in enumerate(indices):
+        if _walks(index, variables):
+            return buffer.size_bytes // max(1, math.prod(buffer.shape[:axis]))
+    return 0
 
 
 def _independent(before: Stmt, phase: For) -> bool:
@@ -65,15 +87,6 @@ def _shared(buffers: Iterable[object]) -> dict[int, Buffer]:
         id(b): b
         for b in buffers
         if isinstance(b, Buffer) and b.scope not in ("register", "scratch")
-    }
-
-
-def _read_along(variables: set[int], phase: For) -> set[int]:
-    """Returns the buffers of which a loop's first half reads another part than its second half."""
-    return {
-        id(load.source)
-        for _, load in reads(phase)
-        if any(_walks(i, variables) for i in load.indices)
     }
 
 

@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from clew.codegen import native
-from clew.runtime.grid import phases, split
+from clew.runtime.grid import Use, choose_cuts, phases, split
 from clew.runtime.guard import GuardedBuffer, GuardSide
 from clew.runtime.memory import address_of, aligned_bytes, round_up
 from clew.runtime.plan import BufferKind, SegmentPlan
@@ -140,14 +140,15 @@ class Context:
         steps: list[tuple[int, ...]] = []
         tables: list[list[tuple[int, ...]]] = []
         self.first_entries = []
+        uses = [Use(tuple(p), s.args) for s in plan.steps for p in phases(s.code.entries)]
+        cuts = iter(choose_cuts(uses, threads))
         args_address = address_of(self._args)
         for step in plan.steps:
             self.first_entries.append(len(steps))
             scratch = places.scratch if step.code.scratch_bytes else 0
             stride = places.scratch_stride_bytes if step.code.scratch_bytes else 0
-            constants = {n for n, a in enumerate(step.args) if a.kind is BufferKind.CONSTANT}
             for phase in phases(step.code.entries):
-                chunks = split(phase, threads, constants)
+                chunks = split(phase, threads, next(cuts))
                 tables.append([(symbols.address(c.symbol), *c.ranges) for c in chunks])
                 steps.append((args_address, scratch, stride, 0, len(chunks), 0, 0, 0))
             args_address += 8 * len(step.args)

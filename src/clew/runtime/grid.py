@@ -9,11 +9,12 @@ every phase: what one has written it mostly reads itself in the next.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from clew.codegen import native
-from clew.codegen.artifact import EntryPoint
+from clew.codegen.artifact import Access, EntryPoint
+from clew.runtime.plan import BufferKind, BufferRef
 
 # Starting a step on spinning workers costs a microsecond, and what moves from one core's cache to
 # the other's, then and in the steps around it, some more.
@@ -24,6 +25,8 @@ _CHUNKS_PER_THREAD = 12
 # Nanoseconds a byte that another core has written, and a constant's.
 _NS_PER_BYTE = 0.1
 _NS_PER_CONSTANT_BYTE = 0.035
+# So many choices of phases before one bear on it.
+_REMEMBERED = 4
 
 
 @dataclass(frozen=True)
@@ -53,23 +56,96 @@ def phases(entries: Sequence[EntryPoint]) -> list[list[EntryPoint]]:
     return found
 
 
-def split(
-    phase: Sequence[EntryPoint], threads: int, constants: Collection[int] = ()
-) -> list[Chunk]:
-    """Returns the chunks of entry points that may run at once, those first that the caller should
-    do first, and those last that a worker should. `constants` are the arguments whose bytes no
-    thread has written.
+@dataclass(frozen=True)
+class Use:
+    """A phase of a program, and its arguments."""
+
+    phase: tuple[EntryPoint, ...]
+    args: Sequence[BufferRef]
+
+
+def choose_cuts(uses: Sequence[Use], threads: int) -> list[bool]:
+    """Returns for each phase of a program, in order, whether it is cut along its lines.
+
+    A core has in its own cache what it has written itself, so phases are cut alike, as far as the
+    rest that each thread reads allows. Looks for the least time that threads wait for operands over
+    all phases; choices are forgotten that differ only in what is some phases back.
     """
+    written: dict[int, tuple[int, Access]] = {}  # of arena buffers: the phase that did, and how
+    paths = {0: (0.0, 0)}  # by its last choices, the price of a path, and its choices as bits
+    for position, use in enumerate(uses):
+        shared = is_shared(use.phase, threads)
+        options = [shared and _has_lines(use.phase, threads)] * 2
+        options[0] = False
+        found: dict[int, tuple[float, int]] = {}
+        for total, path in paths.values():
+            for along in dict.fromkeys(options):
+                price = total + _price(use, along, shared, written, path)
+                longer = path | along << position
+                recent = longer >> max(0, position + 1 - _REMEMBERED)
+                if recent not in found or price < found[recent][0]:
+                    found[recent] = price, longer
+        paths = found
+        for entry in use.phase:
+            for access in entry.writes:
+                none = Access(access.argument, access.size_bytes, 0, 0)
+                written[use.args[access.argument].index] = position, access if shared else none
+    _, best = min(paths.values())
+    return [bool(best >> n & 1) for n in range(len(uses))]
+
+
+def _has_lines(phase: Sequence[EntryPoint], threads: int) -> bool:
+    return any(entry.n_lines >= threads for entry in phase)
+
+
+def _price(
+    use: Use, along: bool, shared: bool, written: dict[int, tuple[int, Access]], path: int
+) -> float:
+    """Returns for about how many nanoseconds a thread waits for operands: those that another has
+    written, and constants that several read.
+    """
+    if not shared:
+        return 0.0
+    total = 0.0
+    for entry in use.phase:
+        for access in entry.reads:
+            ref, run = use.args[access.argument], _run(access, along)
+            if ref.kind is not BufferKind.ARENA:
+                total += 0 if run else access.size_bytes * _NS_PER_CONSTANT_BYTE
+                continue
+            position, writer = written.get(ref.index, (0, access))
+            before = _run(writer, bool(path >> position & 1))
+            own = run > 0 and run == before
+            share = 0.0 if own else 0.5 if run and before else 1.0
+            total += share * access.size_bytes * _NS_PER_BYTE
+    return total
+
+
+def _run(access: Access, along: bool) -> int:
+    return access.run_of_lines if along else access.run_of_pieces
+
+
+def is_shared(phase: Sequence[EntryPoint], threads: int) -> bool:
+    """Whether threads share a phase: it has parts, and work enough."""
+    parts = max(entry.grid * entry.n_lines for entry in phase) > 1 or len(phase) > 1
+    return threads > 1 and parts and sum(entry.cost for entry in phase) >= _SERIAL_BELOW_NS
+
+
+def split(phase: Sequence[EntryPoint], threads: int, along: bool = False) -> list[Chunk]:
+    """Returns the chunks of entry points that may run at once, those first that the caller should
+    do first, and those last that a worker should. `along` has each thread take some lines of all
+    pieces, where there are lines, rather than all lines of some.
+    """
+    if not is_shared(phase, threads):
+        return [_box(entry, (0, entry.grid), (0, entry.n_lines)) for entry in phase]
     cost = sum(entry.cost for entry in phase)
     most = min(threads * _CHUNKS_PER_THREAD, int(cost / _CHUNK_AT_LEAST_NS))
-    if threads == 1 or most <= 1 or cost < _SERIAL_BELOW_NS:
-        return [_box(entry, (0, entry.grid), (0, entry.n_lines)) for entry in phase]
     by_thread: list[list[Chunk]] = [[] for _ in range(threads)]
     for entry in phase:
         share = max(1, round(most * entry.cost / cost))
-        if _along_lines(entry, threads, constants):
-            for own, lines in zip(by_thread, _parts_of_lines(entry, threads), strict=True):
-                own += _boxes(entry, (0, entry.grid), lines, -(-share // threads))
+        if along and entry.n_lines >= threads:
+            for own, part in zip(by_thread, _parts_of_lines(entry, threads), strict=True):
+                own += _boxes(entry, (0, entry.grid), part, -(-share // threads))
         else:
             by_thread[0] += _boxes(entry, (0, entry.grid), (0, entry.n_lines), share)
     return _in_order(by_thread)
@@ -81,20 +157,6 @@ def _in_order(by_thread: list[list[Chunk]]) -> list[Chunk]:
     turns = max(map(len, others))
     theirs = [chunks[n] for n in range(turns) for chunks in others if n < len(chunks)]
     return own + theirs[::-1]
-
-
-def _along_lines(entry: EntryPoint, threads: int, constants: Collection[int]) -> bool:
-    """Whether each thread takes some lines of all pieces, rather than all lines of some."""
-    if entry.n_lines < threads:
-        return False
-
-    def price(operands: Sequence[tuple[int, int]]) -> float:
-        return sum(
-            size * (_NS_PER_CONSTANT_BYTE if n in constants else _NS_PER_BYTE)
-            for n, size in operands
-        )
-
-    return price(entry.piece_operands) <= price(entry.line_operands)
 
 
 def _parts_of_lines(entry: EntryPoint, parts: int) -> list[tuple[int, int]]:
