@@ -19,9 +19,9 @@ from clew.runtime.plan import BufferKind, BufferRef
 # Starting a step on spinning workers costs a microsecond, and what moves from one core's cache to
 # the other's, then and in the steps around it, some more.
 _SERIAL_BELOW_NS = 8_000.0
-_CHUNK_AT_LEAST_NS = 1_000.0
+_CHUNK_AT_LEAST_NS = 3_000.0
 # More chunks balance better, fewer start less often.
-_CHUNKS_PER_THREAD = 12
+_CHUNKS_PER_THREAD = 6
 # Nanoseconds a byte that another core has written, and a constant's.
 _NS_PER_BYTE = 0.1
 _NS_PER_CONSTANT_BYTE = 0.035
