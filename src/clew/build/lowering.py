@@ -180,7 +180,7 @@ class KernelBinary:
         try:
             (length,) = _HEADER.unpack_from(data)
             header: dict[str, Any] = json.loads(data[_HEADER.size : _HEADER.size + length])
-            entries = tuple(EntryPoint(**e) for e in header["entries"])
+            entries = tuple(EntryPoint.of_record(e) for e in header["entries"])
             workspace = tuple(header["workspace_bytes"])
             in_place = tuple((source, target) for source, target in header["in_place"])
             scratch = header["scratch_bytes"]

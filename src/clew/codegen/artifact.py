@@ -2,21 +2,60 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Access:
+    """An argument that a phase reads or writes, by its number, and what the phase's pieces and its
+    lines each have of it.
+
+    A *run* is how many bytes in a row are cut into parts, one for each piece, or line, over and
+    over: the whole for the outermost axis. 0 where all read the same.
+    """
+
+    argument: int
+    size_bytes: int
+    run_of_pieces: int
+    run_of_lines: int
 
 
 @dataclass(frozen=True)
 class EntryPoint:
-    """One parallel phase of a kernel: a function `void(ptr args, ptr scratch, i64 begin, i64 end)`.
+    """One parallel phase of a kernel: a function
+    `void(ptr args, ptr scratch, i64 begin, i64 end, i64 first, i64 last)`.
 
-    `grid` is the number of independent pieces of work; 1 means the phase is serial. `cost` is a
-    rough number of nanoseconds one run takes on one core; it decides threading and chunk sizes and
-    never the result.
+    `grid` is the number of independent pieces of work; 1 means that a piece has all of it. Each
+    piece may have *lines* that are independent as well: `lines` has the number and the cost of each
+    of those that are alike, in order, and the function does lines `first` to `last` of pieces
+    `begin` to `end`. A phase of neither is serial. One that `joins` may run beside the phase before
+    it.
+
+    `cost` is a rough number of nanoseconds one run takes on one core. It and the accesses decide
+    threading and chunks, and never the result.
     """
 
     symbol: str
     grid: int
     cost: float
+    lines: tuple[tuple[int, float], ...] = ()
+    reads: tuple[Access, ...] = ()
+    writes: tuple[Access, ...] = ()
+    joins: bool = False
+
+    @property
+    def n_lines(self) -> int:
+        """How many lines a piece has; 1 without."""
+        return sum(count for count, _ in self.lines) or 1
+
+    @classmethod
+    def of_record(cls, record: Mapping[str, Any]) -> EntryPoint:
+        """Returns the entry point whose `asdict` went through JSON."""
+        lines = tuple((count, cost) for count, cost in record["lines"])
+        reads, writes = (tuple(Access(**a) for a in record[key]) for key in ("reads", "writes"))
+        return cls(**{**record, "lines": lines, "reads": reads, "writes": writes})
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from clew.codegen import arith
 from clew.codegen.address import Bound, LoopScope, element_bytes
 from clew.codegen.artifact import EntryPoint
 from clew.codegen.builder import Builder, ModuleBuilder, Value
-from clew.codegen.cost import cost_ns
 from clew.codegen.dot import emit_dot
+from clew.codegen.grid import entry_point
 from clew.codegen.lanes import literal
 from clew.codegen.tiles import Tiles
 from clew.codegen.values import Register, Values, literal_mask, unfit_register
@@ -32,6 +33,7 @@ from clew.loop.ir import (
     Store,
     TileProduct,
     block,
+    parallel_lines,
     reads,
     walk,
 )
@@ -67,9 +69,8 @@ def emit_kernel(
     """Returns the LLVM module of a scheduled nest. `masks_cheap` says that the machine loads under
     a mask as fast as without.
 
-    Functions follow the kernel ABI `void(ptr args, ptr scratch, i64 begin, i64 end)`; debug lines
-    are those of `printed`, the nest's own text. `features` are the target's: dot products and tiles
-    are plain loops without them.
+    Functions follow the kernel ABI (`EntryPoint`); debug lines are those of `printed`, the nest's
+    own text. `features` are the target's: dot products and tiles are plain loops without them.
     """
     module = ModuleBuilder(f"{symbol}.loops", triple, debug, features)
     layout = _Layout(nest)
@@ -77,9 +78,9 @@ def emit_kernel(
     phases = _phases(nest.body)
     for number, phase in enumerate(phases):
         name = symbol if len(phases) == 1 else f"{symbol}.{number}"
-        grid = phase.extent if isinstance(phase, For) and phase.kind == "parallel" else 1
         module.add_function(_Function(nest, printed, layout, module, masks_cheap).emit(name, phase))
-        entries.append(EntryPoint(name, grid, cost_ns(phase)))
+        before = phases[number - 1] if number else None
+        entries.append(entry_point(name, phase, layout.arguments, before))
     workspace = tuple(b.size_bytes for b in layout.workspace)
     return EmittedKernel(tuple(entries), layout.scratch_bytes, workspace, module.text())
 
@@ -163,7 +164,10 @@ class _Function:
             self._begin(phase)
         self._body(phase)
         self.b.emit("ret void")
-        params = "ptr noalias readonly %args, ptr noalias %scratch, i64 %begin, i64 %end"
+        params = (
+            "ptr noalias readonly %args, ptr noalias %scratch, "
+            "i64 %begin, i64 %end, i64 %first, i64 %last"
+        )
         return f"define void @{name}({params}) nounwind{suffix} {{\n{self.b.body()}\n}}"
 
     def _begin(self, phase: Stmt) -> None:
@@ -173,7 +177,7 @@ class _Function:
 
     def _body(self, phase: Stmt) -> None:
         if isinstance(phase, For) and phase.kind == "parallel":
-            self._parallel(phase)
+            self._part(phase, Value("%begin", INDEX), Value("%end", INDEX))
         else:
             self._statement(phase)
         self.tiles.release()
@@ -245,14 +249,39 @@ class _Function:
         else:
             self._serial(loop, literal(0, INDEX), literal(loop.extent, INDEX))
 
-    def _parallel(self, loop: For) -> None:
-        begin, end = Value("%begin", INDEX), Value("%end", INDEX)
+    def _part(self, loop: For, begin: Value, end: Value) -> None:
+        """Emits a range of a parallel loop that may be empty."""
+        lines = parallel_lines(loop)
         run, done = self.b.label("run"), self.b.label("done")
         self.b.branch_if(arith.binary(self.b, "lt", begin, end), run, done)
         self.b.start(run)
-        self._serial(loop, begin, end)
+        with self.v.isolated():
+            self._serial(loop, begin, end, partial(self._lines, lines) if lines else None)
+        self.tiles.forget()
         self.b.branch(done)
         self.b.start(done)
+
+    def _lines(self, copies: list[For]) -> None:
+        """Emits the lines of a piece that are asked for: `%first` to `%last`, counted over all
+        copies of their loop.
+        """
+        before, start = self.b.line, 0
+        for loop in copies:
+            self.b.line = self.lines.get(id(loop), before)
+            begin, end = self._range(start, loop.extent)
+            self._part(loop, begin, end)
+            start += loop.extent
+        self.b.line = before
+
+    def _range(self, start: int, extent: int) -> tuple[Value, Value]:
+        """Returns which iterations of a copy that begins with line `start` are asked for."""
+        with self.b.writing_to(self.v.scopes[0].place):
+            found = []
+            for bound in ("%first", "%last"):
+                here = arith.binary(self.b, "sub", Value(bound, INDEX), literal(start, INDEX))
+                here = arith.binary(self.b, "max", here, literal(0, INDEX))
+                found.append(arith.binary(self.b, "min", here, literal(extent, INDEX)))
+        return found[0], found[1]
 
     def _around_tiles(self, loop: For, body: Callable[[], None]) -> None:
         self._serial(loop, literal(0, INDEX), literal(loop.extent, INDEX), body)

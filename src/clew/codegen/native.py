@@ -31,9 +31,13 @@ MAX_CHUNKS = 0xFFFF
 
 RAN, RAN_SERIALLY = 0, 1
 
-# A step: eight 64-bit words.
-STEP_FUNCTION, STEP_ARGS, STEP_SCRATCH, STEP_SCRATCH_STRIDE = 0, 8, 16, 24
-STEP_GRID, STEP_CHUNK, STEP_CHUNKS, STEP_BYTES = 32, 40, 48, 64
+# A step: eight 64-bit words. Its chunks are a table of their own.
+STEP_ARGS, STEP_SCRATCH, STEP_SCRATCH_STRIDE = 0, 8, 16
+STEP_TABLE, STEP_CHUNKS, STEP_BYTES = 24, 32, 64
+
+# A chunk: five 64-bit words, a function and what it takes of its grid and of its lines.
+CHUNK_FUNCTION, CHUNK_BEGIN, CHUNK_END = 0, 8, 16
+CHUNK_FIRST, CHUNK_LAST, CHUNK_BYTES = 24, 32, 40
 
 # A segment: steps, their number, patches, their number.
 # A patch writes `bases[index] + offset` to an address: three 64-bit words.
@@ -136,30 +140,29 @@ exit:
   ret void
 }
 
-define internal void @run_range(ptr %step, i64 %thread, i64 %begin, i64 %end) nounwind {
+define internal void @run_chunk(ptr %step, i64 %thread, i64 %index) nounwind {
   %argsp = getelementptr i8, ptr %step, i64 {STEP_ARGS}
   %scratchp = getelementptr i8, ptr %step, i64 {STEP_SCRATCH}
   %stridep = getelementptr i8, ptr %step, i64 {STEP_SCRATCH_STRIDE}
-  %function = load ptr, ptr %step, align 8
+  %tablep = getelementptr i8, ptr %step, i64 {STEP_TABLE}
   %args = load ptr, ptr %argsp, align 8
   %base = load ptr, ptr %scratchp, align 8
   %stride = load i64, ptr %stridep, align 8
+  %table = load ptr, ptr %tablep, align 8
   %offset = mul i64 %thread, %stride
   %scratch = getelementptr i8, ptr %base, i64 %offset
-  call void %function(ptr %args, ptr %scratch, i64 %begin, i64 %end)
-  ret void
-}
-
-define internal void @run_chunk(ptr %step, i64 %thread, i64 %index) nounwind {
-  %gridp = getelementptr i8, ptr %step, i64 {STEP_GRID}
-  %chunkp = getelementptr i8, ptr %step, i64 {STEP_CHUNK}
-  %grid = load i64, ptr %gridp, align 8
-  %chunk = load i64, ptr %chunkp, align 8
-  %begin = mul i64 %index, %chunk
-  %stop = add i64 %begin, %chunk
-  %whole = icmp ult i64 %stop, %grid
-  %end = select i1 %whole, i64 %stop, i64 %grid
-  call void @run_range(ptr %step, i64 %thread, i64 %begin, i64 %end)
+  %at = mul i64 %index, {CHUNK_BYTES}
+  %chunk = getelementptr i8, ptr %table, i64 %at
+  %beginp = getelementptr i8, ptr %chunk, i64 {CHUNK_BEGIN}
+  %endp = getelementptr i8, ptr %chunk, i64 {CHUNK_END}
+  %firstp = getelementptr i8, ptr %chunk, i64 {CHUNK_FIRST}
+  %lastp = getelementptr i8, ptr %chunk, i64 {CHUNK_LAST}
+  %function = load ptr, ptr %chunk, align 8
+  %begin = load i64, ptr %beginp, align 8
+  %end = load i64, ptr %endp, align 8
+  %first = load i64, ptr %firstp, align 8
+  %last = load i64, ptr %lastp, align 8
+  call void %function(ptr %args, ptr %scratch, i64 %begin, i64 %end, i64 %first, i64 %last)
   ret void
 }
 """
@@ -362,10 +365,13 @@ together:
   call void @run_parallel(ptr %p, ptr %s, i64 %chunks)
   br label %ran
 serial:
-  %gridp = getelementptr i8, ptr %s, i64 {STEP_GRID}
-  %grid = load i64, ptr %gridp, align 8
-  call void @run_range(ptr %s, i64 0, i64 0, i64 %grid)
-  br label %ran
+  %chunk = phi i64 [ 0, %step ], [ %following, %again ]
+  %left = icmp ult i64 %chunk, %chunks
+  br i1 %left, label %again, label %ran
+again:
+  call void @run_chunk(ptr %s, i64 0, i64 %chunk)
+  %following = add i64 %chunk, 1
+  br label %serial
 ran:
   br i1 %timed, label %stamp, label %step_done
 stamp:
@@ -425,7 +431,7 @@ run:
 _OFFSETS = {
     name: value
     for name, value in globals().items()
-    if name.startswith(("STEP_", "SEGMENT_", "PATCH_", "POOL_", "RECORD_", "RAN"))
+    if name.startswith(("STEP_", "CHUNK_", "SEGMENT_", "PATCH_", "POOL_", "RECORD_", "RAN"))
 }
 
 

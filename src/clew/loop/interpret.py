@@ -108,8 +108,8 @@ class _Run:
         self.names[id(loop.index)] = loop.name
         for n in range(loop.extent):
             self.loops[id(loop.index)] = n
-            if outermost and self.touched is not None:
-                self.touched.iteration = n
+            if loop.kind == "parallel" and self.touched is not None:
+                self.touched.iteration += 1
                 for buffer in self.private.values():  # each thread has its own
                     self.of(buffer).is_set[...] = False
             self.statement(loop.body)

@@ -267,6 +267,22 @@ def reads(stmt: Stmt) -> Iterator[tuple[Stmt, Load]]:
                 yield node, load
 
 
+def statements(stmt: Stmt) -> tuple[Stmt, ...]:
+    """Returns a block's statements, or the one statement that it is."""
+    return stmt.stmts if isinstance(stmt, Block) else (stmt,)
+
+
+def parallel_lines(stmt: Stmt) -> list[For]:
+    """Returns the parallel loops, copies of one that was peeled, that are all that a parallel loop
+    does: its *lines*.
+    """
+    if not isinstance(stmt, For) or stmt.kind != "parallel":
+        return []
+    inside = [n for n in statements(stmt.body) if isinstance(n, For) and n.kind == "parallel"]
+    alone = len(inside) == len(statements(stmt.body))
+    return inside if alone and len({n.name for n in inside}) == 1 else []
+
+
 def loops(stmt: Stmt) -> Iterator[For]:
     """Yields the loops below a statement, outermost first."""
     for node in walk(stmt):

@@ -168,7 +168,7 @@ class BuildReader:
 
 
 def _code(record: Json) -> KernelCode:
-    entries = tuple(EntryPoint(e["symbol"], e["grid"], e["cost"]) for e in record["entries"])
+    entries = tuple(EntryPoint.of_record(e) for e in record["entries"])
     workspace = tuple(record["workspace_bytes"])
     return KernelCode(record["key"], entries, record["scratch_bytes"], workspace)
 

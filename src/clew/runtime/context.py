@@ -10,18 +10,11 @@ from typing import Protocol
 import numpy as np
 
 from clew.codegen import native
-from clew.codegen.artifact import EntryPoint
+from clew.runtime.grid import Use, choose_cuts, phases, split
 from clew.runtime.guard import GuardedBuffer, GuardSide
 from clew.runtime.memory import address_of, aligned_bytes, round_up
 from clew.runtime.plan import BufferKind, SegmentPlan
 from clew.support.arrays import ALIGNMENT_BYTES
-
-# Starting a step on spinning workers costs a microsecond, and what moves from one core's cache to
-# the other's, then and in the steps around it, some more.
-_SERIAL_BELOW_NS = 8_000.0
-_CHUNK_AT_LEAST_NS = 1_000.0
-# More chunks balance better, fewer start less often.
-_CHUNKS_PER_THREAD = 12
 
 
 class SymbolTable(Protocol):
@@ -129,26 +122,11 @@ def _fill(buffer: GuardedBuffer, array: np.ndarray) -> None:
     buffer.data[:] = np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)
 
 
-def split_grid(entry: EntryPoint, threads: int) -> tuple[int, int]:
-    """Returns the size and the number of the chunks in which `threads` run an entry point."""
-    limit = min(
-        entry.grid,
-        native.MAX_CHUNKS,
-        threads * _CHUNKS_PER_THREAD,
-        int(entry.cost / _CHUNK_AT_LEAST_NS),
-    )
-    if threads == 1 or limit <= 1 or entry.cost < _SERIAL_BELOW_NS:
-        return max(entry.grid, 0), 1
-    chunk = entry.grid // limit  # rather smaller chunks than fewer
-    chunk = max(chunk, -(-entry.grid // native.MAX_CHUNKS))
-    return chunk, -(-entry.grid // chunk)
-
-
 class Context:
     """Step table, argument tables and patches for one call at a time.
 
-    Before a call `bases` must hold the addresses of its inputs, then of its outputs. Each entry
-    point of a step is a step of the driver; `first_entries` says where a step's begin.
+    Before a call `bases` must hold the addresses of its inputs, then of its outputs. Each phase
+    of a step is a step of the driver; `first_entries` says where a step's begin.
     """
 
     def __init__(self, plan: SegmentPlan, symbols: SymbolTable, threads: int, places: Places):
@@ -159,26 +137,33 @@ class Context:
         self.bases_address = ctypes.addressof(self.bases)
         self._args = np.zeros(max(1, sum(len(step.args) for step in plan.steps)), np.int64)
         self._patches = self._lay_out_args(plan, places)
-        entries: list[tuple[int, ...]] = []
+        steps: list[tuple[int, ...]] = []
+        tables: list[list[tuple[int, ...]]] = []
         self.first_entries = []
+        uses = [Use(tuple(p), s.args) for s in plan.steps for p in phases(s.code.entries)]
+        cuts = iter(choose_cuts(uses, threads))
         args_address = address_of(self._args)
         for step in plan.steps:
-            self.first_entries.append(len(entries))
+            self.first_entries.append(len(steps))
             scratch = places.scratch if step.code.scratch_bytes else 0
             stride = places.scratch_stride_bytes if step.code.scratch_bytes else 0
-            for entry in step.code.entries:
-                chunk, chunks = split_grid(entry, threads)
-                function = symbols.address(entry.symbol)
-                entries.append(
-                    (function, args_address, scratch, stride, entry.grid, chunk, chunks, 0)
-                )
+            for phase in phases(step.code.entries):
+                chunks = split(phase, threads, next(cuts))
+                tables.append([(symbols.address(c.symbol), *c.ranges) for c in chunks])
+                steps.append((args_address, scratch, stride, 0, len(chunks), 0, 0, 0))
             args_address += 8 * len(step.args)
-        self.n_entries = len(entries)
-        self._steps = np.array(entries or [(0,) * 8], np.int64)
+        self.n_entries = len(steps)
+        self._steps = np.array(steps or [(0,) * 8], np.int64)
         assert self._steps.itemsize * self._steps.shape[1] == native.STEP_BYTES
+        self._chunks = np.array([row for rows in tables for row in rows] or [(0,) * 5], np.int64)
+        assert self._chunks.itemsize * self._chunks.shape[1] == native.CHUNK_BYTES
+        begins = np.cumsum([0, *map(len, tables)])[: len(tables)]
+        self._steps[: len(tables), native.STEP_TABLE // 8] = (
+            address_of(self._chunks) + native.CHUNK_BYTES * begins
+        )
         self.steps_address = address_of(self._steps)
         self._segment = np.array(
-            [self.steps_address, len(entries), address_of(self._patches), self._n_patches],
+            [self.steps_address, len(steps), address_of(self._patches), self._n_patches],
             np.int64,
         )
         self.segment_address = address_of(self._segment)

@@ -110,8 +110,9 @@ class NativeSegment:
         """
         context, arrays, results = self._begin(inputs, None)
         self._run(context.segment_address, context.bases_address, self.pool.address, None)
-        count = len(self.plan.steps[index].code.entries)
-        first = context.steps_address + context.first_entries[index] * native.STEP_BYTES
+        begin, end = [*context.first_entries, context.n_entries][index : index + 2]
+        count = end - begin
+        first = context.steps_address + begin * native.STEP_BYTES
         times = np.zeros((repeats, count), np.int64)
         for row in times:
             driver().run_steps(first, count, self.pool.address, address_of(row))

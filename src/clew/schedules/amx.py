@@ -98,16 +98,18 @@ def schedule(
     axes = infos[root].axes_in(out)
     if len(sizes) == _IMAGE_RANK and sizes[-1] <= _TILES_WIDE * tile[1]:
         outer, panel, levels = _image(schedule, axes, anchor, tile, target)
+        lines = levels[0]
         levels += _block(schedule, info, anchor, tile)
     else:
         chunk = _depth_in_cache(schedule, info, tile, target)
         outer, panel, levels = _rows(schedule, info, axes, anchor, tile, chunk > 0, target)
+        lines = levels[0] if levels and len(outer) == len(axes) - 1 else ""  # not in bands
         if chunk:
             levels = _chunks(schedule, info, anchor, tile, chunk)
         else:
             levels += _block(schedule, info, anchor, tile)
     stream(schedule, info, panel, levels, target)
-    spread(schedule, outer)
+    spread(schedule, outer, lines)
     return True
 
 
@@ -217,7 +219,7 @@ def _image(
     schedule.reorder(ow_outer, oh_inner, ow_inner, ci)
     schedule.compute_at(anchor, ow_outer, "scratch")
     _vectors(schedule, ci, target)
-    return [n, co, oh_outer], co, [oh_outer, ow_outer]
+    return [n, co], co, [oh_outer, ow_outer]
 
 
 def _vectors(schedule: Schedule, column: str, target: Target) -> None:

@@ -74,7 +74,10 @@ def schedule(
         schedule.unroll(name)
     schedule.vectorize(lane)
     stream(schedule, info, co_outer, [oh_outer, ow_outer, *reduction], target)
-    spread(schedule, [*outer, co_outer, oh_outer])
+    if len(outer) > 1:  # bands of lines
+        spread(schedule, [*outer, co_outer, oh_outer])
+    else:
+        spread(schedule, [*outer, co_outer], oh_outer)
     return True
 
 

@@ -20,6 +20,7 @@ NAME = "elementwise"
 _TILE = 16
 # Two vectors of the result are as much as memory moves at once.
 _VECTORS_OF_BLOCK = 2
+_BLOCKED_RANK = 5
 _MOST_CHOICES = 4
 _LEAST_LANES = 4
 
@@ -31,7 +32,9 @@ def schedule(schedule: Schedule, infos: dict[str, StageInfo], root: str, target:
     if not info.axes:
         return
     axes = list(info.axes)
-    while len(axes) > 1 and _walks_as_one(stage_infos(schedule)[root], axes[-2], axes[-1]):
+    blocked = _is_blocked_image(info, target)
+    least = _BLOCKED_RANK - 1 if blocked else 1  # the image's lines stay apart
+    while len(axes) > least and _walks_as_one(stage_infos(schedule)[root], axes[-2], axes[-1]):
         axes[-2:] = [schedule.fuse(axes[-2], axes[-1])]
     if interleave.applies(stage_infos(schedule)[root], axes, target):
         interleave.schedule(schedule, info, axes, target)
@@ -45,7 +48,10 @@ def schedule(schedule: Schedule, infos: dict[str, StageInfo], root: str, target:
     if choices:
         schedule.reorder(*axes, *choices)
         schedule.partition(axes[0])  # what is whole asks nothing
-    while len(axes) > 2:
+    blocked = blocked and not choices
+    if blocked:
+        axes[:2] = [schedule.fuse(axes[0], axes[1])]
+    while len(axes) > 2 and not blocked:
         axes[:2] = [schedule.fuse(axes[0], axes[1])]
     extent = schedule.extent(axes[-1])
     lanes = vector_factor(target, info.store.buffer.dtype, extent)
@@ -61,7 +67,9 @@ def schedule(schedule: Schedule, infos: dict[str, StageInfo], root: str, target:
         axes[-1] = outer
     for name in choices:
         schedule.unroll(name)
-    if schedule.extent(axes[0]) > 1:
+    if blocked:
+        spread(schedule, [axes[0]], axes[1])
+    elif schedule.extent(axes[0]) > 1:
         schedule.parallel(axes[0])
 
 
@@ -69,6 +77,13 @@ def write_past_caches(schedule: Schedule, info: StageInfo, target: Target) -> No
     """Has a large output written past the caches, so that it need not be read first."""
     if info.is_output and passes_caches(target, info.store.buffer.size_bytes):
         schedule.nontemporal(info.name)
+
+
+def _is_blocked_image(info: StageInfo, target: Target) -> bool:
+    """Whether the result is an image in blocks of channels, [n, co, oh, ow, ci]."""
+    shape = info.store.buffer.shape
+    lanes = target.vector_lanes(info.store.buffer.dtype)
+    return len(shape) == len(info.axes) == _BLOCKED_RANK and 1 < shape[-1] <= lanes
 
 
 def _axis_across(info: StageInfo, axes: list[str], target: Target) -> str | None:

@@ -6,6 +6,7 @@ of the first stream by.
 
 from __future__ import annotations
 
+import contextlib
 import math
 
 from clew.loop.affine import Simplifier
@@ -77,7 +78,8 @@ def schedule(
     schedule.unroll(vector)
     schedule.vectorize(lane)
     stream(schedule, info, panel, [attach, *reduction] if row else reduction, target)
-    spread(schedule, [*batch, panel])
+    banded = schedule.extent(batch[0]) > 1 if batch else False
+    spread(schedule, [*batch, panel], attach if row and not banded else "")
     return True
 
 
@@ -158,13 +160,21 @@ def register_tile(
     return reduction
 
 
-def spread(schedule: Schedule, outer: list[str]) -> None:
-    """Makes the outermost loops, as far as they nest directly, one parallel loop."""
+def spread(schedule: Schedule, outer: list[str], lines: str = "") -> None:
+    """Makes the outermost loops, as far as they nest directly, one parallel loop.
+
+    `lines`, if there are any, are the loop inside of them that goes down the image, or the rows:
+    threads may share these instead, so that each reads what it has written itself.
+    """
     name = outer[0]
     for following in outer[1:]:
         try:
             name = schedule.fuse(name, following)
         except ScheduleError:
             break
-    if schedule.extent(name) > 1:
+    if lines:
+        schedule.parallel(name)
+        with contextlib.suppress(ScheduleError):  # it may not be all there is inside
+            schedule.parallel(lines)
+    elif schedule.extent(name) > 1:
         schedule.parallel(name)

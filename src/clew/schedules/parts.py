@@ -19,8 +19,6 @@ NAME = "parts"
 _HIGH = 2
 _WIDE = 2
 _SHARE_OF_ROWS = 0.5
-_SHARE_OF_WEIGHTS = 0.5
-_BANDS = 4
 _IMAGE_RANK = 5
 _DATA_RANK = 5  # blocks of rows, blocks of depth, part, row, depth
 
@@ -98,21 +96,23 @@ def schedule(
     schedule.unroll(terms)
     schedule.tensorize(anchor, m_line, n, inner)
     stream(schedule, info, panel, [pairs, steps], target)
-    spread(schedule, [*bands, *batch, panel])
+    spread(schedule, [*bands, *batch, panel], "" if bands else pairs)
     return True
 
 
 def rows_in_cache(schedule: Schedule, info: StageInfo, target: Target) -> int:
     """Returns how many rows of the data stay in the second-level cache while panels of weights pass
-    by; fewer where all the weights stay there as well, so that each thread reads rows of its own.
+    by. Several bands are an even number, for threads to share.
     """
     product = product_of(info.store)
     assert product is not None
     parts = product.a.source.shape[2]
     row_bytes: int = parts * schedule.extent(info.reduction_axes[-1]) * bits(product.a.dtype) // 8
     rows = int(target.l2_bytes * _SHARE_OF_ROWS) // row_bytes
-    if product.b.source.size_bytes > target.l2_bytes * _SHARE_OF_WEIGHTS:
+    whole = schedule.extent(info.axes[-2])
+    if rows >= whole:
         return rows
-    block, whole = _HIGH * product.a.source.shape[3], schedule.extent(info.axes[-2])
-    band: int = -(-whole // _BANDS // block) * block
-    return min(rows, band)
+    block = _HIGH * product.a.source.shape[3]
+    bands = -(-whole // rows)
+    even: int = -(-whole // (bands + bands % 2) // block) * block
+    return min(rows, even)

@@ -120,7 +120,7 @@ def schedule(
         schedule.unroll(name)
     for name in (lane, own_lane):
         schedule.vectorize(name)
-    spread(schedule, [n, co, oh_outer])
+    spread(schedule, [n, co], oh_outer)
     return True
 
 

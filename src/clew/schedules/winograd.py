@@ -112,7 +112,8 @@ def schedule(schedule: Schedule, stages: Stages, target: Target) -> bool:
         schedule.compute_at(stages.tiles.name, group, "scratch")
     outer = _transform(schedule, stages, grouping)
     if not group:
-        spread(schedule, outer)
+        cb, row = outer
+        spread(schedule, [cb], row)
     return True
 
 
@@ -191,7 +192,7 @@ def _arrange_image(schedule: Schedule, root: str, stages: Stages, grouping: Grou
         group = schedule.fuse(n, group)
         schedule.parallel(group)
     else:
-        spread(schedule, [n, co])
+        spread(schedule, [n, co], ty)
     return group
 
 

@@ -15,6 +15,7 @@ from clew.loop.ir import (
     Store,
     loops,
     map_expressions,
+    parallel_lines,
     transform,
     walk,
 )
@@ -97,14 +98,15 @@ def canonical_store(stmt: Stmt) -> tuple[list[For], Store] | None:
 
 
 def check_kinds(nest: Nest) -> None:
-    """Checks that parallel loops are outermost and independent, and that vector loops are
-    innermost.
+    """Checks that parallel loops are outermost (or all that an outermost parallel loop does) and
+    independent, and that vector loops are innermost.
 
     Whatever a primitive does to a nest must leave this so.
 
     Errors: S007, S008, S009.
     """
     outermost = {id(s) for s in nest.body.stmts}
+    outermost |= {id(n) for s in nest.body.stmts for n in parallel_lines(s)}
     for loop in loops(nest.body):
         if loop.kind == "vector" and any(inner.kind != "dot" for inner in loops(loop.body)):
             raise ScheduleError(

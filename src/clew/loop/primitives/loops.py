@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from clew.loop.affine import Simplifier
-from clew.loop.ir import For, If, Nest, Stmt, block, loops, single
+from clew.loop.ir import For, If, Nest, Stmt, block, loops, single, statements
 from clew.loop.primitives.common import (
     check_positive,
     perfect_chain,
@@ -177,11 +177,14 @@ def unroll(nest: Nest, simplifier: Simplifier, *, loop: str) -> Nest:
 
 @primitive
 def parallel(nest: Nest, simplifier: Simplifier, *, loop: str) -> Nest:
-    """Spreads an outermost loop over threads.
+    """Spreads an outermost loop over threads, or one that is all that a parallel loop does: threads
+    then share a grid of both.
 
-    Errors: S001; S008 when the loop is not outermost; S009 when iterations write the same element.
+    Errors: S001; S008 when the loop is neither; S009 when iterations write the same element.
     """
-    if not any(isinstance(s, For) and s.name == loop for s in nest.body.stmts):
+    top = [s for s in nest.body.stmts if isinstance(s, For)]
+    inside = [n for s in top if s.kind == "parallel" for n in statements(s.body)]
+    if not any(isinstance(s, For) and s.name == loop for s in (*top, *inside)):
         rewrite_loops(nest, loop, lambda found: found)
         raise ScheduleError("S008", f"loop {loop} is not an outermost loop of {nest.name}")
     return rewrite_loops(nest, loop, lambda found: replace(found, kind="parallel"))

@@ -1,0 +1,99 @@
+"""How a phase may be shared among threads: pieces, lines, and what two of each read alike."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from clew.codegen.artifact import Access, EntryPoint
+from clew.codegen.cost import cost_ns
+from clew.loop.ir import Buffer, For, Stmt, Store, parallel_lines, reads, walk
+from clew.te.expr import Binary, Scalar
+
+
+def entry_point(
+    symbol: str, phase: Stmt, arguments: Mapping[int, int], before: Stmt | None
+) -> EntryPoint:
+    """Returns the entry point of a phase that follows another one, or None. `arguments` are the
+    numbers of buffers by their identity.
+    """
+    cost = cost_ns(phase)
+    if not isinstance(phase, For) or phase.kind != "parallel":
+        return EntryPoint(symbol, 1, cost)
+    lines = parallel_lines(phase)
+    along = {id(phase.index)}, {id(n.index) for n in lines}
+    stores = [s for s in walk(phase) if isinstance(s, Store)]
+    read = [(load.source, load.indices) for _, load in reads(phase)]
+    return EntryPoint(
+        symbol,
+        phase.extent,
+        cost,
+        tuple((n.extent, cost_ns(n.body)) for n in lines),
+        _accesses(read, along, arguments),
+        _accesses([(s.buffer, s.indices) for s in stores], along, arguments),
+        before is not None and _independent(before, phase),
+    )
+
+
+def _accesses(
+    places: Iterable[tuple[object, Sequence[Scalar]]],
+    along: tuple[set[int], set[int]],
+    arguments: Mapping[int, int],
+) -> tuple[Access, ...]:
+    """Returns how pieces and lines access each argument, whose loop variables are `along`."""
+    found: dict[int, Access] = {}
+    for buffer, indices in places:
+        if not isinstance(buffer, Buffer) or id(buffer) not in arguments:
+            continue
+        pieces, lines = (_run(buffer, indices, variables) for variables in along)
+        number = arguments[id(buffer)]
+        known = found.get(number)
+        if known is not None:
+            pieces, lines = max(pieces, known.run_of_pieces), max(lines, known.run_of_lines)
+        found[number] = Access(number, buffer.size_bytes, pieces, lines)
+    return tuple(found.values())
+
+
+def _run(buffer: Buffer, indices: Sequence[Scalar], variables: set[int]) -> int:
+    """Returns the bytes within which a buffer's place grows with a variable; 0 where none does."""
+    for axis, index in enumerate(indices):
+        if _walks(index, variables):
+            return buffer.size_bytes // max(1, math.prod(buffer.shape[:axis]))
+    return 0
+
+
+def _independent(before: Stmt, phase: For) -> bool:
+    """Whether a phase goes on with the same loop, peeled, and uses nothing that it has written."""
+    if not isinstance(before, For) or (before.name, before.kind) != (phase.name, phase.kind):
+        return False
+    return not any(
+        _written(one).keys() & _read(other).keys()
+        for one, other in ((before, phase), (phase, before))
+    )
+
+
+def _written(stmt: Stmt) -> dict[int, Buffer]:
+    stores = (s for s in walk(stmt) if isinstance(s, Store))
+    return _shared(s.buffer for s in stores)
+
+
+def _read(stmt: Stmt) -> dict[int, Buffer]:
+    return _shared(load.source for _, load in reads(stmt))
+
+
+def _shared(buffers: Iterable[object]) -> dict[int, Buffer]:
+    """Returns those of the buffers that threads share, by their identity."""
+    return {
+        id(b): b
+        for b in buffers
+        if isinstance(b, Buffer) and b.scope not in ("register", "scratch")
+    }
+
+
+def _walks(index: Scalar, variables: set[int]) -> bool:
+    """Whether an index grows with a variable; the inner of two fused loops begins again."""
+    if id(index) in variables:
+        return True
+    if isinstance(index, Binary) and index.op == "mod":
+        return False
+    return any(_walks(c, variables) for c in index.children)

@@ -1,0 +1,196 @@
+"""Which thread does which part of a phase.
+
+A core reads what another one has just written three times as slowly as what comes from the cache
+that all share. So a phase is cut along its pieces or along its lines, whichever leaves each thread
+less to read of what the other half reads as well, and threads take their parts in the same order in
+every phase: what one has written it mostly reads itself in the next.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from clew.codegen import native
+from clew.codegen.artifact import Access, EntryPoint
+from clew.runtime.plan import BufferKind, BufferRef
+
+# Starting a step on spinning workers costs a microsecond, and what moves from one core's cache to
+# the other's, then and in the steps around it, some more.
+_SERIAL_BELOW_NS = 8_000.0
+_CHUNK_AT_LEAST_NS = 3_000.0
+# More chunks balance better, fewer start less often.
+_CHUNKS_PER_THREAD = 6
+# Nanoseconds a byte that another core has written, and a constant's.
+_NS_PER_BYTE = 0.1
+_NS_PER_CONSTANT_BYTE = 0.035
+# So many choices of phases before one bear on it.
+_REMEMBERED = 4
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Lines `first` to `last` of pieces `begin` to `end` of an entry point's grid."""
+
+    symbol: str
+    begin: int
+    end: int
+    first: int
+    last: int
+
+    @property
+    def ranges(self) -> tuple[int, int, int, int]:
+        """What the function takes after its memory."""
+        return self.begin, self.end, self.first, self.last
+
+
+def phases(entries: Sequence[EntryPoint]) -> list[list[EntryPoint]]:
+    """Returns the entry points of a kernel in order, those that may run at once together."""
+    found: list[list[EntryPoint]] = []
+    for entry in entries:
+        if found and entry.joins:
+            found[-1].append(entry)
+        else:
+            found.append([entry])
+    return found
+
+
+@dataclass(frozen=True)
+class Use:
+    """A phase of a program, and its arguments."""
+
+    phase: tuple[EntryPoint, ...]
+    args: Sequence[BufferRef]
+
+
+def choose_cuts(uses: Sequence[Use], threads: int) -> list[bool]:
+    """Returns for each phase of a program, in order, whether it is cut along its lines.
+
+    A core has in its own cache what it has written itself, so phases are cut alike, as far as the
+    rest that each thread reads allows. Looks for the least time that threads wait for operands over
+    all phases; choices are forgotten that differ only in what is some phases back.
+    """
+    written: dict[int, tuple[int, Access]] = {}  # of arena buffers: the phase that did, and how
+    paths = {0: (0.0, 0)}  # by its last choices, the price of a path, and its choices as bits
+    for position, use in enumerate(uses):
+        shared = is_shared(use.phase, threads)
+        options = [shared and _has_lines(use.phase, threads)] * 2
+        options[0] = False
+        found: dict[int, tuple[float, int]] = {}
+        for total, path in paths.values():
+            for along in dict.fromkeys(options):
+                price = total + _price(use, along, shared, written, path)
+                longer = path | along << position
+                recent = longer >> max(0, position + 1 - _REMEMBERED)
+                if recent not in found or price < found[recent][0]:
+                    found[recent] = price, longer
+        paths = found
+        for entry in use.phase:
+            for access in entry.writes:
+                none = Access(access.argument, access.size_bytes, 0, 0)
+                written[use.args[access.argument].index] = position, access if shared else none
+    _, best = min(paths.values())
+    return [bool(best >> n & 1) for n in range(len(uses))]
+
+
+def _has_lines(phase: Sequence[EntryPoint], threads: int) -> bool:
+    return any(entry.n_lines >= threads for entry in phase)
+
+
+def _price(
+    use: Use, along: bool, shared: bool, written: dict[int, tuple[int, Access]], path: int
+) -> float:
+    """Returns for about how many nanoseconds a thread waits for operands: those that another has
+    written, and constants that several read.
+    """
+    if not shared:
+        return 0.0
+    total = 0.0
+    for entry in use.phase:
+        for access in entry.reads:
+            ref, run = use.args[access.argument], _run(access, along)
+            if ref.kind is not BufferKind.ARENA:
+                total += 0 if run else access.size_bytes * _NS_PER_CONSTANT_BYTE
+                continue
+            position, writer = written.get(ref.index, (0, access))
+            before = _run(writer, bool(path >> position & 1))
+            own = run > 0 and run == before
+            share = 0.0 if own else 0.5 if run and before else 1.0
+            total += share * access.size_bytes * _NS_PER_BYTE
+    return total
+
+
+def _run(access: Access, along: bool) -> int:
+    return access.run_of_lines if along else access.run_of_pieces
+
+
+def is_shared(phase: Sequence[EntryPoint], threads: int) -> bool:
+    """Whether threads share a phase: it has parts, and work enough."""
+    parts = max(entry.grid * entry.n_lines for entry in phase) > 1 or len(phase) > 1
+    return threads > 1 and parts and sum(entry.cost for entry in phase) >= _SERIAL_BELOW_NS
+
+
+def split(phase: Sequence[EntryPoint], threads: int, along: bool = False) -> list[Chunk]:
+    """Returns the chunks of entry points that may run at once, those first that the caller should
+    do first, and those last that a worker should. `along` has each thread take some lines of all
+    pieces, where there are lines, rather than all lines of some.
+    """
+    if not is_shared(phase, threads):
+        return [_box(entry, (0, entry.grid), (0, entry.n_lines)) for entry in phase]
+    cost = sum(entry.cost for entry in phase)
+    most = min(threads * _CHUNKS_PER_THREAD, int(cost / _CHUNK_AT_LEAST_NS))
+    by_thread: list[list[Chunk]] = [[] for _ in range(threads)]
+    for entry in phase:
+        share = max(1, round(most * entry.cost / cost))
+        if along and entry.n_lines >= threads:
+            for own, part in zip(by_thread, _parts_of_lines(entry, threads), strict=True):
+                own += _boxes(entry, (0, entry.grid), part, -(-share // threads))
+        else:
+            by_thread[0] += _boxes(entry, (0, entry.grid), (0, entry.n_lines), share)
+    return _in_order(by_thread)
+
+
+def _in_order(by_thread: list[list[Chunk]]) -> list[Chunk]:
+    """Returns the caller's chunks, then those of the workers, who begin with the last."""
+    own, *others = by_thread
+    turns = max(map(len, others))
+    theirs = [chunks[n] for n in range(turns) for chunks in others if n < len(chunks)]
+    return own + theirs[::-1]
+
+
+def _parts_of_lines(entry: EntryPoint, parts: int) -> list[tuple[int, int]]:
+    """Returns the lines in order, cut into parts that take about as long as each other."""
+    costs = [cost for count, cost in entry.lines for _ in range(count)]
+    total, done, cuts = sum(costs), 0.0, [0]
+    for line, cost in enumerate(costs):
+        if len(cuts) < parts and done + cost / 2 >= total * len(cuts) / parts and line:
+            cuts.append(line)
+        done += cost
+    cuts += [len(costs)] * (parts + 1 - len(cuts))
+    return list(itertools.pairwise(cuts))
+
+
+def _boxes(
+    entry: EntryPoint, pieces: tuple[int, int], lines: tuple[int, int], most: int
+) -> list[Chunk]:
+    """Returns about so many chunks of pieces and lines, in the order in which one chunk would do
+    them.
+    """
+    across = _ranges(pieces, most)
+    along = _ranges(lines, most // max(1, len(across)))
+    return [_box(entry, a, b) for a in across for b in along]
+
+
+def _ranges(whole: tuple[int, int], most: int) -> list[tuple[int, int]]:
+    """Returns a range in at most so many parts (or some more: rather smaller ones than fewer)."""
+    start, stop = whole
+    if stop <= start:
+        return []
+    size = max(1, (stop - start) // max(1, min(most, native.MAX_CHUNKS // 2)))
+    size = max(size, -(-(stop - start) // (native.MAX_CHUNKS // 2)))
+    return [(n, min(n + size, stop)) for n in range(start, stop, size)]
+
+
+def _box(entry: EntryPoint, pieces: tuple[int, int], lines: tuple[int, int]) -> Chunk:
+    return Chunk(entry.symbol, *pieces, *lines)
