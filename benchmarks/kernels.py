@@ -13,6 +13,7 @@ there. `peer` is the time that OpenVINO's profile gives the operator's node.
 import json
 import statistics
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -87,6 +88,7 @@ _TITLES = {
     "matvec": "Matrix-vector products, 1×N×K",
     "bf16": "Matrix products in bf16",
     "int8": "Matrix products of 8-bit integers",
+    "others": "Other operators, whole calls beside ONNX Runtime's",
 }
 _GROUPS = tuple(_TITLES)
 
@@ -95,7 +97,7 @@ _GROUPS = tuple(_TITLES)
 class Case:
     """One operator to measure. `pattern` names the bandwidth it is compared with; none: the peak.
 
-    `options` are those of `clew.compile`.
+    `options` are those of `clew.compile`. `call` times whole calls, and ONNX Runtime's.
     """
 
     group: str
@@ -103,6 +105,7 @@ class Case:
     make: Callable[[], OneOp]
     pattern: Pattern | None = None
     peer: bool = False
+    call: bool = False
     options: Callable[[], dict[str, Any]] = dict
 
 
@@ -204,8 +207,37 @@ def cases() -> Iterator[Case]:
         ):
             label = f"{make_rows.__name__} {rows}×{columns}"
             yield Case("memory", label, partial(make_rows, rows, columns), "copy")
+    yield from _others()
     for n, k in ((768, 768), (3072, 768), (4096, 4096), (16_384, 4096)):
         yield Case("matvec", f"1×{n}×{k}", partial(single_op.product, 1, n, k), "read")
+
+
+def _others() -> Iterator[Case]:
+    """Operators that move data, at sizes of networks that have them."""
+    made: dict[str, Callable[[], OneOp]] = {
+        "NCHW to NHWC 64@112": partial(single_op.permuted, 1, 64, 112, 112, order=(0, 2, 3, 1)),
+        "NHWC to NCHW 64@112": partial(single_op.permuted, 1, 112, 112, 64, order=(0, 3, 1, 2)),
+        "NHWC to NCHW 3@224": partial(single_op.permuted, 1, 224, 224, 3, order=(0, 3, 1, 2)),
+        "heads 128×12×64": partial(single_op.permuted, 1, 128, 12, 64, order=(0, 2, 1, 3)),
+        "heads turned 128×12×64": partial(single_op.permuted, 1, 128, 12, 64, order=(0, 2, 3, 1)),
+        "gather 128 rows of 30000×768": partial(single_op.gather, (30_000, 768), 128, 0),
+        "gather 200 columns of 64×1000": partial(single_op.gather, (64, 1000), 200, 1),
+        "concat 8×64@28, channels": partial(single_op.concatenation, 8, 64, 28, 28, axis=1),
+        "concat 4096×64, columns": partial(single_op.concatenation, 4096, 64, axis=1),
+        "top 5 of 1000": partial(single_op.top_k, 1, 1000, 5),
+        "top 10 of 8×32000": partial(single_op.top_k, 8, 32_000, 10),
+        "top 50 of 128×4096": partial(single_op.top_k, 128, 4096, 50),
+        "resize nearest 64@56 to 112": partial(single_op.resize, 64, 56, 112, "nearest"),
+        "resize linear 64@56 to 112": partial(single_op.resize, 64, 56, 112, "linear"),
+        "resize linear 3@480 to 224": partial(single_op.resize, 3, 480, 224, "linear"),
+        "group norm 64@56 in 32": partial(single_op.group_norm, 1, 64, 56, 32),
+        "group norm 2×320@32 in 32": partial(single_op.group_norm, 2, 320, 32, 32),
+        "rotary 12×128×64": partial(single_op.rotary, 12, 128, 64, interleaved=False),
+        "rotary of pairs 12×128×64": partial(single_op.rotary, 12, 128, 64, interleaved=True),
+        "sums of columns 1024×1024": partial(single_op.column_sums, 1024, 1024),
+    }
+    for name, make in made.items():
+        yield Case("others", name, make, "copy", call=True)
 
 
 def _convolutions() -> Iterator[Case]:
@@ -284,6 +316,8 @@ def _prepare(case: Case, threads: int, peak: FmaPeak, bandwidth: Bandwidth) -> _
         onnx.save(made.model, path)
         compiled = clew.compile(clew.load(path), threads=threads, **case.options())
         peer = _openvino_node(path, made, threads) if case.peer else None
+        if case.call:
+            peer = _onnxruntime_call(path, made, threads)
     counted = [k.name for k in compiled.kernels if not set(k.ops) <= _CONVERSIONS]
     bytes_moved = sum(work_of(k).bytes for k in compiled.kernels if k.name in counted)
 
@@ -291,6 +325,13 @@ def _prepare(case: Case, threads: int, peak: FmaPeak, bandwidth: Bandwidth) -> _
         times = compiled.time_kernels(made.x, repeats=5)
         return sum(t.median_ns for t in times if t.kernel.name in counted)
 
+    def call_ns() -> float:
+        return 1e3 * _median_us(lambda: compiled.run({"x": made.x}))
+
+    if case.call:
+        kernel_ns = call_ns
+        outputs = compiled.run({"x": made.x}).values()
+        bytes_moved = bytes_moved or made.x.nbytes + sum(y.nbytes for y in outputs)
     kernel_ns()
     if case.pattern is None:
         return _Prepared(
@@ -302,6 +343,33 @@ def _prepare(case: Case, threads: int, peak: FmaPeak, bandwidth: Bandwidth) -> _
         return max(bandwidth.gbps(pattern, bytes_moved, threads) for _ in range(3))
 
     return _Prepared(kernel_ns, bytes_moved, limit, peer)
+
+
+def _median_us(call: Callable[[], object]) -> float:
+    times = []
+    for _ in range(5):
+        start = time.perf_counter_ns()
+        call()
+        times.append(time.perf_counter_ns() - start)
+    return statistics.median(times) / 1e3
+
+
+def _onnxruntime_call(path: Path, made: OneOp, threads: int) -> Callable[[], float] | None:
+    """Returns what runs ONNX Runtime and gives a call's microseconds; None where it has no such
+    operator, or is not installed.
+    """
+    try:
+        import onnxruntime  # noqa: PLC0415 - optional
+    except ImportError:
+        return None
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 4
+    try:
+        session = onnxruntime.InferenceSession(str(path), options, ["CPUExecutionProvider"])
+    except Exception:  # whatever it says of an operator that it lacks
+        return None
+    return partial(_median_us, partial(session.run, None, {"x": made.x}))
 
 
 def _openvino_node(path: Path, made: OneOp, threads: int) -> Callable[[], float] | None:
@@ -338,7 +406,8 @@ def _openvino_node(path: Path, made: OneOp, threads: int) -> Callable[[], float]
 def _columns(rows: Sequence[Row]) -> list[str]:
     unit = rows[0].unit
     limit = "bandwidth" if unit == "GB/s" else "FMA peak"
-    peer = ["OpenVINO µs", "OpenVINO ÷ clew"] if _has_peer(rows) else []
+    name = "ONNX Runtime" if rows[0].group == "others" else "OpenVINO"
+    peer = [f"{name} µs", f"{name} ÷ clew"] if _has_peer(rows) else []
     return [rows[0].group, "µs", unit, limit, "%", *peer]
 
 

@@ -1,6 +1,6 @@
 """Models of one operator, to measure single kernels with."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,11 +24,18 @@ def one_op(
     x: np.ndarray,
     *weights: np.ndarray,
     relu: bool = False,
+    inputs: Sequence[str] = (),
+    more_outputs: Sequence[str] = (),
     attributes: Mapping[str, Any] | None = None,
 ) -> OneOp:
-    """Returns the model; the weights are constants. `relu` adds a ReLU, which is to be fused."""
+    """Returns the model; the weights are constants. `relu` adds a ReLU, which is to be fused.
+
+    `inputs` are the operator's, where they are not x and the weights w0, w1, ... in order;
+    `more_outputs` are results that nobody asks for.
+    """
     names = [f"w{n}" for n in range(len(weights))]
-    nodes = [helper.make_node(op, ["x", *names], ["z" if relu else "y"], name=op)]
+    outputs = ["z" if relu else "y", *more_outputs]
+    nodes = [helper.make_node(op, inputs or ["x", *names], outputs, name=op)]
     nodes[0].attribute.extend(helper.make_attribute(k, v) for k, v in (attributes or {}).items())
     if relu:
         nodes.append(helper.make_node("Relu", ["z"], ["y"], name="relu"))
@@ -47,6 +54,9 @@ def one_op(
     y.name = "y"
     model.graph.output.append(y)
     inferred = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
+    result = inferred.graph.output[0].type
+    if not result.tensor_type.elem_type:  # operators that are functions are not looked into
+        result.CopyFrom(helper.make_tensor_type_proto(kind, x.shape))
     return OneOp(inferred, x)
 
 
@@ -138,3 +148,54 @@ def rms_norm(rows: int, columns: int) -> OneOp:
     """Returns rows divided by their root mean square, scaled."""
     x, scale = _normal(rows, columns), _normal(columns, seed=1)
     return one_op("RMSNormalization", x, scale, attributes={"axis": -1})
+
+
+def permuted(*shape: int, order: Sequence[int]) -> OneOp:
+    """Returns f32[*shape] with its axes in another order."""
+    return one_op("Transpose", _normal(*shape), attributes={"perm": list(order)})
+
+
+def gather(shape: Sequence[int], count: int, axis: int) -> OneOp:
+    """Returns `count` slices of f32[*shape] along an axis, at random places."""
+    places = np.random.default_rng(1).integers(0, shape[axis], count)
+    return one_op("Gather", _normal(*shape), places, attributes={"axis": axis})
+
+
+def concatenation(*shape: int, axis: int) -> OneOp:
+    """Returns f32[*shape] and itself joined along an axis."""
+    return one_op("Concat", _normal(*shape), inputs=("x", "x"), attributes={"axis": axis})
+
+
+def top_k(rows: int, columns: int, k: int) -> OneOp:
+    """Returns the largest k elements of each row."""
+    x = _normal(rows, columns)
+    return one_op("TopK", x, np.array([k]), more_outputs=("places",), attributes={"axis": -1})
+
+
+def resize(channels: int, size: int, to: int, mode: str) -> OneOp:
+    """Returns a square image in another size."""
+    sizes = np.array([1, channels, to, to])
+    names = ("x", "", "", "w0")
+    x = _normal(1, channels, size, size)
+    return one_op("Resize", x, sizes, inputs=names, attributes={"mode": mode})
+
+
+def group_norm(batch: int, channels: int, size: int, groups: int) -> OneOp:
+    """Returns images whose groups of channels are normalised, scaled and shifted."""
+    x, scale, shift = (
+        _normal(*s, seed=n)
+        for n, s in enumerate(((batch, channels, size, size), (channels,), (channels,)))
+    )
+    return one_op("GroupNormalization", x, scale, shift, attributes={"num_groups": groups})
+
+
+def rotary(heads: int, length: int, depth: int, *, interleaved: bool) -> OneOp:
+    """Returns f32[1, heads, length, depth] with rotary embeddings."""
+    turns = (_normal(1, length, depth // 2, seed=n) for n in (1, 2))
+    x = _normal(1, heads, length, depth)
+    return one_op("RotaryEmbedding", x, *turns, attributes={"interleaved": int(interleaved)})
+
+
+def column_sums(rows: int, columns: int) -> OneOp:
+    """Returns the sums of columns."""
+    return one_op("ReduceSum", _normal(rows, columns), np.array([0]), attributes={"keepdims": 0})

@@ -26,6 +26,14 @@ SMALL: list[tuple[str, OneOp]] = [
     ("transpose", single_op.transpose(5, 7)),
     ("softmax", single_op.softmax(5, 7)),
     ("layer norm", single_op.layer_norm(5, 7)),
+    ("permuted", single_op.permuted(2, 3, 4, 5, order=(0, 2, 3, 1))),
+    ("gather", single_op.gather((5, 7), 3, 1)),
+    ("concatenation", single_op.concatenation(5, 7, axis=1)),
+    ("top k", single_op.top_k(3, 70, 5)),
+    ("resize", single_op.resize(3, 7, 9, "linear")),
+    ("group norm", single_op.group_norm(2, 6, 5, 3)),
+    ("rotary", single_op.rotary(2, 5, 8, interleaved=True)),
+    ("column sums", single_op.column_sums(5, 70)),
 ]
 
 

@@ -15,6 +15,7 @@ from clew.target import Target
 
 NAME = "spatial"
 _NEIGHBOURS = 4
+_LEAST_PANELS = 4  # for threads
 _MOST_UNROLLED = 64
 
 
@@ -57,10 +58,14 @@ def schedule(
     lanes = min(target.vector_lanes(info.store.buffer.dtype), schedule.extent(column))
     row = outer.pop() if outer else ""
     schedule.reorder(column, *outer, *([row] if row else []))
-    panel, lane = schedule.split(column, lanes)
-    schedule.reorder(*outer, panel, *([row] if row else []), lane)
+    vectors = 1
+    if not row:  # a step reads a run of memory
+        columns = -(-schedule.extent(column) // lanes)
+        vectors = max(1, min(target.vector_registers // 2, columns // _LEAST_PANELS))
+    panel, lane = schedule.split(column, lanes * vectors)
     attach = panel
     if row:
+        schedule.reorder(*outer, panel, row, lane)
         attach, inner = schedule.split(row, min(_NEIGHBOURS, schedule.extent(row)))
         schedule.unroll(inner)
     schedule.compute_at(reduction, attach, "register")
@@ -70,5 +75,8 @@ def schedule(
         schedule.partition(attach)
         if schedule.extent(taps[-1]) * _NEIGHBOURS <= _MOST_UNROLLED:
             schedule.unroll(taps[-1])  # neighbours read the same elements
+    if vectors > 1:
+        vector, lane = schedule.split(lane, lanes, tail="guard")
+        schedule.unroll(vector)
     schedule.vectorize(lane)
     spread(schedule, [*outer, panel])
