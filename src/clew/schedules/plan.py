@@ -40,7 +40,8 @@ def schedule_kernel(nest: Nest, target: Target) -> tuple[Schedule, tuple[str, ..
         return schedule, (winograd.NAME,)
     schedule = Schedule(nest)
     chain = melted.find(schedule, target)
-    if chain is not None and melted.schedule(schedule, chain, target):
+    if chain is not None:
+        melted.schedule(schedule, chain, target)
         return schedule, (melted.NAME,)
     schedule = Schedule(nest)
     _inline(schedule)
