@@ -40,6 +40,7 @@ class Block:
     taps: int = 3
     stride: int = 1
     batch: int = 1
+    dilation: int = 1
     tail: bool = True
 
     @property
@@ -57,6 +58,7 @@ BLOCKS = [
     Block((13, 17), 1, 3, 1, stride=2),
     Block((13, 17), 1, 2, 2, taps=5),
     Block((7, 7), 3, 0, 2),
+    Block((15, 14), 1, 2, 1, dilation=2),
     Block((23, 1), 1, 3, 1),
     Block((1, 5), 1, 2, 2),
     Block((17, 16), 1, 3, 2, batch=2, tail=False),
@@ -99,7 +101,8 @@ def _layers(b: Block, x: Expr, weights: list[Expr]) -> Expr:
     channels = b.windows * LANES
     windows = {
         "weight_layout": f"OIHW{LANES}o", "groups": channels, "channels": channels,
-        "strides": (b.stride, b.stride), "padding": (b.taps // 2,) * 4,
+        "strides": (b.stride, b.stride), "padding": (b.taps // 2 * b.dilation,) * 4,
+        "dilation": (b.dilation, b.dilation),
     }  # fmt: skip
     layers: list[dict[str, Any]] = [dense] if b.between else []
     layers += [windows, dense] if b.result else [windows]

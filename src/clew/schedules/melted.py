@@ -81,7 +81,7 @@ def find(schedule: Schedule, target: Target) -> Chain | None:
     links: list[Link] = []
     for here, following in zip(reductions, [*reductions[1:], None], strict=True):
         root = outputs[0] if following is None else _operand(infos, here, following)
-        if root is None:
+        if root is None or infos[root].store.buffer.shape != here.store.buffer.shape:
             return None
         links.append(Link(here, infos[root]))
     at = sliding[0]
@@ -92,7 +92,7 @@ def find(schedule: Schedule, target: Target) -> Chain | None:
 
 
 def _is_image(info: StageInfo, target: Target) -> bool:
-    """Whether a stage is an image of f32 in blocks of a vector."""
+    """Whether a stage is an image in blocks of a vector, of operands of its own dtype."""
     shape, dtype = info.store.buffer.shape, info.store.buffer.dtype
     return (
         len(shape) == len(info.axes) == _RANK
@@ -116,13 +116,11 @@ def _operand(infos: dict[str, StageInfo], here: StageInfo, following: StageInfo)
     read = [n for n in after if following.name in infos[n].readers]
     if len(read) == 1 and windows.is_padding(infos[read[0]]):
         read = [n for n in after if read[0] in infos[n].readers]
-    if len(read) != 1 or infos[read[0]].store.buffer.shape != here.store.buffer.shape:
-        return None
-    return read[0]
+    return read[0] if len(read) == 1 else None
 
 
-def schedule(schedule: Schedule, chain: Chain, target: Target) -> bool:
-    """Schedules the kernel; False if the rule does not fit."""
+def schedule(schedule: Schedule, chain: Chain, target: Target) -> None:
+    """Schedules the kernel."""
     kept = {x for link in chain.links for x in (link.anchor.name, link.root.name)}
     for name in reversed(list(stage_infos(schedule))):
         if name not in kept:
@@ -143,7 +141,6 @@ def schedule(schedule: Schedule, chain: Chain, target: Target) -> bool:
         own = _moved(schedule, chain.windows, band)
         _windows(schedule, chain, own, target, whole=whole)
     spread(schedule, outer)
-    return True
 
 
 def _moved(schedule: Schedule, link: Link, loop: str) -> str:

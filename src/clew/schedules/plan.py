@@ -40,7 +40,7 @@ def schedule_kernel(nest: Nest, target: Target) -> tuple[Schedule, tuple[str, ..
     for rule in _WHOLE_KERNELS:
         schedule = Schedule(nest)
         found = rule.find(schedule, target)
-        if found is not None and rule.schedule(schedule, found, target):
+        if found is not None and rule.schedule(schedule, found, target) is not False:
             return schedule, (str(rule.NAME),)
     schedule = Schedule(nest)
     _inline(schedule)
