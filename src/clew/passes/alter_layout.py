@@ -57,10 +57,12 @@ class AlterLayout(Pass):
         %5 = nn.conv2d(%4, layout_transform(w), weight_layout="OIHW16i64o"); %6 = add(%5, b')
 
     The block of C channels is the largest of 32, 16, 8 and 4 that divides it and is no longer than
-    a vector; where none does, the tensor stays plain. So do images of 1x1 convolutions in groups
+    a vector (of the narrowest data that a convolution of the function reads, so that all agree);
+    where none does, the tensor stays plain. So do images of 1x1 convolutions in groups
     that fill no whole vector, whose lanes are pixels, and what follows them channel by channel.
     Where whole vectors are worth it, zeros fill up the last block of a result (24 channels as 32),
-    as far as operators follow that make no infinities of zeros. Weights of `bf16` and 8 bits hold
+    as far as operators follow that make no infinities of zeros; of `bf16` data, unless a
+    concatenation joins it to others, whole blocks. Weights of `bf16` and 8 bits hold
     together, innermost, as many inputs as fit 32 bits: `OHWI32o2i`, `NK32n2k`.
 
     Preconditions: weights are constants, layouts are plain; FoldConstant runs after it. Non-goals:

@@ -15,7 +15,7 @@ Groups grow in three steps.
    group has no anchor. What is broadcast by its user joins only if nothing is computed twice. An
    anchor that reads views takes slices, transposes and reshapes as well, as long as its operand's
    elements stay at constant strides. A cast joins the tail of an anchor, too: the operand is
-   read as it is stored.
+   read as it is stored. So does one to a wider dtype join windows that overlap.
 """
 
 from __future__ import annotations
