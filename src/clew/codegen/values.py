@@ -99,7 +99,7 @@ class Values(Addresses):
                 return intrinsic(self.b, expr.name, list(self._aligned(*expr.args)))
             case Cast(
                 dtype="bf16", a=Bitcast(a=Binary(op="and", a=whole, b=Imm(value=0xFFFF0000)))
-            ):
+            ) if whole.dtype == "u32":
                 return arith.upper_half(self.b, self.value(whole))
             case Cast():
                 return arith.cast(self.b, expr.dtype, self.value(expr.a))

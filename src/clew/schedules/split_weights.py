@@ -7,7 +7,10 @@ sums of a panel wait in memory from one part of its depth to the next.
 
 from __future__ import annotations
 
-from clew.loop.ir import Buffer
+import math
+
+from clew.loop.ir import Buffer, loops
+from clew.loop.primitives.prefetch import CACHE_LINE_BYTES, iterations
 from clew.loop.products import product_of
 from clew.loop.schedule import Schedule
 from clew.schedules.matmul import spread
@@ -30,6 +33,7 @@ _MOST_PAIRS = 16
 # for, two pages ahead. Asking for all would take the buffers that tiles are loaded through.
 _LINES_A_REQUEST = 4
 _DISTANCE_BYTES = 8192
+_PAIR_BYTES = 8
 
 
 def operand(infos: dict[str, StageInfo], anchor: str, target: Target) -> str:
@@ -96,10 +100,8 @@ def schedule(
     pairs, chunks, steps = _multiply(schedule, info, anchor, (height, deep))
     _take_apart(schedule, infos[pieces], chunks, product.b.source, target)
     if schedule.extent(pairs) <= _MOST_PAIRS and schedule.extent(chunks) > 1:
-        share = schedule.extent(infos[pieces].axes[1]) // (
-            schedule.extent(pairs) * schedule.extent(steps)
-        )
-        lines = max(1, share * _WIDE * width * product.group * 4 // 64 // _LINES_A_REQUEST)
+        lines = _lines_of_share(schedule, infos[pieces].axes[1], chunks, steps, width)
+        lines = max(1, lines // _LINES_A_REQUEST)
         schedule.overlap(pieces, chunks, steps, lines=lines, distance=_DISTANCE_BYTES)
     spread(schedule, [*bands, *batch, panel])
     return True
@@ -127,6 +129,13 @@ def _multiply(
     schedule.unroll(terms)
     schedule.tensorize(anchor, line, n, inner, within=pairs)
     return pairs, chunks, steps
+
+
+def _lines_of_share(schedule: Schedule, pair: str, chunks: str, steps: str, width: int) -> int:
+    """Returns how many cache lines of weights each step takes apart."""
+    body = next(n for n in loops(schedule.nest.body) if n.name == chunks).body
+    share = math.ceil(schedule.extent(pair) / iterations(body, steps))
+    return share * _WIDE * width * _PAIR_BYTES // CACHE_LINE_BYTES
 
 
 def _take_apart(
