@@ -146,7 +146,10 @@ class _Function:
         self.v = Values(self.b, Simplifier(), self.lines, self.masks_cheap)
         self.tiles = Tiles(self.b, self.v, self._around_tiles, self._prefetch)
         self._bind_buffers(phase)
-        if isinstance(phase, For) and phase.kind == "parallel":
+        if isinstance(phase, For) and phase.extent == 1 and (lines := parallel_lines(phase)):
+            self.v.bound[id(phase.index)] = Bound(const=0)
+            self._lines(lines)
+        elif isinstance(phase, For) and phase.kind == "parallel":
             self._part(phase, Value("%begin", INDEX), Value("%end", INDEX))
         else:
             self._statement(phase)
@@ -232,6 +235,11 @@ class _Function:
         copies of their loop.
         """
         before, start = self.b.line, 0
+        if len(copies) == 1:  # nobody asks for no lines at all
+            self.b.line = self.lines.get(id(copies[0]), before)
+            self._serial(copies[0], Value("%first", INDEX), Value("%last", INDEX))
+            self.b.line = before
+            return
         for loop in copies:
             self.b.line = self.lines.get(id(loop), before)
             begin, end = self._range(start, loop.extent)
