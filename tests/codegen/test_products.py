@@ -98,4 +98,4 @@ def test_instructions_are_used(product: Product, instruction: str) -> None:
     made = emit_kernel(finished, print_nest(finished), "k", target.triple, features=target.features)
     assert instruction in made.llvm
     if instruction.startswith("tdp"):
-        assert made.llvm.count("call void @llvm.x86.tilerelease") == 1
+        assert made.llvm.count("call void @llvm.x86.tilerelease") == len(made.entries)

@@ -3,27 +3,8 @@ from handmade import ARENA, CONSTANT, INPUT, OUTPUT, chain, code, f32, library, 
 
 from clew.codegen import native
 from clew.codegen.artifact import EntryPoint, KernelCode
-from clew.runtime.context import Context, plain_places, scratch_bytes, split_grid
+from clew.runtime.context import Context, plain_places, scratch_bytes
 from clew.runtime.memory import address_of, aligned_bytes, plan_segment
-
-
-def test_chunks_cover_the_grid() -> None:
-    for grid in (0, 1, 2, 7, 100, 12345, 1 << 20):
-        for cost in (0.0, 5_000.0, 1e5, 1e9):
-            for threads in (1, 2, 5, 64):
-                chunk, chunks = split_grid(EntryPoint("f", grid, cost), threads)
-                assert chunk * chunks >= grid
-                assert chunk * (chunks - 1) < max(grid, 1)
-                assert chunks == 1 or (threads > 1 and cost >= 8_000)
-
-
-def test_small_work_stays_on_one_thread() -> None:
-    assert split_grid(EntryPoint("f", 100, 7_999.0), 2) == (100, 1)
-    assert split_grid(EntryPoint("f", 100, 1e6), 1) == (100, 1)
-    assert split_grid(EntryPoint("f", 1, 1e9), 2) == (1, 1)
-    assert split_grid(EntryPoint("f", 100, 8_000.0), 2) == (12, 9)
-    assert split_grid(EntryPoint("f", 14, 1e6), 2) == (1, 14)
-    assert split_grid(EntryPoint("f", 26, 1e6), 2) == (1, 26)
 
 
 def test_tables_hold_addresses_of_constants_arena_and_scratch() -> None:
@@ -44,10 +25,13 @@ def test_tables_hold_addresses_of_constants_arena_and_scratch() -> None:
     context = Context(plan, library(), 1, places)
     assert context.first_entries == [0, 1]
     assert context.n_entries == 3
-    steps = context._steps
+    steps, chunks = context._steps, context._chunks
     assert steps[0, native.STEP_SCRATCH // 8] == 0
     for row, symbol in ((1, "add"), (2, "nothing")):
-        assert steps[row, native.STEP_FUNCTION // 8] == library().address(symbol)
+        assert chunks[row, native.CHUNK_FUNCTION // 8] == library().address(symbol)
+        table = address_of(chunks) + row * native.CHUNK_BYTES
+        assert steps[row, native.STEP_TABLE // 8] == table
+        assert steps[row, native.STEP_CHUNKS // 8] == 1
         assert steps[row, native.STEP_ARGS // 8] == address_of(context._args) + 16
         assert steps[row, native.STEP_SCRATCH // 8] == places.scratch
         assert steps[row, native.STEP_SCRATCH_STRIDE // 8] == 128

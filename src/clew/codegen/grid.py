@@ -78,7 +78,8 @@ def _written(stmt: Stmt) -> dict[int, Buffer]:
 
 
 def _read(stmt: Stmt) -> dict[int, Buffer]:
-    return _shared(load.source for _, load in reads(stmt))
+    combined = (s.buffer for s in walk(stmt) if isinstance(s, Store) and s.combiner)
+    return _shared((*(load.source for _, load in reads(stmt)), *combined))
 
 
 def _shared(buffers: Iterable[object]) -> dict[int, Buffer]:

@@ -176,7 +176,10 @@ class _Function:
         self._bind_buffers(phase)
 
     def _body(self, phase: Stmt) -> None:
-        if isinstance(phase, For) and phase.kind == "parallel":
+        if isinstance(phase, For) and phase.extent == 1 and (lines := parallel_lines(phase)):
+            self.v.bound[id(phase.index)] = Bound(const=0)
+            self._lines(lines)
+        elif isinstance(phase, For) and phase.kind == "parallel":
             self._part(phase, Value("%begin", INDEX), Value("%end", INDEX))
         else:
             self._statement(phase)
@@ -266,6 +269,11 @@ class _Function:
         copies of their loop.
         """
         before, start = self.b.line, 0
+        if len(copies) == 1:  # nobody asks for no lines at all
+            self.b.line = self.lines.get(id(copies[0]), before)
+            self._serial(copies[0], Value("%first", INDEX), Value("%last", INDEX))
+            self.b.line = before
+            return
         for loop in copies:
             self.b.line = self.lines.get(id(loop), before)
             begin, end = self._range(start, loop.extent)

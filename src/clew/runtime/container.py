@@ -35,7 +35,7 @@ from clew.support.arrays import ALIGNMENT_BYTES
 from clew.support.errors import CompileError
 
 MAGIC: Final = b"\x89CLEW\r\n\x1a"
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
 HEADER_BYTES: Final = 64
 # The text's field that says where the blobs are: offset and bytes of each.
 BLOBS: Final = "blobs"
