@@ -10,6 +10,7 @@ from clew.schedules import (
     amx,
     attention,
     conv,
+    conv_parts,
     dot,
     elementwise,
     matmul,
@@ -37,6 +38,10 @@ def schedule_kernel(nest: Nest, target: Target) -> tuple[Schedule, tuple[str, ..
     transformed = winograd.find(schedule)
     if transformed is not None and winograd.schedule(schedule, transformed, target):
         return schedule, (winograd.NAME,)
+    schedule = Schedule(nest)
+    in_parts = conv_parts.find(schedule, target)
+    if in_parts is not None and conv_parts.schedule(schedule, in_parts, target):
+        return schedule, (conv_parts.NAME,)
     schedule = Schedule(nest)
     _inline(schedule)
     rules = [_schedule_root(schedule, root, target) for root in _roots(schedule)]

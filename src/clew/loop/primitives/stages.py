@@ -148,9 +148,9 @@ def _region(
     low = high = 0.0
     for index in indices:
         form = simplifier.linear(index)
-        outer = Linear(tuple(t for t in form.terms if id(t[0]) not in inner), 0)
-        moving = Linear(tuple(t for t in form.terms if id(t[0]) in inner), form.const)
-        if any(contains(a, i) for a, _ in outer.terms for i in inner.values()):
+        outer = Linear(tuple(t for t in form.terms if not _moves(t[0], inner)), 0)
+        moving = Linear(tuple(t for t in form.terms if _moves(t[0], inner)), form.const)
+        if not all(_only_moves(a, inner) for a, _ in moving.terms):
             return whole
         if low_form is None:
             low_form = outer
@@ -166,6 +166,18 @@ def _region(
         return whole
     start = simplifier.rebuild(Linear(low_form.terms, int(low)))
     return _Region(start, size)
+
+
+def _moves(expr: Scalar, inner: dict[int, Index]) -> bool:
+    """Whether an expression depends on one of the loops."""
+    return any(contains(expr, i) for i in inner.values())
+
+
+def _only_moves(expr: Scalar, inner: dict[int, Index]) -> bool:
+    """Whether an expression depends on nothing but the loops."""
+    if isinstance(expr, Index):
+        return id(expr) in inner
+    return not isinstance(expr, Load) and all(_only_moves(c, inner) for c in expr.children)
 
 
 def _produce(
