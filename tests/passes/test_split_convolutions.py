@@ -1,4 +1,4 @@
-"""Which 1x1 convolutions become products of parts, and that they give what they gave."""
+"""Which convolutions become products of parts, and that they give what they gave."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ import pytest
 
 from clew.ir.interpret import interpret
 from clew.passes.alter_layout import AlterLayout
+from clew.passes.dead_code import DeadCode
 from clew.passes.fold_constant import FoldConstant
 from clew.passes.split_convolutions import SplitConvolutions
+
+ALWAYS = SplitConvolutions(min_gain=0.0)
 
 
 def network(
@@ -22,44 +25,68 @@ def network(
 
 
 def after(kit: Any, module: Any, options: SplitConvolutions | None = None) -> Any:
-    passes = [AlterLayout(), options or SplitConvolutions(), FoldConstant()]
+    passes = [AlterLayout(), options or SplitConvolutions(), FoldConstant(), DeadCode()]
     return kit.PassManager(passes, target=kit.Tiles()).run(module)
 
 
 @pytest.mark.parametrize(
     ("inner", "outer", "size", "attrs", "split"),
     [
-        (64, 128, (12, 12), {}, True),
-        (64, 128, (24, 23), {"strides": (2, 2)}, True),
-        (64, 96, (12, 12), {}, False),  # few filters
-        (64, 128, (7, 7), {}, False),  # few pixels
-        (48, 128, (12, 12), {}, False),  # half a tile of depth
-        (32, 128, (12, 12), {}, False),  # little to sum up
-        (64, 128, (14, 14), {"taps": 3}, False),
-        (64, 128, (12, 24), {"strides": (1, 2)}, False),
-        (128, 128, (12, 12), {"groups": 2}, False),
+        (128, 256, (28, 28), {}, True),
+        (512, 128, (28, 28), {}, True),
+        (64, 256, (56, 55), {"strides": (2, 2)}, True),
+        (128, 128, (28, 28), {"taps": 3, "strides": (2, 2), "padding": (1, 1, 1, 1)}, True),
+        (64, 96, (14, 14), {"taps": 5, "padding": (2, 2, 2, 2)}, True),
+        (128, 128, (28, 28), {"taps": 3, "padding": (1, 1, 1, 1)}, False),  # Winograd's
+        (128, 128, (28, 28), {"taps": 3, "padding": (2,) * 4, "dilation": (2, 2)}, True),
+        (64, 16, (28, 28), {}, False),  # few filters for each number that is split
+        (512, 1024, (1, 1), {}, False),  # one pixel reads each weight once
+        (16, 128, (28, 28), {}, False),  # half a tile of depth
+        (128, 256, (28, 28), {"groups": 2}, False),
     ],
 )  # fmt: skip
 def test_which_convolutions(
     kit: Any, inner: int, outer: int, size: tuple[int, int], attrs: dict[str, Any], *, split: bool
 ) -> None:
-    given = {**attrs}
-    if "groups" in given:
+    if "groups" in attrs:
         x = kit.var("x", 1, inner, *size)
         weight = kit.const(kit.random(outer, inner // 2, 1, 1, seed=3))
-        module = kit.module([x], kit.layer("nn.conv2d", x, weight, **given))
+        module = kit.module([x], kit.layer("nn.conv2d", x, weight, **attrs))
     else:
-        module = network(kit, inner, outer, size, **given)
-    assert ("nn.pointwise_conv2d" in kit.op_names(after(kit, module))) is split
+        module = network(kit, inner, outer, size, **attrs)
+    names = kit.op_names(after(kit, module))
+    assert ("nn.conv2d_parts" in names) is split
+    assert not (split and "pad" in names)
 
 
-@pytest.mark.parametrize("stride", [1, 2])
-def test_values_are_kept_in_pieces_too(kit: Any, stride: int) -> None:
-    options = SplitConvolutions(share_of_cache=0.05, least_piece=64)
-    module = network(kit, 192, 144, (15 * stride, 14 * stride), strides=(stride, stride))
-    x = kit.random(1, 192, 15 * stride, 14 * stride, seed=5)
+@pytest.mark.parametrize(
+    ("size", "attrs"),
+    [
+        ((15, 14), {}),
+        ((30, 28), {"strides": (2, 2)}),
+        ((9, 7), {"taps": 3, "padding": (1, 1, 1, 1)}),
+        ((9, 8), {"taps": 3, "padding": (0, 1, 1, 0), "strides": (2, 2)}),
+        ((9, 8), {"taps": 3, "padding": (2, 2, 2, 2), "dilation": (2, 2)}),
+        ((9, 8), {"taps": 2, "strides": (1, 2)}),
+    ],
+    ids=str,
+)
+def test_values_are_kept(kit: Any, size: tuple[int, int], attrs: dict[str, Any]) -> None:
+    module = network(kit, 48, 80, size, **attrs)
+    x = kit.random(1, 48, *size, seed=5)
     (expected,) = interpret(module, {"x": x}).values()
-    changed = after(kit, module, options)
-    assert kit.op_names(changed).count("nn.pointwise_conv2d") > 1
+    changed = after(kit, module, ALWAYS)
+    assert "nn.conv2d_parts" in kit.op_names(changed)
     (found,) = interpret(changed, {"x": x}).values()
     assert np.abs(found - expected).max() <= 1e-6 * np.abs(expected).max()
+
+
+def test_layers_can_be_kept(kit: Any) -> None:
+    module = network(kit, 128, 256, (28, 28))
+    kept = after(kit, module, SplitConvolutions(exclude=("nn.conv2d*",)))
+    assert "nn.conv2d_parts" not in kit.op_names(kept)
+
+
+def test_without_a_matrix_unit_nothing_changes(kit: Any) -> None:
+    module = network(kit, 128, 256, (28, 28))
+    assert kit.PassManager([SplitConvolutions()], target=kit.Lanes()).run(module) is module

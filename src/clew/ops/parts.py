@@ -25,7 +25,7 @@ from clew.ops.layouts import transform
 from clew.ops.registry import Sample, register_op
 from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor
-from clew.te.expr import Bitcast, Index
+from clew.te.expr import Bitcast, Index, unary
 
 Array = np.ndarray[Any, Any]
 MOST_PARTS = 3
@@ -169,13 +169,14 @@ def split_parts(x: Tensor, *, parts: int = 3, layout: str = "", stride: int = 1)
         inside += [there < te.size(depth)] if depth % TILE_DEPTH != 0 else []
         if inside:
             value = te.select(te.all_of(*inside), value, 0.0)
-        return _part(value, part, parts)
+        return part_of(value, part, parts)
 
     return te.compute(parts_shape(rows, depth, parts), body, "split_parts")
 
 
-def _part(value: Scalar, part: Scalar, parts: int) -> Scalar:
-    finite = te.maximum(value, -value) <= _LARGEST_F32
+def part_of(value: Scalar, part: Scalar, parts: int) -> Scalar:
+    """Returns a part of a number, as `split_parts` says."""
+    finite = unary("abs", value) <= _LARGEST_F32
     cut = te.minimum(te.maximum(value, -_LARGEST_BF16), _LARGEST_BF16)
     piece = te.cast("bf16", te.select(finite, cut, value))
     result = piece

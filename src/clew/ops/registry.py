@@ -133,6 +133,7 @@ class Op:
     host: bool = False
     simplify_inference: bool = False
     reads_views: bool = False
+    melts: str = ""
     samples: tuple[Sample, ...] = ()
     _types: dict[Any, Type] = field(default_factory=dict, repr=False)
     _kinds: dict[Any, Kind] = field(default_factory=dict, repr=False)
@@ -453,6 +454,7 @@ def register_op(
     host: bool = False,
     simplify_inference: bool = False,
     reads_views: bool = False,
+    melts: str = "",
     samples: Sequence[Sample] = (),
     overwrite: bool = False,
 ) -> Callable[[Callable[..., Any]], Op]:
@@ -462,7 +464,8 @@ def register_op(
     that runs between native segments, and `op.types` must be given. A function whose body is only a
     docstring (`...`) declares a signature for an operator that has a `decompose` or `reference`.
     `reads_views` says that its kernel takes operands where they stand: slices, transposes and
-    reshapes before it become strides of its loads.
+    reshapes before it become strides of its loads. `melts` names an operator whose result its
+    kernel takes as the first operand and may compute itself, piece by piece.
 
     Errors: T015 when the name is taken (`overwrite=True` replaces the operator).
     """
@@ -482,6 +485,7 @@ def register_op(
             host=host,
             simplify_inference=simplify_inference,
             reads_views=reads_views,
+            melts=melts,
             samples=tuple(samples),
         )
         if host:

@@ -15,7 +15,8 @@ Groups grow in three steps.
    group has no anchor. What is broadcast by its user joins only if nothing is computed twice. An
    anchor that reads views takes slices, transposes and reshapes as well, as long as its operand's
    elements stay at constant strides. A cast joins the tail of an anchor, too: the operand is
-   read as it is stored. So does one to a wider dtype join windows that overlap.
+   read as it is stored. So does one to a wider dtype join windows that overlap. An anchor that
+   melts its operand takes the operator that makes it, and what is before that.
 """
 
 from __future__ import annotations
@@ -260,7 +261,8 @@ class Grouper:
             return "its value has several users, which are not all in one kernel"
         if group.kind > Kind.INJECTIVE:
             return f"it is {group.kind.name.lower()}, and its user is no tail of it"
-        joins = self._reads_in_place(group, target) or self._is_operand_of_tail(group)
+        melted = self._is_melted(group, target)
+        joins = melted or self._reads_in_place(group, target) or self._is_operand_of_tail(group)
         if target.kind > Kind.REDUCTION and not joins:
             return f"its user's kernel is {target.kind.name.lower()}"
         reason = self._too_large(group, target)
@@ -271,7 +273,7 @@ class Grouper:
             overlaps = self._kinds[user.id] is Kind.REDUCTION and self._reads_windows(user)
             if overlaps and not _widens(group):
                 return f"{user.op_name} reads it in windows that overlap"
-            if self._reads_again(group, user):
+            if not melted and self._reads_again(group, user):
                 return f"{user.op_name} would compute it again for each element it repeats"
         return ""
 
@@ -307,6 +309,23 @@ class Grouper:
             and u.tensor.shape == root.tensor.shape
             for u in self._users[root.id]
         )
+
+    def _is_melted(self, group: Group, target: Group) -> bool:
+        """Whether a group is what its user's anchor takes piece by piece, or comes before that in
+        the same kernel.
+        """
+        for anchor in target.members:
+            assert isinstance(anchor.op, Op)
+            split = anchor.args[0] if anchor.op.melts else None
+            if not isinstance(split, Call) or split.op_name != anchor.op.melts:
+                continue
+            if group.root is split:
+                return True
+            return self._group.get(split.id) is target and all(
+                user in target.members and self._order[user.id] <= self._order[split.id]
+                for user in self._users[group.root.id]
+            )
+        return False
 
     def _reads_again(self, group: Group, user: Call) -> bool:
         """Whether a user reads elements of the group's result several times, and they cost

@@ -11,6 +11,7 @@ from clew.schedules import (
     amx,
     attention,
     conv,
+    conv_parts,
     dot,
     elementwise,
     matmul,
@@ -42,6 +43,10 @@ def schedule_kernel(nest: Nest, target: Target) -> tuple[Schedule, tuple[str, ..
         found = rule.find(schedule, target)
         if found is not None and rule.schedule(schedule, found, target) is not False:
             return schedule, (str(rule.NAME),)
+    schedule = Schedule(nest)
+    in_parts = conv_parts.find(schedule, target)
+    if in_parts is not None and conv_parts.schedule(schedule, in_parts, target):
+        return schedule, (conv_parts.NAME,)
     schedule = Schedule(nest)
     _inline(schedule)
     # Stages that a rule may take into the loops of their reader come last, if they still stand.

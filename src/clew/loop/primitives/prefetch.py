@@ -32,7 +32,8 @@ CACHE_LINE_BYTES = 64
 def prefetch(nest: Nest, simplifier: Simplifier, *, buffer: str, ahead: str, at: str) -> Nest:
     """Asks, while an iteration of `ahead` runs, for what the next one reads of `buffer`.
 
-    What an iteration reads must be one run of memory, `buffer[ahead, ...]`. Each iteration of
+    What an iteration reads must be one run of memory, `buffer[ahead, ...]` or, where loops around
+    it decide on outer axes, `buffer[i, ahead, ...]`. Each iteration of
     `at`, a loop inside `ahead`, asks for an equal share of the cache lines; the last iteration of
     `ahead` asks for its own again.
 
@@ -46,13 +47,13 @@ def prefetch(nest: Nest, simplifier: Simplifier, *, buffer: str, ahead: str, at:
         load_of = [(s, x) for s, x in reads(found.body) if x.source.name == buffer]
         if not any(contains(i, found.index) for _, x in load_of for i in x.indices):
             return found  # a peeled rest, whose place is a literal
-        axis, panel = _panel([x for _, x in load_of], found, buffer, simplifier)
+        *outer, panel = _panel([x for _, x in load_of], found, buffer, simplifier)
         steps = iterations(found.body, at)
         if not steps:
             raise ScheduleError("S012", f"loop {at} is not inside loop {ahead}")
         stmt, load = load_of[0]
         assert isinstance(stmt, Store)
-        share = _Share(load.source, axis, stmt.stage, panel, steps)
+        share = _Share(load.source, outer, stmt.stage, panel, steps)
         placed = True
         return replace(found, body=insert_shares(found.body, at, Imm(0, INDEX), share, simplifier))
 
@@ -62,8 +63,8 @@ def prefetch(nest: Nest, simplifier: Simplifier, *, buffer: str, ahead: str, at:
     return new
 
 
-def _panel(loads: list[Load], loop: For, buffer: str, simplifier: Simplifier) -> tuple[int, Scalar]:
-    """Returns the axis that a loop walks, the outermost of those longer than 1, and where on it."""
+def _panel(loads: list[Load], loop: For, buffer: str, simplifier: Simplifier) -> list[Scalar]:
+    """Returns where an iteration of a loop reads, up to the axis that the loop walks."""
     axes = {n for x in loads for n, i in enumerate(x.indices) if contains(i, loop.index)}
     axis = min(axes)
     shape = loads[0].source.shape
@@ -76,13 +77,20 @@ def _panel(loads: list[Load], loop: For, buffer: str, simplifier: Simplifier) ->
         and not any(f.depends_on(i) for i in inner)
         for f in forms
     )
-    if axes != {axis} or not step_by_step or math.prod(shape[:axis]) != 1:
+    outer = [simplifier.simplify(i) for i in loads[0].indices[:axis]]
+    fixed = all(
+        math.prod(shape[:axis]) == 1
+        or (not any(contains(i, n) for n in inner) and simplifier.simplify(x.indices[a]) is i)
+        for x in loads
+        for a, i in enumerate(outer)
+    )
+    if axes != {axis} or not step_by_step or not fixed:
         raise ScheduleError(
             "S011",
             f"an iteration of {loop.name} does not read one run of memory of {buffer}",
-            hint="its first axis has to be the loop itself",
+            hint="its first axis has to be the loop itself, or what loops around that decide",
         )
-    return axis, simplifier.rebuild(forms[0])
+    return [*outer, simplifier.rebuild(forms[0])]
 
 
 class Share(Protocol):
@@ -95,9 +103,12 @@ class Share(Protocol):
 class _Share:
     """What each of `steps` steps asks for of the next panel."""
 
-    def __init__(self, buffer: Buffer, axis: int, stage: str, panel: Scalar, steps: int) -> None:
+    def __init__(
+        self, buffer: Buffer, outer: list[Scalar], stage: str, panel: Scalar, steps: int
+    ) -> None:
         self.buffer = buffer
-        self.axis = axis
+        self.outer = outer
+        axis = self.axis = len(outer)
         self.stage = stage
         last = buffer.shape[axis] - 1
         self.next = binary("min", binary("add", panel, Imm(1, INDEX)), Imm(last, INDEX))
@@ -112,7 +123,7 @@ class _Share:
         if simplifier.bounds(first)[1] > self.lines - self.each:
             first = binary("min", first, Imm(max(self.lines - self.each, 0), INDEX))
         inner = len(self.buffer.shape) - self.axis - 1
-        outer: list[Scalar] = [Imm(0, INDEX)] * self.axis + [self.next]
+        outer: list[Scalar] = [*self.outer, self.next]
         made: list[Stmt] = []
         for n in range(min(self.each, self.lines)):
             line = binary("add", first, Imm(n, INDEX))

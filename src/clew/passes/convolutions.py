@@ -1,0 +1,143 @@
+"""What passes ask of convolutions in blocks: their weights, their padding, and what each way of
+computing them costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from clew.ir.expr import Call, Constant, Expr
+from clew.ops.conv_parts import PANEL, Places
+from clew.ops.layouts import parse_layout
+from clew.ops.parts import TILE_DEPTH, TILE_ROWS
+from clew.ops.registry import Op
+
+KERNEL: Final = 3
+"""Winograd's algorithm is for windows of so many pixels a side."""
+DIRECT: Final = 0
+"""Stands for `nn.conv2d` among tile sizes."""
+
+# What a core does in a cycle, and how much of that register tiles reach.
+_FMAS_A_CYCLE: Final = 2
+_REACHED: Final = 0.85
+# Weights are met once an inference, so they come from behind the second cache.
+_WEIGHT_BYTES_A_CYCLE: Final = 8.0
+# Cycles to transform one tile of one block of channels, forth and back.
+_TRANSFORM_CYCLES: Final[Mapping[int, tuple[int, int]]] = {2: (80, 45), 4: (240, 150)}
+# Fewer rows than this leave a register tile's arithmetic units waiting.
+_FULL_TILE_ROWS: Final = 8
+# Products on a matrix unit: cycles of one by its rows, with what loads hold up; at least so many.
+_PRODUCT_CYCLES: Final = 10.0
+_ROW_CYCLES: Final = 1.0
+_LEAST_PRODUCT_CYCLES: Final = 14.0
+# Cycles to split a vector of numbers, and to take a vector of sums from tiles to the image.
+_SPLIT_CYCLES: Final = 18.0
+_STORE_CYCLES: Final = 4.0
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Sizes of a convolution: channels, pixels of its result, and taps of its window."""
+
+    batch: int
+    inner: int
+    outer: int
+    height: int
+    width: int
+    taps: int = KERNEL * KERNEL
+
+    def tiles(self, tile: int) -> int:
+        """Returns how many tiles cover the result."""
+        return self.batch * -(-self.height // tile) * -(-self.width // tile)
+
+
+def cost_cycles(layer: Layer, tile: int, lanes: int) -> float:
+    """Returns about how many cycles a layer takes on one core, directly or, for a 3x3 window of
+    stride 1, with Winograd's tiles of a size.
+    """
+    filters = layer.inner * layer.outer
+    vector_fmas = filters / lanes / _FMAS_A_CYCLE / _REACHED
+    if tile == DIRECT:
+        products = layer.batch * layer.height * layer.width * layer.taps * vector_fmas
+        return products + 4 * layer.taps * filters / _WEIGHT_BYTES_A_CYCLE
+    points, tiles = (tile + KERNEL - 1) ** 2, layer.tiles(tile)
+    forth, back = _TRANSFORM_CYCLES[tile]
+    products = points * max(tiles, _FULL_TILE_ROWS) * vector_fmas
+    transforms = tiles * (layer.inner * forth + layer.outer * back) / lanes
+    return products + transforms + 4 * points * filters / _WEIGHT_BYTES_A_CYCLE
+
+
+def parts_cycles(layer: Layer, places: Places, parts: int, lanes: int) -> float:
+    """Returns about how many cycles a layer takes on one core as products of parts on a matrix
+    unit.
+    """
+    terms = parts * (parts + 1) // 2
+    panels, blocks = -(-layer.outer // PANEL), -(-layer.inner // TILE_DEPTH)
+    steps = blocks * layer.taps * terms
+    rows = sum(_product_cycles(rows) * times for rows, times in _blocks_of_rows(layer, places))
+    products = layer.batch * rows * 2 * panels * steps
+    read = places.pixels * places.lines.phases * places.columns.phases
+    split = layer.batch * read * blocks * TILE_DEPTH / lanes * _SPLIT_CYCLES
+    stored = layer.batch * layer.height * layer.width * layer.outer / lanes * _STORE_CYCLES
+    weight_bytes = 2 * parts * layer.taps * panels * PANEL * blocks * TILE_DEPTH
+    return products + split + stored + weight_bytes / _WEIGHT_BYTES_A_CYCLE
+
+
+def _blocks_of_rows(layer: Layer, places: Places) -> list[tuple[int, int]]:
+    """Returns how many rows blocks of pixels have, and how many blocks."""
+    most = 2 * TILE_ROWS
+    if layer.width > most:
+        pieces = -(-layer.width // most)
+        return [(-(-layer.width // pieces), pieces * layer.height)]
+    lines = min(layer.height, (most - layer.width) // places.width + 1)
+    whole, rest = divmod(layer.height, lines)
+    blocks = [((lines - 1) * places.width + layer.width, whole)]
+    return blocks + ([((rest - 1) * places.width + layer.width, 1)] if rest else [])
+
+
+def _product_cycles(rows: int) -> float:
+    """Returns the cycles of the products of all tiles of a block of rows, one of columns each."""
+    tiles = [min(TILE_ROWS, rows - at) for at in range(0, rows, TILE_ROWS)]
+    return sum(max(_LEAST_PRODUCT_CYCLES, _PRODUCT_CYCLES + r * _ROW_CYCLES) for r in tiles)
+
+
+def plain_weight(conv: Call) -> Constant | None:
+    """Returns the plain weight of a convolution of f32 whose image and result lie in the same
+    blocks, without groups; None for others.
+    """
+    if not isinstance(conv.op, Op) or conv.op.name != "nn.conv2d":
+        return None
+    attrs, packed = conv.attrs, conv.args[1]
+    alike = attrs.data_layout == attrs.out_layout and parse_layout(attrs.data_layout).factors
+    if not alike or attrs.groups != 1 or any(attrs.padding) or conv.tensor.dtype != "f32":
+        return None
+    if not conv.tensor.is_static or not isinstance(packed, Call):
+        return None
+    if packed.op_name != "layout_transform" or packed.attrs.src_layout != "OIHW":
+        return None
+    weight = packed.args[0]
+    if not isinstance(weight, Constant) or weight.tensor.rank != 4:
+        return None
+    block, channels = parse_layout(attrs.data_layout).factor("C"), weight.tensor.concrete[0]
+    return weight if channels == attrs.channels and channels % block == 0 else None
+
+
+def layer_of(conv: Call, weight: Constant) -> Layer:
+    """Returns the sizes of a convolution in blocks."""
+    batch, _, height, width, _ = conv.tensor.concrete
+    outer, inner, *kernel = weight.tensor.concrete
+    return Layer(batch, inner, outer, height, width, kernel[0] * kernel[1])
+
+
+def unpadded(data: Expr) -> tuple[Expr, tuple[int, ...]]:
+    """Returns the image before zeros were put around it, and these (top, left, bottom, right)."""
+    if not isinstance(data, Call) or data.op_name != "pad":
+        return data, (0, 0, 0, 0)
+    pads, rank = data.attrs.pads, data.tensor.rank
+    before, after = pads[:rank], pads[rank:]
+    others = (*before[:2], *after[:2], *before[4:], *after[4:])
+    if data.attrs.mode != "constant" or data.attrs.value != 0 or any(others) or min(pads) < 0:
+        return data, (0, 0, 0, 0)
+    return data.args[0], (*before[2:4], *after[2:4])
