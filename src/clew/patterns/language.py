@@ -1,0 +1,165 @@
+"""The functions that patterns are written with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from clew.ir.dims import Dim
+from clew.ir.expr import Call, Constant, Expr, Var
+from clew.ir.types import Type
+from clew.patterns.pattern import (
+    CallOf,
+    Checked,
+    Dominates,
+    FunctionOf,
+    Given,
+    IfOf,
+    NodeKind,
+    Pattern,
+    Projection,
+    TupleOf,
+    Wildcard,
+    splat,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class OpName:
+    """An operator by name: called with patterns of its arguments, it is a pattern of its calls."""
+
+    names: frozenset[str]
+
+    def __call__(self, *args: Pattern) -> Pattern:
+        """Returns the pattern of calls with such arguments."""
+        return CallOf(self.names, args)
+
+    def any_args(self) -> Pattern:
+        """Returns the pattern of calls with whatever arguments."""
+        return CallOf(self.names, None)
+
+
+def wildcard() -> Pattern:
+    """Returns a pattern of any node."""
+    return Wildcard()
+
+
+def is_constant() -> Pattern:
+    """Returns a pattern of constants."""
+    return NodeKind(Constant)
+
+
+def is_splat(value: float | Callable[[float], bool] | None = None) -> Pattern:
+    """Returns a pattern of constants whose elements are equal, and equal to `value` (as far as
+    their dtype can tell) or pass its test.
+    """
+    return splat(value)
+
+
+def is_call() -> Pattern:
+    """Returns a pattern of calls of whatever operator or function."""
+    return NodeKind(Call)
+
+
+def is_var(name: str | None = None) -> Pattern:
+    """Returns a pattern of variables, or of those with a name."""
+    if name is None:
+        return NodeKind(Var)
+
+    def test(node: Expr, _: Any) -> bool:
+        return isinstance(node, Var) and node.name == name
+
+    def says(node: Expr, _: Any) -> str:
+        return f"the variable {getattr(node, 'name', '')}"
+
+    return Checked(NodeKind(Var), test, f"named({name})", says)
+
+
+def is_expr(expr: Expr) -> Pattern:
+    """Returns a pattern of nodes that compute what `expr` does in the same way: the same operators,
+    attributes and constants over variables of the same names and types.
+    """
+    return Given(expr)
+
+
+def is_op(*names: str) -> OpName:
+    """Returns what, called with argument patterns, is the pattern of calls of one of the
+    operators.
+    """
+    return OpName(frozenset(names))
+
+
+def is_function(
+    body: Pattern | None = None, params: Sequence[Pattern] | None = None
+) -> FunctionOf:
+    """Returns a pattern of functions by their result; called with argument patterns, it is the
+    pattern of calls of such functions.
+    """
+    return FunctionOf(body or Wildcard(), None if params is None else tuple(params))
+
+
+def is_composite(name: str, *args: Pattern, body: Pattern | None = None) -> Pattern:
+    """Returns a pattern of calls of composite functions of a name; without `args`, of any
+    arguments. `body` is the pattern of what they compute.
+    """
+
+    def test(node: Expr, _: Any) -> bool:
+        return isinstance(node, Call) and getattr(node.op, "attrs", {}).get("composite") == name
+
+    function = FunctionOf(body or Wildcard(), None)
+    calls = function(*args) if args else function.any_args()
+    return Checked(calls, test, f"composite({name})")
+
+
+def is_tuple(fields: Sequence[Pattern] | None = None) -> Pattern:
+    """Returns a pattern of tuples: of these fields, or of any."""
+    return TupleOf(None if fields is None else tuple(fields))
+
+
+def is_tuple_get_item(value: Pattern, index: int | None = None) -> Pattern:
+    """Returns a pattern of one value of a tuple."""
+    return Projection(value, index)
+
+
+def is_if(
+    cond: Pattern | None = None,
+    then: Pattern | None = None,
+    orelse: Pattern | None = None,
+    args: Sequence[Pattern] | None = None,
+) -> Pattern:
+    """Returns a pattern of branches. `then` and `orelse` are patterns of their results, over the
+    branches' own parameters.
+    """
+    sides = [side or Wildcard() for side in (cond, then, orelse)]
+    return IfOf(sides[0], sides[1], sides[2], None if args is None else tuple(args))
+
+
+def dominates(parent: Pattern, path: Pattern, child: Pattern) -> Pattern:
+    """Returns a pattern of a `child` in which all that is computed from a `parent` comes together.
+
+    Every node between the two matches `path` (each on its own), and the parent's value reaches
+    nothing else but through the child. Its root is the child. Needs the uses of values: it matches
+    in `find_all`, `rewrite` and `partition`, or where `match` is given the function.
+    """
+    return Dominates(parent, path, child)
+
+
+def has_type(type_: Type) -> Pattern:
+    """Returns a pattern of values of exactly this type."""
+    return Wildcard().has_type(type_)
+
+
+def has_shape(*shape: Dim | None) -> Pattern:
+    """Returns a pattern of tensors of this shape; `None` stands for any size."""
+    return Wildcard().has_shape(*shape)
+
+
+def has_dtype(*dtypes: str) -> Pattern:
+    """Returns a pattern of tensors of one of the dtypes."""
+    return Wildcard().has_dtype(*dtypes)
+
+
+def has_attr(**attrs: Any) -> Pattern:
+    """Returns a pattern of calls, and functions, with these attributes."""
+    return Wildcard().has_attr(**attrs)
