@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from clew.ir.expr import Call, Expr, Function, Var
+from clew.ir.expr import Call, Expr, Function
 from clew.ir.module import Module
+from clew.ir.parameters import Parameters
 from clew.ir.rewrite import Rewriter, replaces
 from clew.passes.base import Pass, PassContext
 from clew.passes.fusion_groups import Group, Grouper, stays_inside
@@ -62,7 +63,7 @@ class _Fuser(Rewriter):
         self._ctx = ctx
         self._entered = False
         self._groups: dict[int, Group] = {}
-        self._open: dict[int, _Parameters] = {}
+        self._open: dict[int, Parameters] = {}
 
     def rewrite_module(self, module: Module) -> Module:
         changed = {name: self._another().rewrite_function(f) for name, f in module}
@@ -87,7 +88,7 @@ class _Fuser(Rewriter):
         group = self._groups.get(old.id)
         if group is None:
             return new
-        parameters = self._open.setdefault(group.root.id, _Parameters())
+        parameters = self._open.setdefault(group.root.id, Parameters())
         inner = old.with_args([self._inner(group, parameters, old, a) for a in old.args])
         if old is not group.root:
             return inner
@@ -98,28 +99,10 @@ class _Fuser(Rewriter):
             function = Function(parameters.variables, inner, attrs)
             return Call(function, parameters.arguments)
 
-    def _inner(self, group: Group, parameters: _Parameters, user: Call, arg: Expr) -> Expr:
+    def _inner(self, group: Group, parameters: Parameters, user: Call, arg: Expr) -> Expr:
         """Returns what stands for an argument inside the group's function."""
         if self._groups.get(arg.id) is group:
             return self.memo[arg.id]
         if stays_inside(arg, self._ctx.kind(user)):
             return arg
         return parameters.of(self.memo[arg.id])
-
-
-class _Parameters:
-    """A function's parameters as they come up, and what they stand for."""
-
-    def __init__(self) -> None:
-        self.variables: list[Var] = []
-        self.arguments: list[Expr] = []
-        self._found: dict[int, Var] = {}
-
-    def of(self, argument: Expr) -> Var:
-        found = self._found.get(argument.id)
-        if found is None:
-            found = Var(f"p{len(self.variables)}", argument.type)
-            self._found[argument.id] = found
-            self.variables.append(found)
-            self.arguments.append(argument)
-        return found

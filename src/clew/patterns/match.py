@@ -1,44 +1,96 @@
-"""The matcher: backtracking search for one way in which a pattern fits a node."""
+"""The matcher: bounded backtracking search for one way in which a pattern fits a node.
+
+What is left to match is a linked list of goals. Each kind of goal has a step (`steps.py`), which
+binds its pattern and returns the goals that are left, several lists where there are alternatives,
+or `FAILED`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
 
-from clew.ir.expr import Attrs, Call, Constant, Expr, Function, TupleGetItem
+from clew.ir.expr import (
+    Attrs,
+    Call,
+    Constant,
+    Expr,
+    Function,
+    If,
+    Let,
+    Tuple,
+    TupleGetItem,
+    While,
+)
 from clew.ir.visit import post_order, users
-from clew.ops.registry import Op
 from clew.patterns.pattern import (
     CallOf,
-    Checked,
-    Either,
+    FunctionCall,
+    Given,
+    IfOf,
     NodeKind,
     Pattern,
     Projection,
-    Wildcard,
+    TupleOf,
 )
+from clew.patterns.steps import FAILED, STEPS, Goals
 
 Uses: TypeAlias = Callable[[Expr], int]
-# What is left to match, as a linked list: a pattern (or a test to make) and its node.
-_Goals: TypeAlias = "tuple[Pattern | Checked, Expr, bool, _Goals] | None"
+# A search gives up after so many steps: some patterns have more ways to fail than there is time.
+STEP_LIMIT: Final = 20_000
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Inside(Pattern):
+    """In a match, stands for the `place`th node that a pattern covers without naming it: between a
+    parent and its child, or inside a sum that is bracketed otherwise.
+    """
+
+    of: Pattern
+    place: int
+
+    def written(self, parts: Sequence[str]) -> str:
+        return f"inside {self.place}"
+
+
+_NAMING: Final = (
+    CallOf,
+    NodeKind,
+    Projection,
+    TupleOf,
+    IfOf,
+    FunctionCall,
+    Given,
+    Inside,
+)
+_COVERED: Final = (Call, Constant, TupleGetItem, Tuple, If, While, Let)
 
 
 class Match(Mapping[Pattern, Expr]):
     """A mapping from patterns to the nodes they matched.
 
-    `nodes` are the calls, projections and constants that the pattern names, root first, each once;
-    what a wildcard matched is not part of the match.
+    `nodes` are what the pattern names, root first, each once: calls, projections, tuples, branches
+    and constants; what a wildcard matched is not part of the match. `steps` is how long it took.
     """
 
-    __slots__ = ("_bound", "root", "uses")
+    __slots__ = ("_bound", "on_failure", "root", "steps", "uses")
 
     def __init__(self, root: Expr, uses: Uses) -> None:
         self.root = root
         self.uses = uses
+        self.steps = 0
+        self.on_failure: Callable[[Any, Expr], None] | None = None
         self._bound: dict[Pattern, Expr] = {}
 
     def __getitem__(self, pattern: Pattern) -> Expr:
-        return self._bound[pattern]
+        found = self._bound.get(pattern)
+        if found is None:
+            raise KeyError(f"no node of its own for {pattern}: test `pattern in found`")
+        return found
+
+    def __contains__(self, pattern: object) -> bool:
+        return pattern in self._bound
 
     def __iter__(self) -> Iterator[Pattern]:
         return iter(self._bound)
@@ -49,15 +101,16 @@ class Match(Mapping[Pattern, Expr]):
     def __hash__(self) -> int:
         return id(self)
 
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
     @property
     def nodes(self) -> tuple[Expr, ...]:
         """The nodes that the pattern names, root first."""
-        named = {
-            node.id: node
-            for pattern, node in self._bound.items()
-            if isinstance(pattern, (CallOf, NodeKind, Projection))
-            and isinstance(node, (Call, Constant, TupleGetItem))
-        }
+        named = {self.root.id: self.root}
+        for pattern, node in self._bound.items():
+            if isinstance(pattern, _NAMING) and isinstance(node, _COVERED):
+                named[node.id] = node
         return tuple(named.values())
 
     @property
@@ -78,108 +131,119 @@ class Match(Mapping[Pattern, Expr]):
         assert isinstance(node, Constant), node
         return node
 
-    def _solve(self, goals: _Goals) -> bool:
-        """Whether the goals can be met; leaves what they bind in place if so."""
-        bound, mark = self._bound, len(self._bound)
-        while goals is not None:
-            pattern, node, matched, goals = goals
-            choices = self._step(pattern, node, matched, goals)
-            if choices is None:
-                self._undo(mark)
-                return False
-            if len(choices) == 1:
-                goals = choices[0]
-                continue
-            for choice in choices:
-                here = len(bound)
-                if self._solve(choice):
-                    return True
-                self._undo(here)
-            self._undo(mark)
-            return False
-        return True
+    def inside(self, pattern: Pattern) -> tuple[Expr, ...]:
+        """Returns the nodes that a pattern covers without naming them: between a parent and its
+        child, or in a sum that is bracketed in another way than the pattern.
+        """
+        return tuple(n for p, n in self._bound.items() if isinstance(p, Inside) and p.of is pattern)
 
-    def _undo(self, mark: int) -> None:
-        while len(self._bound) > mark:
-            self._bound.popitem()
+    # --- for the steps ---
 
-    def _step(
-        self, pattern: Pattern, node: Expr, matched: bool, rest: _Goals
-    ) -> tuple[_Goals, ...] | None:
-        """Returns the alternatives of what is left to match after this goal; `None` if it fails."""
-        if matched:
-            assert isinstance(pattern, Checked)
-            return (rest,) if pattern.test(node, self) else None
-        known = self._bound.get(pattern)
-        if known is not None:
-            return (rest,) if known is node else None
-        match pattern:
-            case Wildcard():
-                fits: tuple[_Goals, ...] | None = (rest,)
-            case NodeKind(kind):
-                fits = (rest,) if isinstance(node, kind) else None
-            case Checked(inner):
-                fits = ((inner, node, False, (pattern, node, True, rest)),)
-            case Either(options):
-                fits = tuple((option, node, False, rest) for option in options)
-            case Projection(value, index):
-                fits = None
-                if isinstance(node, TupleGetItem) and index in (None, node.index):
-                    fits = ((value, node.value, False, rest),)
-            case CallOf(names, args):
-                fits = _call(names, args, node, rest)
-            case _:
-                raise AssertionError(pattern)
-        if fits is not None:
-            self._bound[pattern] = node
+    def bind(self, pattern: Pattern, node: Expr) -> None:
+        """Notes what a pattern matches, until the search takes it back."""
+        self._bound[pattern] = node
+
+    def cover(self, pattern: Pattern, nodes: Iterable[Expr]) -> None:
+        """Notes nodes that a pattern covers without naming them."""
+        for place, node in enumerate(nodes):
+            self._bound[Inside(pattern, place)] = node
+
+    def again(self, pattern: Pattern, node: Expr) -> bool:
+        """Whether a pattern fits a node by itself, whatever has been matched here."""
+        inner = Match(node, self.uses)
+        inner.steps = self.steps
+        fits = inner.solve((pattern, node, None))
+        self.steps = inner.steps
         return fits
 
+    def solve(self, goals: Goals) -> bool:
+        """Whether the goals can be met; leaves what they bind in place if so."""
+        bound, start, steps = self._bound, len(self._bound), self.steps
+        # Places to come back to: how much was bound there, and what else can be tried.
+        trail: list[tuple[int, Iterator[Goals]]] = []
+        while goals is not None:
+            pattern, node, rest = goals
+            steps += 1
+            known = bound.get(pattern)
+            outcome: Any
+            if known is not None:
+                outcome = rest if known is node else FAILED
+            elif steps > STEP_LIMIT:
+                trail.clear()
+                outcome = FAILED
+            else:
+                self.steps = steps
+                outcome = STEPS[type(pattern)](self, pattern, node, rest)
+                steps = self.steps
+            if outcome is None or type(outcome) is tuple:
+                goals = outcome
+                continue
+            if outcome is FAILED:
+                if self.on_failure is not None:
+                    self.on_failure(pattern, node)
+            else:
+                trail.append((len(bound), iter(outcome)))
+            while trail:
+                mark, others = trail[-1]
+                while len(bound) > mark:
+                    bound.popitem()
+                self.steps = steps
+                following: Any = next(others, FAILED)
+                steps = self.steps
+                if following is not FAILED:
+                    goals = following
+                    break
+                trail.pop()
+            else:
+                while len(bound) > start:
+                    bound.popitem()
+                self.steps = steps
+                return False
+        self.steps = steps
+        return True
 
-def _call(
-    names: frozenset[str], args: tuple[Pattern, ...] | None, node: Expr, rest: _Goals
-) -> tuple[_Goals, ...] | None:
-    if not isinstance(node, Call) or not isinstance(node.op, Op) or node.op.name not in names:
-        return None
-    if args is None:
-        return (rest,)
-    if len(args) != len(node.args):
-        return None
-    orders = [node.args]
-    if node.op.commutative and len(args) == 2 and node.args[0] is not node.args[1]:
-        orders.append((node.args[1], node.args[0]))
-    choices = []
-    for order in orders:
-        goals = rest
-        for pattern, arg in zip(reversed(args), reversed(order), strict=True):
-            goals = (pattern, arg, False, goals)
-        choices.append(goals)
-    return tuple(choices)
+
+# --- what users call ---
 
 
 def _unknown(node: Expr) -> int:
     return 0
 
 
-def match(pattern: Pattern, expr: Expr, uses: Uses = _unknown) -> Match | None:
+def uses_in(function: Function) -> Uses:
+    """Returns what tells how many nodes of a function's own body use a value."""
+    counts = {node: len(using) for node, using in users(function).items()}
+    return lambda node: counts.get(node.id, 0)
+
+
+def match(pattern: Pattern, expr: Expr, uses: Uses | Function = _unknown) -> Match | None:
     """Returns one way in which the pattern fits the node, or `None`.
 
-    `uses` tells how many nodes use a value; without it `used_once` matches nothing.
+    `uses` is the function that the node is in, or tells how many nodes use a value; without it
+    `used_once` and `dominates` match nothing.
     """
-    found = Match(expr, uses)
-    return found if found._solve((pattern, expr, False, None)) else None
+    found = Match(expr, uses_in(uses) if isinstance(uses, Function) else uses)
+    return found if found.solve((pattern, expr, None)) else None
 
 
 def find_all(pattern: Pattern, function: Function) -> list[Match]:
     """Returns a match for every node of the function's body that the pattern fits, in
     post-order.
     """
-    counts = {node: len(using) for node, using in users(function).items()}
-    names = pattern.root_ops
-    found = []
-    for node in post_order(function.body):
-        if names is not None and not (isinstance(node, Call) and node.op_name in names):
-            continue
-        matched = match(pattern, node, lambda n: counts.get(n.id, 0))
-        if matched is not None:
-            found.append(matched)
-    return found
+    uses = uses_in(function)
+    found = [match(pattern, node, uses) for node in candidates(pattern, function)]
+    return [m for m in found if m is not None]
+
+
+def candidates(pattern: Pattern, function: Function) -> list[Expr]:
+    """Returns the nodes of a function's body that are of the kind of a pattern's root, in
+    post-order.
+    """
+    names, kinds = pattern.root_ops, pattern.root_kinds
+    order: list[Expr] = post_order(function.body)
+    if kinds is not None:
+        of = tuple(kinds)
+        order = [n for n in order if isinstance(n, of)]
+    if names is not None:
+        order = [n for n in order if isinstance(n, Call) and n.op_name in names]
+    return order

@@ -1,131 +1,501 @@
-"""The pattern language. A pattern object used twice in one pattern must match the same node."""
+"""What patterns are made of: data, how it is written, and the constraints that narrow it.
+
+A pattern object used twice in one pattern must match the same node. `language.py` has the functions
+that build patterns, `match.py` says what they mean.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import numpy as np
 
 from clew.ir.dims import Dim
-from clew.ir.expr import Attrs, Call, Constant, Expr, Var
-from clew.ir.types import TensorType, Type
+from clew.ir.expr import Attrs, Call, Constant, Expr, Function, If, Tuple, TupleGetItem
+from clew.ir.types import TensorType, Type, is_float, to_numpy
+from clew.ops.registry import Op
+from clew.patterns.goals import Above, Chain, Tested
+from clew.patterns.text import text
+from clew.support.errors import InputError
+from clew.te.analysis import Kind
 
 if TYPE_CHECKING:
+    from clew.patterns.explain import Explanation
     from clew.patterns.match import Match
+
+Number: TypeAlias = "int | float"
+# A pattern, or what `as_pattern` makes one of.
+PatternLike: TypeAlias = "Pattern | Number | Expr"
+Test: TypeAlias = "Callable[[Expr, Match], bool]"
+# Kinds of nodes that a pattern's root can be; `None` stands for any.
+Kinds: TypeAlias = "frozenset[type[Expr]] | None"
+_CALL: Final[Kinds] = frozenset({Call})
+# What explains a pattern. `explain.py`, which needs patterns, puts it here.
+_explain: Final[list[Callable[..., Explanation]]] = []
+
+
+def explained_by(form: Callable[..., Explanation]) -> None:
+    """Makes `form` what explains patterns."""
+    _explain[:] = [form]
 
 
 class Pattern:
-    """What a node may look like. Constraints return a narrower pattern."""
+    """What a node may look like. Constraints return a narrower pattern.
 
-    def __or__(self, other: Pattern) -> Pattern:
-        """Either this or the other, tried in this order."""
-        return Either((self, other))
+    Arithmetic on patterns is the pattern of that arithmetic (`a + b`, `a * 2.0`, `-a`), in which a
+    number stands for a constant whose elements all have its value.
+    """
+
+    @property
+    def parts(self) -> tuple[Pattern, ...]:
+        """The patterns that this one is made of."""
+        return ()
 
     @property
     def root_ops(self) -> frozenset[str] | None:
         """Names of the operators whose calls can match; `None` when other nodes can, too."""
         return None
 
-    def check(self, test: Callable[[Expr], bool]) -> Pattern:
-        """Matches where `test(node)` holds as well."""
-        return Checked(self, lambda node, _: test(node))
+    @property
+    def root_kinds(self) -> Kinds:
+        """Kinds of nodes that can match; `None` for any."""
+        return None
 
-    def where(self, test: Callable[[Match], bool]) -> Pattern:
-        """Matches where `test` holds for all that has been matched when this pattern is."""
-        return Checked(self, lambda _, found: test(found))
+    def written(self, parts: Sequence[str]) -> str:
+        """Returns the pattern in words, its parts being written already."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return text(self)
+
+    def explain(self, where: Any, uses: Any = None) -> Explanation:
+        """Returns how the pattern fits a node, or where and why it fails (`explain.explain`)."""
+        return _explain[0](self, where, uses)
+
+    # --- alternatives ---
+
+    def __or__(self, other: Pattern) -> Pattern:
+        """Either this or the other, tried in this order."""
+        return Either((self, other))
+
+    def optional(self, around: Callable[[Pattern], Pattern]) -> Pattern:
+        """Matches `around(self)`, or else this pattern alone."""
+        return Either((around(self), self))
+
+    # --- constraints ---
+
+    def check(self, test: Callable[[Expr], bool], wording: str = "") -> Pattern:
+        """Matches where `test(node)` holds as well. `wording` says in words what it asks."""
+        label = wording or getattr(test, "__name__", "test")
+        return Checked(self, lambda node, _: bool(test(node)), f"check({label})")
+
+    def where(self, test: Callable[[Match], bool], wording: str = "") -> Pattern:
+        """Matches where `test` holds for all that has been matched when this pattern is.
+
+        The test is part of the search: where it fails, the next way to match is tried.
+        """
+        label = wording or getattr(test, "__name__", "test")
+        return Checked(self, lambda _, found: bool(test(found)), f"where({label})")
 
     def used_once(self) -> Pattern:
         """Matches a value that nothing but the match uses."""
-        return Checked(self, lambda node, found: found.uses(node) == 1)
+
+        def says(node: Expr, found: Match) -> str:
+            return f"{found.uses(node)} uses"
+
+        return Checked(self, lambda node, found: found.uses(node) == 1, "used_once()", says)
 
     def has_type(self, type_: Type) -> Pattern:
         """Matches a value of exactly this type."""
-        return self.check(lambda node: node.type == type_)
+        return Checked(self, lambda node, _: node.type == type_, f"has_type({type_})", _type_of)
 
     def has_dtype(self, *dtypes: str) -> Pattern:
         """Matches a tensor of one of the dtypes."""
-        return self.check(
-            lambda node: isinstance(node.type, TensorType) and node.type.dtype in dtypes
-        )
+
+        def test(node: Expr, _: Match) -> bool:
+            return isinstance(node.type, TensorType) and node.type.dtype in dtypes
+
+        return Checked(self, test, f"has_dtype({', '.join(dtypes)})", _type_of)
 
     def has_shape(self, *shape: Dim | None) -> Pattern:
         """Matches a tensor of this shape; `None` stands for any size."""
 
-        def test(node: Expr) -> bool:
+        def test(node: Expr, _: Match) -> bool:
             if not isinstance(node.type, TensorType) or node.type.rank != len(shape):
                 return False
             return all(s is None or s == d for s, d in zip(shape, node.type.shape, strict=True))
 
-        return self.check(test)
+        sizes = ", ".join("*" if s is None else str(s) for s in shape)
+        return Checked(self, test, f"has_shape({sizes})", _type_of)
 
     def has_rank(self, rank: int) -> Pattern:
         """Matches a tensor with so many axes."""
-        return self.check(lambda node: isinstance(node.type, TensorType) and node.type.rank == rank)
+
+        def test(node: Expr, _: Match) -> bool:
+            return isinstance(node.type, TensorType) and node.type.rank == rank
+
+        return Checked(self, test, f"has_rank({rank})", _type_of)
 
     def has_attr(self, **attrs: Any) -> Pattern:
-        """Matches a call with these attributes; a callable value is a test of the attribute."""
+        """Matches a call, or a function, with these attributes; a callable value is a test of the
+        attribute.
+        """
 
         def holds(given: Attrs, name: str, wanted: Any) -> bool:
             if name not in given:
                 return False
             value = given[name]
-            return bool(wanted(value)) if callable(wanted) else value == _tuples(wanted)
+            return bool(wanted(value)) if callable(wanted) else bool(value == _tuples(wanted))
 
-        def test(node: Expr) -> bool:
+        def test(node: Expr, _: Match) -> bool:
             given = getattr(node, "attrs", None)
             return given is not None and all(holds(given, n, w) for n, w in attrs.items())
 
-        return self.check(test)
+        def says(node: Expr, _: Match) -> str:
+            given = getattr(node, "attrs", None)
+            if given is None:
+                return "no attributes"
+            bad = [n for n, w in attrs.items() if not holds(given, n, w)]
+            return ", ".join(f"{n}={given[n]!r}" if n in given else f"no {n}" for n in bad)
 
-    def optional(self, around: Callable[[Pattern], Pattern]) -> Pattern:
-        """Matches `around(self)`, or else this pattern alone."""
-        return Either((around(self), self))
+        wanted = [f"{n}={getattr(w, '__name__', repr(w))}" for n, w in attrs.items()]
+        return Checked(self, test, f"has_attr({', '.join(wanted)})", says)
+
+    def has_kind(self, *kinds: str) -> Pattern:
+        """Matches a call of an operator of one of the fusion kinds: `elementwise`, `broadcast`,
+        `injective`, `reduction`, `anchor`, `opaque`.
+        """
+
+        def says(node: Expr, _: Match) -> str:
+            return _kind_of(node) or "no call of an operator"
+
+        return Checked(
+            self, lambda node, _: _kind_of(node) in kinds, f"has_kind({', '.join(kinds)})", says
+        )
+
+    # --- arithmetic ---
+
+    def __add__(self, other: Pattern | Number) -> Pattern:
+        return _arithmetic("add", self, other)
+
+    def __radd__(self, other: Number) -> Pattern:
+        return _arithmetic("add", other, self)
+
+    def __sub__(self, other: Pattern | Number) -> Pattern:
+        return _arithmetic("subtract", self, other)
+
+    def __rsub__(self, other: Number) -> Pattern:
+        return _arithmetic("subtract", other, self)
+
+    def __mul__(self, other: Pattern | Number) -> Pattern:
+        return _arithmetic("multiply", self, other)
+
+    def __rmul__(self, other: Number) -> Pattern:
+        return _arithmetic("multiply", other, self)
+
+    def __truediv__(self, other: Pattern | Number) -> Pattern:
+        return _arithmetic("divide", self, other)
+
+    def __rtruediv__(self, other: Number) -> Pattern:
+        return _arithmetic("divide", other, self)
+
+    def __pow__(self, other: Pattern | Number) -> Pattern:
+        return _arithmetic("power", self, other)
+
+    def __rpow__(self, other: Number) -> Pattern:
+        return _arithmetic("power", other, self)
+
+    def __matmul__(self, other: Pattern) -> Pattern:
+        return _arithmetic("nn.matmul", self, other)
+
+    def __neg__(self) -> Pattern:
+        return CallOf(frozenset({"negative"}), (self,))
+
+
+def _arithmetic(name: str, left: Any, right: Any) -> Pattern:
+    operands = [splat(o) if _is_number(o) else o for o in (left, right)]
+    if not all(isinstance(o, Pattern) for o in operands):
+        return NotImplemented  # type: ignore[no-any-return]
+    return CallOf(frozenset({name}), tuple(operands))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+
+
+def as_pattern(value: Any) -> Pattern:
+    """Returns a pattern as it is, a number as the pattern of such a constant, and a node as the
+    pattern of its structure.
+
+    Errors: I026 for anything else.
+    """
+    if isinstance(value, Pattern):
+        return value
+    if _is_number(value):
+        return splat(value)
+    if isinstance(value, Expr):
+        return Given(value)
+    raise InputError(
+        "I026",
+        f"{value!r} is no pattern",
+        hint="an operator is a pattern once it has arguments: is_op('exp')(x), or .any_args()",
+    )
+
+
+def splat(value: Number | Callable[[float], bool] | None) -> Pattern:
+    """Returns the pattern of constants whose elements are equal, and equal to `value` (as far as
+    their dtype can tell) or pass its test.
+    """
+
+    def test(node: Expr, _: Match) -> bool:
+        if not isinstance(node, Constant) or not node.is_splat or node.tensor.size == 0:
+            return False
+        if value is None:
+            return True
+        found = node.splat_value
+        if callable(value):
+            return bool(value(found))
+        if found == value:
+            return True
+        dtype = node.tensor.dtype
+        return is_float(dtype) and bool(found == to_numpy(dtype).type(value))
+
+    def says(node: Expr, _: Match) -> str:
+        assert isinstance(node, Constant)
+        return repr(node.splat_value) if node.is_splat and node.tensor.size else "several values"
+
+    shown = "" if value is None else getattr(value, "__name__", repr(value))
+    return Checked(NodeKind(Constant), test, f"splat({shown})", says)
+
+
+def _kind_of(node: Expr) -> str:
+    """Returns the fusion kind of an operator's call; "" for what is none."""
+    if not isinstance(node, Call) or not isinstance(node.op, Op):
+        return ""
+    types = tuple(a.type for a in node.args if isinstance(a.type, TensorType))
+    if len(types) < len(node.args):
+        return Kind.OPAQUE.name.lower()
+    return node.op.kind(types, node.attrs).name.lower()
+
+
+def _type_of(node: Expr, _: Match) -> str:
+    return str(node.type)
 
 
 def _tuples(value: Any) -> Any:
     return tuple(_tuples(v) for v in value) if isinstance(value, list) else value
 
 
-@dataclass(frozen=True, eq=False)
+# --- the nodes of patterns ---
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Wildcard(Pattern):
     """Any node."""
 
+    def written(self, parts: Sequence[str]) -> str:
+        return "*"
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class NodeKind(Pattern):
     """Any node of a class."""
 
     kind: type[Expr]
 
+    @property
+    def root_kinds(self) -> Kinds:
+        return frozenset({self.kind})
 
-@dataclass(frozen=True, eq=False)
+    def written(self, parts: Sequence[str]) -> str:
+        return self.kind.__name__.lower()
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Given(Pattern):
+    """Nodes of the structure of a given expression."""
+
+    expr: Expr
+
+    @property
+    def root_kinds(self) -> Kinds:
+        return frozenset({type(self.expr)})
+
+    def written(self, parts: Sequence[str]) -> str:
+        return f"expr(%{self.expr.id})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class CallOf(Pattern):
     """A call of one of the operators; `args` of `None` stands for any arguments.
 
-    Two arguments of a commutative operator match in either order.
+    Two arguments of a commutative operator match in either order, and nested calls of an
+    associative one in any bracketing.
     """
 
     names: frozenset[str]
     args: tuple[Pattern, ...] | None
 
     @property
+    def parts(self) -> tuple[Pattern, ...]:
+        return self.args or ()
+
+    @property
     def root_ops(self) -> frozenset[str] | None:
         return self.names
 
+    @property
+    def root_kinds(self) -> Kinds:
+        return _CALL
 
-@dataclass(frozen=True, eq=False)
+    @cached_property
+    def chain(self) -> Chain | None:
+        """The operands of nested calls of one operator, as a row; `None` without nesting."""
+        leaves = _leaves(self)
+        if len(leaves) < 3 or len(self.names) != 1:
+            return None
+        return Chain(self, leaves)
+
+    def written(self, parts: Sequence[str]) -> str:
+        name = " or ".join(sorted(self.names))
+        return f"{name}({'...' if self.args is None else ', '.join(parts)})"
+
+
+def _leaves(pattern: CallOf) -> tuple[Pattern, ...]:
+    """Returns the operands of nested calls of the same two-operand operator, left to right."""
+    if pattern.args is None or len(pattern.args) != 2:
+        return (pattern,)
+    found: list[Pattern] = []
+    stack: list[Pattern] = [*reversed(pattern.args)]
+    while stack:
+        part = stack.pop()
+        nested = isinstance(part, CallOf) and part.names == pattern.names
+        if nested and isinstance(part, CallOf) and part.args is not None and len(part.args) == 2:
+            stack.extend(reversed(part.args))
+        else:
+            found.append(part)
+    return tuple(found)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FunctionCall(Pattern):
+    """A call of a function; `args` of `None` stands for any arguments."""
+
+    function: Pattern
+    args: tuple[Pattern, ...] | None
+
+    @property
+    def parts(self) -> tuple[Pattern, ...]:
+        return (self.function, *(self.args or ()))
+
+    @property
+    def root_kinds(self) -> Kinds:
+        return _CALL
+
+    def written(self, parts: Sequence[str]) -> str:
+        return f"{parts[0]}({'...' if self.args is None else ', '.join(parts[1:])})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FunctionOf(Pattern):
+    """A function whose result, and parameters where given, match."""
+
+    body: Pattern
+    params: tuple[Pattern, ...] | None
+
+    @property
+    def parts(self) -> tuple[Pattern, ...]:
+        return (*(self.params or ()), self.body)
+
+    @property
+    def root_kinds(self) -> Kinds:
+        return frozenset({Function})
+
+    def __call__(self, *args: PatternLike) -> Pattern:
+        """Returns the pattern of calls of such a function."""
+        return FunctionCall(self, tuple(map(as_pattern, args)))
+
+    def any_args(self) -> Pattern:
+        """Returns the pattern of calls of such a function with whatever arguments."""
+        return FunctionCall(self, None)
+
+    def written(self, parts: Sequence[str]) -> str:
+        head = "fn(...)" if self.params is None else f"fn({', '.join(parts[:-1])})"
+        return f"{head} {{ {parts[-1]} }}"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TupleOf(Pattern):
+    """A tuple; `fields` of `None` stands for any fields."""
+
+    fields: tuple[Pattern, ...] | None
+
+    @property
+    def parts(self) -> tuple[Pattern, ...]:
+        return self.fields or ()
+
+    @property
+    def root_kinds(self) -> Kinds:
+        return frozenset({Tuple})
+
+    def written(self, parts: Sequence[str]) -> str:
+        return "(...)" if self.fields is None else f"({', '.join(parts)},)"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Projection(Pattern):
     """One value of a tuple; `index` of `None` stands for any."""
 
     value: Pattern
     index: int | None
 
+    @property
+    def parts(self) -> tuple[Pattern, ...]:
+        return (self.value,)
 
-@dataclass(frozen=True, eq=False)
+    @property
+    def root_kinds(self) -> Kinds:
+        return frozenset({TupleGetItem})
+
+    def written(self, parts: Sequence[str]) -> str:
+        return f"{parts[0]}[{'*' if self.index is None else self.index}]"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class IfOf(Pattern):
+    """A branch: its condition, the results of both sides, and where given its arguments."""
+
+    cond: Pattern
+    then: Pattern
+    orelse: Pattern
+    args: tuple[Pattern, ...] | None
+
+    @property
+    def parts(self) -> tuple[Pattern, ...]:
+        return (self.cond, self.then, self.orelse, *(self.args or ()))
+
+    @property
+    def root_kinds(self) -> Kinds:
+        return frozenset({If})
+
+    def written(self, parts: Sequence[str]) -> str:
+        cond, then, orelse, *args = parts
+        given = "..." if self.args is None else ", ".join(args)
+        return f"if {cond} then {then} else {orelse} ({given})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Either(Pattern):
     """One of several patterns, tried in order."""
 
     options: tuple[Pattern, ...]
+
+    @property
+    def parts(self) -> tuple[Pattern, ...]:
+        return self.options
 
     @property
     def root_ops(self) -> frozenset[str] | None:
@@ -136,77 +506,78 @@ class Either(Pattern):
             names |= option.root_ops
         return names
 
+    @property
+    def root_kinds(self) -> Kinds:
+        kinds: frozenset[type[Expr]] = frozenset()
+        for option in self.options:
+            if option.root_kinds is None:
+                return None
+            kinds |= option.root_kinds
+        return kinds
 
-@dataclass(frozen=True, eq=False)
+    def written(self, parts: Sequence[str]) -> str:
+        return f"({' | '.join(parts)})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Checked(Pattern):
-    """A pattern whose node must pass a test, made once the pattern itself has matched."""
+    """A pattern whose node must pass a test, made once the pattern itself has matched.
+
+    `text` says what the test asks, `says` what there is instead.
+    """
 
     inner: Pattern
-    test: Callable[[Expr, Match], bool]
+    test: Test
+    text: str = "check(test)"
+    says: Callable[[Expr, Match], str] | None = None
+
+    @property
+    def parts(self) -> tuple[Pattern, ...]:
+        return (self.inner,)
 
     @property
     def root_ops(self) -> frozenset[str] | None:
         return self.inner.root_ops
 
+    @property
+    def root_kinds(self) -> Kinds:
+        return self.inner.root_kinds
 
-@dataclass(frozen=True, eq=False)
-class OpName:
-    """An operator by name: called with patterns of its arguments, it is a pattern of its calls."""
+    @cached_property
+    def after(self) -> Tested:
+        """The goal of the matcher once `inner` has matched."""
+        return Tested(self)
 
-    names: frozenset[str]
-
-    def __call__(self, *args: Pattern) -> Pattern:
-        """Returns the pattern of calls with such arguments."""
-        return CallOf(self.names, args)
-
-    def any_args(self) -> Pattern:
-        """Returns the pattern of calls with whatever arguments."""
-        return CallOf(self.names, None)
+    def written(self, parts: Sequence[str]) -> str:
+        return self.text if self.text.startswith("splat") else f"{parts[0]}.{self.text}"
 
 
-def wildcard() -> Pattern:
-    """Returns a pattern of any node."""
-    return Wildcard()
-
-
-def is_constant() -> Pattern:
-    """Returns a pattern of constants."""
-    return NodeKind(Constant)
-
-
-def is_splat(value: float | Callable[[float], bool] | None = None) -> Pattern:
-    """Returns a pattern of constants whose elements are equal, and equal to `value` or pass its
-    test.
+@dataclass(frozen=True, eq=False, repr=False)
+class Dominates(Pattern):
+    """A `child` that everything computed from `parent` comes together in, by way of nodes that
+    match `path` each on its own.
     """
 
-    def test(node: Expr) -> bool:
-        if not isinstance(node, Constant) or not node.is_splat or node.data.size == 0:
-            return False
-        if value is None:
-            return True
-        found = node.splat_value
-        return bool(value(found)) if callable(value) else bool(found == value)
+    parent: Pattern
+    path: Pattern
+    child: Pattern
 
-    return is_constant().check(test)
+    @property
+    def parts(self) -> tuple[Pattern, ...]:
+        return (self.parent, self.path, self.child)
 
+    @property
+    def root_ops(self) -> frozenset[str] | None:
+        return self.child.root_ops
 
-def is_call() -> Pattern:
-    """Returns a pattern of calls of whatever operator or function."""
-    return NodeKind(Call)
+    @property
+    def root_kinds(self) -> Kinds:
+        return self.child.root_kinds
 
+    @cached_property
+    def above(self) -> Above:
+        """The goal of the matcher once the child has matched."""
+        return Above(self)
 
-def is_var() -> Pattern:
-    """Returns a pattern of variables."""
-    return NodeKind(Var)
-
-
-def is_op(*names: str) -> OpName:
-    """Returns what, called with argument patterns, is the pattern of calls of one of the
-    operators.
-    """
-    return OpName(frozenset(names))
-
-
-def is_tuple_get_item(value: Pattern, index: int | None = None) -> Pattern:
-    """Returns a pattern of one value of a tuple."""
-    return Projection(value, index)
+    def written(self, parts: Sequence[str]) -> str:
+        return f"dominates({', '.join(parts)})"

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
-from clew.ir.expr import Call, Expr, Function, TupleGetItem
+from clew.ir.expr import Call, Expr, Function, If, Tuple, TupleGetItem, While
+from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter, rebuild
+from clew.ir.types import TensorType, TupleType, Type
 from clew.ir.visit import post_order
-from clew.patterns.match import Match, match
-from clew.patterns.pattern import Pattern
+from clew.patterns.cycles import Firing, story
+from clew.patterns.match import Match
+from clew.patterns.pattern import Pattern, as_pattern
 from clew.support.errors import InputError
+
+Target = TypeVar("Target", Module, Function)
 
 
 @dataclass(frozen=True, eq=False)
 class Rule:
     """Replaces what `pattern` matches by what `build` returns; `None` leaves it as it is.
 
-    The result computes the value of the match's root. `name` is the function's name.
+    The result computes the value of the match's root. Where that is a tuple, so is the result, and
+    users of one value get that field. `name` is the function's name.
     """
 
     name: str
@@ -26,30 +32,105 @@ class Rule:
     build: Callable[[Match], Expr | None]
 
 
+class Rewrite:
+    """A rule as a class: `pattern`, and `rewrite`, which builds what takes the match's place.
+
+    ```python
+    class FoldX(Rewrite):
+        def __init__(self):
+            self.x = wildcard()
+            self.pattern = is_op("exp")(is_op("log")(self.x))
+
+        def rewrite(self, found):
+            return found[self.x]
+    ```
+    """
+
+    pattern: Pattern
+
+    def accepts(self, found: Match) -> bool:
+        """Whether a match is one: part of the search, which goes on to the next where it is not."""
+        return True
+
+    def rewrite(self, found: Match) -> Expr | None:
+        """Returns what takes the place of the match's root; `None` leaves it as it is."""
+        raise NotImplementedError
+
+    def as_rule(self) -> Rule:
+        """Returns it as a rule.
+
+        Errors: I025 without a pattern.
+        """
+        name = type(self).__name__
+        pattern = getattr(self, "pattern", None)
+        if not isinstance(pattern, Pattern):
+            raise InputError(
+                "I025", f"the rewrite {name} has no pattern", hint="give it `pattern = ...`"
+            )
+        if type(self).accepts is not Rewrite.accepts:
+            pattern = pattern.where(self.accepts, f"{name}.accepts")
+        return Rule(name, pattern, self.rewrite)
+
+
+AnyRule: TypeAlias = "Rule | Rewrite | type[Rewrite]"
+
+
 def rule(pattern: Pattern) -> Callable[[Callable[[Match], Expr | None]], Rule]:
-    """Decorator: makes a function of a match a rule."""
+    """Decorator: makes a function of a match a rule.
+
+    Errors: I026 for what is no pattern.
+    """
+    checked = as_pattern(pattern)
 
     def make(build: Callable[[Match], Expr | None]) -> Rule:
-        return Rule(getattr(build, "__name__", "rule"), pattern, build)
+        return Rule(getattr(build, "__name__", "rule"), checked, build)
 
     return make
+
+
+def rewrite(target: Target, *rules: AnyRule) -> Target:
+    """Returns a module, or a function, rewritten by rules until none fits; the same one if nothing
+    changed.
+
+    Errors: I021 when rules keep firing at one node, I024 for a result of another type, I025 for
+    what is no rule.
+    """
+    rewriter = RuleRewriter(rules)
+    if isinstance(target, Module):
+        return rewriter.rewrite_module(target)
+    return rewriter.rewrite_function(target)
+
+
+def _as_rule(given: Any) -> Rule:
+    if isinstance(given, Rule):
+        return given
+    if isinstance(given, type) and issubclass(given, Rewrite):
+        given = given()
+    if isinstance(given, Rewrite):
+        return given.as_rule()
+    raise InputError(
+        "I025", f"{given!r} is no rule", hint="decorate a function with @rule(pattern)"
+    )
 
 
 class RuleRewriter(Rewriter):
     """Applies rules bottom-up until none fits. Earlier rules go first.
 
     What a rule builds is for all old nodes that the match stands for, and is itself offered to the
-    rules, so that one pass settles. A node is tried only with rules whose root operator it calls.
+    rules, so that one pass settles. A node is tried only with rules whose root may be of its kind,
+    and a call only with those whose root calls its operator. Variables, constants and functions are
+    never replaced. `visits` counts the nodes that were tried, `steps` those of the matcher.
 
-    Errors: I021 when rules keep firing at one node.
+    Errors: I021 when rules keep firing at one node, I024 for a result of another type.
     """
 
     limit: ClassVar[int] = 256
 
-    def __init__(self, rules: Iterable[Rule]) -> None:
+    def __init__(self, rules: Iterable[AnyRule]) -> None:
         super().__init__()
         self.visits = 0
-        self._any: list[Rule] = []
+        self.steps = 0
+        self._by_kind: dict[type[Expr], list[Rule]] = {}
         self._by_op: dict[str, list[Rule]] = {}
         # For each node of the new graph: the old nodes it was built for, root first.
         self._stands_for: dict[int, tuple[Expr, ...]] = {}
@@ -57,13 +138,19 @@ class RuleRewriter(Rewriter):
         self._placed: set[int] = set()
         self._uses: dict[int, int] = {}
         self._old_uses: dict[int, int] = {}
-        self._index(list(rules))
+        self._index([_as_rule(r) for r in rules])
 
-    def _index(self, rules: Sequence[Rule]) -> None:
-        self._any = [r for r in rules if r.pattern.root_ops is None]
-        for name in {n for r in rules for n in r.pattern.root_ops or ()}:
+    def _index(self, rules: list[Rule]) -> None:
+        kinds = [(r, r.pattern.root_kinds, r.pattern.root_ops) for r in rules]
+        for kind in (Call, TupleGetItem, Tuple, If, While):
+            found = [r for r, of, ops in kinds if (of is None or kind in of) and ops is None]
+            if found:
+                self._by_kind[kind] = found
+        for name in {n for _, _, ops in kinds for n in ops or ()}:
             self._by_op[name] = [
-                r for r in rules if r.pattern.root_ops is None or name in r.pattern.root_ops
+                r
+                for r, of, ops in kinds
+                if (name in ops if ops is not None else of is None or Call in of)
             ]
 
     def enter(self, function: Function) -> None:
@@ -89,7 +176,7 @@ class RuleRewriter(Rewriter):
         result = super().dispatch(old, new)
         if result.id not in self._placed:
             self._stands_for.setdefault(result.id, (old,))
-            if isinstance(old, (Call, TupleGetItem)):
+            if isinstance(old, (Call, TupleGetItem)) or self._is_other_root(result):
                 result = self._settle(result)
         stands_for = self._stands_for.get(result.id, ())
         if not any(before is old for before in stands_for):
@@ -98,18 +185,21 @@ class RuleRewriter(Rewriter):
         self._uses[result.id] = self._uses.get(result.id, 0) + self._old_uses.get(old.id, 0)
         return result
 
+    def _is_other_root(self, node: Expr) -> bool:
+        return isinstance(node, (Tuple, If, While)) and type(node) in self._by_kind
+
     def _settle(self, root: Expr) -> Expr:
         """Returns `root` after all rules that fit it and what they build."""
-        left, tried = self.limit, set[int]()
+        fired: list[Firing] = []
+        tried = set[int]()
         while True:
             for node in self._unplaced(root):
                 if node.id in tried:
                     continue
                 tried.add(node.id)
                 self.visits += 1
-                result = self._fire(node, left)
+                result = self._fire(node, fired)
                 if result is not None:
-                    left -= 1
                     root = self._replace(root, node, result)
                     break
             else:
@@ -131,24 +221,35 @@ class RuleRewriter(Rewriter):
                     stack.extend((child, False) for child in reversed(node.children))
         return order
 
-    def _fire(self, node: Expr, left: int) -> Expr | None:
-        """Returns what the first rule that fits builds, `None` if none does."""
-        rules = self._by_op.get(node.op_name, self._any) if isinstance(node, Call) else self._any
-        for candidate in rules:
-            found = match(candidate.pattern, node, self.uses)
-            if found is None:
+    def _rules_for(self, node: Expr) -> Iterable[Rule]:
+        if isinstance(node, Call):
+            found = self._by_op.get(node.op_name)
+            if found is not None:
+                return found
+        return self._by_kind.get(type(node), ())
+
+    def _fire(self, node: Expr, fired: list[Firing]) -> Expr | None:
+        """Returns what the first rule that fits builds, `None` if none does; notes the firing."""
+        for candidate in self._rules_for(node):
+            found = Match(node, self.uses)
+            fits = found.solve((candidate.pattern, node, None))
+            self.steps += found.steps
+            if not fits:
                 continue
             stands_for = self.originals(*found.nodes)
             with self.covers(*stands_for):
                 result = candidate.build(found)
             if result is None or result is node:
                 continue
-            if left == 0:
+            fired.append(Firing(candidate.name, node, result))
+            if len(fired) > self.limit:
+                names, shown = story(fired)
                 raise InputError(
                     "I021",
-                    f"rules do not settle: {candidate.name} fits again and again",
+                    f"rules do not settle, {names} fire again and again:\n{shown}",
                     hint="a rule must not build what it, or another rule, takes back",
                 )
+            _check_type(candidate, node, result)
             for built in self._unplaced(result):
                 self._stands_for.setdefault(built.id, stands_for)
             return result
@@ -167,3 +268,29 @@ class RuleRewriter(Rewriter):
                 self._stands_for.setdefault(new.id, stands_for)
                 replaced[user.id] = new
         return replaced[root.id]
+
+
+def _check_type(fired: Rule, node: Expr, result: Expr) -> None:
+    """Errors: I024 when a rule's result cannot stand where the node was."""
+    if result.type is not node.type and not _may_be(result.type, node.type):
+        raise InputError(
+            "I024",
+            f"the rule {fired.name} gives a {result.type} for a {node.type}",
+            hint="what a rule builds must compute the value of the match's root",
+        )
+
+
+def _may_be(given: Type, wanted: Type) -> bool:
+    """Whether values of both types can be the same; sizes that only a run tells may be equal."""
+    match given, wanted:
+        case TensorType(), TensorType():
+            known = zip(given.shape, wanted.shape, strict=False)
+            return (
+                given.dtype == wanted.dtype
+                and given.rank == wanted.rank
+                and all(not (isinstance(a, int) and isinstance(b, int)) or a == b for a, b in known)
+            )
+        case TupleType(), TupleType():
+            pairs = zip(given.fields, wanted.fields, strict=False)
+            return len(given.fields) == len(wanted.fields) and all(_may_be(a, b) for a, b in pairs)
+    return type(given) is type(wanted)

@@ -1,0 +1,70 @@
+"""Nested calls of an associative operator, read as a row of operands in any bracketing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, TypeAlias
+
+from clew.ir.expr import Call, Expr
+from clew.patterns.goals import Assign
+from clew.patterns.pattern import CallOf, Pattern, Wildcard
+
+# Operands, and the calls inside that put them together; without the outermost.
+Row: TypeAlias = tuple[tuple[Expr, ...], tuple[Expr, ...]]
+# Longer rows have more bracketings than anyone means.
+MOST_OPERANDS: Final = 8
+
+
+def rows(node: Call, count: int) -> Iterator[Row]:
+    """Yields the ways to read nested calls of the node's operator as a row of `count` operands."""
+    if count > MOST_OPERANDS or _width(node, node, count) < count:
+        return
+    yield from _cuts(node, node, count)
+
+
+def _nested(node: Expr, root: Call) -> bool:
+    return isinstance(node, Call) and node.op is root.op and len(node.args) == 2
+
+
+def _width(node: Expr, root: Call, most: int) -> int:
+    """Returns how many operands a row under the node can have; no more than `most`."""
+    if most <= 1 or not _nested(node, root):
+        return 1
+    assert isinstance(node, Call)
+    left = _width(node.args[0], root, most - 1)
+    return min(most, left + _width(node.args[1], root, max(1, most - left)))
+
+
+def _cuts(node: Expr, root: Call, count: int) -> Iterator[Row]:
+    if count == 1:
+        yield (node,), ()
+        return
+    if not _nested(node, root):
+        return
+    assert isinstance(node, Call)
+    inner = () if node is root else (node,)
+    for left in range(count - 1, 0, -1):
+        for first, nodes in _cuts(node.args[0], root, left):
+            for second, others in _cuts(node.args[1], root, count - left):
+                yield (*first, *second), (*inner, *nodes, *others)
+
+
+def assigned(goal: Assign) -> list[tuple[Pattern, Expr, Assign | None]]:
+    """Returns the choices for one leaf: the leaf, a term, and what is left to assign.
+
+    Leaves that say most come first: a wildcard takes what the others leave.
+    """
+    leaves = goal.leaves
+    place = next((n for n, p in enumerate(leaves) if type(p) is CallOf), None)
+    if place is None:
+        place = next((n for n, p in enumerate(leaves) if type(p) is not Wildcard), 0)
+    leaf, others = leaves[place], (*leaves[:place], *leaves[place + 1 :])
+    choices: list[tuple[Pattern, Expr, Assign | None]] = []
+    tried: set[int] = set()
+    for n, term in enumerate(goal.terms):
+        if term.id in tried:
+            continue
+        tried.add(term.id)
+        left = (*goal.terms[:n], *goal.terms[n + 1 :])
+        choices.append((leaf, term, Assign(goal.pattern, others, left) if others else None))
+    return choices

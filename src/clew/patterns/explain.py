@@ -1,0 +1,224 @@
+"""Why a pattern does not fit: how far the search came, what it wanted there, and what it found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from clew.ir.expr import Call, Constant, Expr, Function, GlobalVar, If, TupleGetItem, Var, While
+from clew.ir.module import Module
+from clew.ops.registry import all_ops
+from clew.patterns.dominators import why_none
+from clew.patterns.goals import Above, Assign, Chain, Tested
+from clew.patterns.match import STEP_LIMIT, Match, Uses, candidates, uses_in
+from clew.patterns.pattern import (
+    CallOf,
+    FunctionCall,
+    FunctionOf,
+    Given,
+    IfOf,
+    NodeKind,
+    Pattern,
+    Projection,
+    TupleOf,
+    explained_by,
+)
+
+_ARTICLES = {"If": "a branch", "Constant": "a constant", "Var": "a variable", "Call": "a call"}
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What matching a pattern against a node came to.
+
+    `match` is the match if there is one. Otherwise the search came farthest at the node `at`:
+    `reached` is the part of the pattern that failed there, `wanted` and `found` say why, `depth` is
+    how many parts of the pattern had matched by then.
+    """
+
+    pattern: Pattern
+    root: Expr | None
+    match: Match | None = None
+    at: Expr | None = None
+    reached: Pattern | None = None
+    wanted: str = ""
+    found: str = ""
+    depth: int = 0
+
+    def __str__(self) -> str:
+        if self.match is not None and self.root is not None:
+            return f"{self.pattern}\n  matches {describe(self.root)}"
+        lines = [str(self.pattern)]
+        if self.root is None:
+            return "\n".join([*lines, "  matches nothing here", f"  wanted:  {self.wanted}"])
+        lines.append(f"  does not match {describe(self.root)}")
+        if self.at is not None:
+            lines.append(f"  came to: {describe(self.at)}")
+        if self.reached is not None and self.reached is not self.pattern:
+            lines.append(f"  part:    {self.reached}")
+        return "\n".join([*lines, f"  wanted:  {self.wanted}", f"  found:   {self.found}"])
+
+
+def explain(
+    pattern: Pattern, where: Expr | Module, uses: Uses | Function | None = None
+) -> Explanation:
+    """Returns how a pattern fits a node, or where it fails.
+
+    Given a function or a module (whose `main` is looked at), it explains the node of its body that
+    comes nearest, unless the pattern is one of functions.
+    """
+    if isinstance(where, Module):
+        return _nearest(pattern, where.main)
+    if isinstance(where, Function) and pattern.root_kinds != frozenset({Function}):
+        return _nearest(pattern, where)
+    counted = uses_in(uses) if isinstance(uses, Function) else uses
+    return _explained(pattern, where, counted)
+
+
+def _nearest(pattern: Pattern, function: Function) -> Explanation:
+    uses = uses_in(function)
+    best = Explanation(pattern, None, wanted=_roots(pattern))
+    for node in candidates(pattern, function):
+        tried = _explained(pattern, node, uses)
+        if tried.match is not None:
+            return tried
+        if best.root is None or tried.depth > best.depth:
+            best = tried
+    return best
+
+
+def _roots(pattern: Pattern) -> str:
+    """Returns in words what nodes the pattern's root may be, and which names are no operators'."""
+    names = pattern.root_ops
+    if names is None:
+        kinds = sorted(k.__name__ for k in pattern.root_kinds or ())
+        return " or ".join(_ARTICLES.get(k, f"a {k}") for k in kinds) or "any node"
+    return f"a call of {' or '.join(sorted(names))}{_unknown_names(names)}"
+
+
+def _unknown_names(names: frozenset[str]) -> str:
+    unknown = sorted(names - {op.name for op in all_ops()})
+    return f" (no operator {', '.join(unknown)} is registered)" if unknown else ""
+
+
+class _Deepest:
+    """Watches a search: keeps the failure with most of the pattern matched, the first of these."""
+
+    def __init__(self, found: Match) -> None:
+        self.found = found
+        self.depth = -1
+        self.goal: Any = None
+        self.at: Expr | None = None
+        self.wanted = self.said = ""
+
+    def __call__(self, goal: Any, node: Expr) -> None:
+        depth = len(self.found) + isinstance(goal, Tested)
+        if depth <= self.depth:
+            return
+        self.depth, self.goal, self.at = depth, goal, node
+        self.wanted = _wanted(goal, self.found)
+        if isinstance(goal, Above):
+            found = self.found
+            self.at, self.said = why_none(goal.pattern, node, found.again, found.uses)
+        else:
+            self.said = _found(goal, node, self.found)
+
+
+def _explained(pattern: Pattern, node: Expr, uses: Uses | None) -> Explanation:
+    found = Match(node, uses or (lambda _: 0))
+    watch = _Deepest(found)
+    found.on_failure = watch
+    if found.solve((pattern, node, None)):
+        found.on_failure = None
+        return Explanation(pattern, node, match=found)
+    said, depth = watch.said, max(watch.depth, 0)
+    if found.steps >= STEP_LIMIT:
+        said += f"; the search gave up after {STEP_LIMIT} steps"
+    part = _part(watch.goal)
+    return Explanation(pattern, node, None, watch.at, part, watch.wanted, said, depth)
+
+
+def _part(goal: Any) -> Pattern | None:
+    match goal:
+        case Tested():
+            return goal.checked
+        case Above() | Chain() | Assign():
+            return goal.pattern
+        case Pattern():
+            return goal
+    return None
+
+
+def _wanted(goal: Any, found: Match) -> str:
+    """Returns in words what a goal asks of its node."""
+    known = found.get(goal) if isinstance(goal, Pattern) else None
+    if known is not None:
+        return f"the node that {goal} matched before: {describe(known)}"
+    match goal:
+        case Tested():
+            return goal.checked.text
+        case CallOf(names, args):
+            inputs = "" if args is None else f" with {len(args)} input{'s' * (len(args) != 1)}"
+            return f"a call of {' or '.join(sorted(names))}{inputs}{_unknown_names(names)}"
+        case NodeKind(kind):
+            return _ARTICLES.get(kind.__name__, f"a {kind.__name__.lower()}")
+        case Projection(_, index):
+            return "one value of a tuple" if index is None else f"value {index} of a tuple"
+        case TupleOf(fields):
+            return "a tuple" if fields is None else f"a tuple of {len(fields)}"
+        case IfOf():
+            return "a branch"
+        case FunctionCall():
+            return "a call of a function"
+        case FunctionOf(_, params):
+            return "a function" + ("" if params is None else f" of {len(params)} parameters")
+        case Given(expr):
+            return f"the same as {describe(expr)}"
+        case Above():
+            return "a parent whose value reaches nothing but through this node, by such a path"
+        case Chain() | Assign():
+            return f"operands in another order or bracketing of {goal.pattern}"
+    return str(goal)
+
+
+def _found(goal: Any, node: Expr, found: Match) -> str:
+    """Returns in words what there is instead."""
+    match goal:
+        case Tested():
+            says = goal.checked.says
+            return says(node, found) if says is not None else "it does not hold"
+        case CallOf(names, args) if isinstance(node, Call) and node.op_name in names:
+            return f"{len(node.args)} inputs" if args is not None else kind_of(node)
+    return kind_of(node)
+
+
+def kind_of(node: Expr) -> str:
+    """Returns in words what a node is, without its operands."""
+    match node:
+        case Call(op=Function()):
+            return f"a call of the function {node.op_name}"
+        case Call():
+            return f"a call of {node.op_name}"
+        case Constant():
+            return f"a constant {node.type}"
+        case Var():
+            return f"the variable {node.name}"
+        case TupleGetItem():
+            return f"value {node.index} of a tuple"
+        case If():
+            return "a branch"
+        case While():
+            return "a loop"
+        case GlobalVar():
+            return f"the function @{node.name}"
+    return f"a {type(node).__name__.lower()}"
+
+
+def describe(node: Expr) -> str:
+    """Returns a node in words: what it is, its type, and its layers."""
+    layers = ", ".join(node.layers[:3]) + (", ..." if len(node.layers) > 3 else "")
+    typed = "" if isinstance(node, Constant) else f": {node.type}"
+    return f"%{node.id}, {kind_of(node)}{typed}" + (f"  // {layers}" if layers else "")
+
+
+explained_by(explain)

@@ -1,0 +1,313 @@
+"""Partitioning: what a pattern matches becomes a composite function, called in its place."""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from clew.ir.expr import Call, Constant, Expr, Function, If, Tuple, TupleGetItem, While
+from clew.ir.module import Module
+from clew.ir.parameters import Parameters
+from clew.ir.rewrite import Rewriter, rebuild, replaces
+from clew.ir.visit import post_order, users
+from clew.patterns.explain import describe
+from clew.patterns.match import Match, candidates, match
+from clew.patterns.pattern import Pattern
+
+Target = TypeVar("Target", Module, Function)
+
+_INSIDE = (Call, Tuple, TupleGetItem, If, While)
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Nodes that become one function, operands first: the last one is the match's root.
+
+    `outputs` are values that are used outside, the root's first. `constants` are those that the
+    pattern names, by id; they stay inside.
+    """
+
+    members: tuple[Expr, ...]
+    outputs: tuple[Expr, ...]
+    constants: frozenset[int]
+
+    @property
+    def root(self) -> Expr:
+        """The node that the pattern's root matched."""
+        return self.members[-1]
+
+
+def partition(
+    target: Target,
+    pattern: Pattern,
+    name: str,
+    *,
+    attrs: Mapping[str, Any] | None = None,
+    extra_outputs: bool = False,
+    on_refusal: Callable[[Expr, str], None] | None = None,
+) -> Target:
+    """Returns a module, or a function, in which each match is a call of a function with the
+    attribute `composite=name`; the same one if there is none.
+
+    What the pattern names is in the function: operators, and constants by patterns of constants.
+    What wildcards match are its parameters, in order of first use. `attrs` are more attributes of
+    the function.
+
+    Of matches that overlap, the first in post-order wins, and one that a larger match holds gives
+    way to that. A match is refused where a value inside is used outside; with `extra_outputs` the
+    function returns a tuple instead, the root's value first, unless that would make a cycle: a way
+    out of the match and back into it. `on_refusal` is told each node where the pattern fits and why
+    it is refused: a pass gives `ctx.remark`. The function is inlined again by `InlineComposites`,
+    the first pass of the pipeline, where nobody replaces its call before.
+    """
+    given = {"composite": name, "name": name, **(attrs or {})}
+    partitioner = _Partitioner(
+        pattern, given, extra_outputs, on_refusal or (lambda node, why: None)
+    )
+    if isinstance(target, Module):
+        return partitioner.rewrite_module(target)
+    return partitioner.rewrite_function(target)
+
+
+class Finder:
+    """Finds the parts of one function's body."""
+
+    def __init__(
+        self,
+        function: Function,
+        pattern: Pattern,
+        extra_outputs: bool,
+        on_refusal: Callable[[Expr, str], None],
+    ) -> None:
+        self._pattern = pattern
+        self._extra_outputs = extra_outputs
+        self._on_refusal = on_refusal
+        self._roots = candidates(pattern, function)
+        self._index = {node.id: n for n, node in enumerate(post_order(function.body))}
+        self._users = users(function)
+        self._part_of: dict[int, Part] = {}
+        # Parts of several outputs: indices of the last member and of the first.
+        self._spans: list[tuple[int, int]] = []
+        self.parts: list[Part] = []
+
+    def find(self) -> list[Part]:
+        """Returns parts that do not overlap and make no cycle."""
+        alone = {root.id: part for root in self._roots if (part := self._try(root, alone=True))}
+        held = self._held(alone)
+        for root in self._roots:
+            if root.id in alone and root.id not in held:
+                self._accept(self._try(root))
+        for root in self._roots:
+            if root.id in held and root.id not in self._part_of:
+                self._accept(self._try(root))
+        return self.parts
+
+    def _held(self, found: Mapping[int, Part]) -> set[int]:
+        """Returns the roots whose parts are inside another, larger one."""
+        around: dict[int, list[int]] = {}
+        sets = {root: frozenset(m.id for m in part.members) for root, part in found.items()}
+        for root, members in sets.items():
+            for member in members:
+                around.setdefault(member, []).append(root)
+        return {
+            root
+            for root, members in sets.items()
+            if any(members < sets[other] for other in around.get(root, ()))
+        }
+
+    def _uses(self, node: Expr) -> int:
+        return len(self._users.get(node.id, ()))
+
+    def _try(self, root: Expr, *, alone: bool = False) -> Part | None:
+        """Returns the part of the first match at a node that can be one; tells why if none can."""
+        reasons: list[str] = []
+        parts: list[Part] = []
+
+        def can_be_a_part(found: Match) -> bool:
+            part = self._part(found)
+            reason = self._unfit(part, alone) if part is not None else "it holds no operator"
+            if reason:
+                reasons.append(reason)
+            elif part is not None:
+                parts.append(part)
+            return not reason
+
+        if match(self._pattern.where(can_be_a_part), root, self._uses) is not None:
+            return parts[-1]
+        if reasons:
+            self._on_refusal(root, f"the match is no part: {reasons[0]}")
+        return None
+
+    def _part(self, found: Match) -> Part | None:
+        nodes = [n for n in found.nodes if n.id in self._index]
+        members = [n for n in nodes if isinstance(n, _INSIDE)]
+        if found.root not in members:
+            return None
+        members.sort(key=lambda n: self._index[n.id])
+        inside = {m.id for m in members}
+        outputs = [
+            m
+            for m in members
+            if m is not found.root and any(u.id not in inside for u in self._users[m.id])
+        ]
+        constants = frozenset(n.id for n in nodes if isinstance(n, Constant))
+        return Part(tuple(members), (found.root, *outputs), constants)
+
+    def _unfit(self, part: Part, alone: bool) -> str:
+        """Returns why something cannot be a part; "" if it can."""
+        if len(part.outputs) > 1 and not self._extra_outputs:
+            return f"{describe(part.outputs[1])} is used outside it as well"
+        if not alone:
+            for member in part.members:
+                other = self._part_of.get(member.id)
+                if other is not None:
+                    return f"it overlaps with the match at {describe(other.root)}"
+        if len(part.outputs) > 1:
+            back = self._way_back(part)
+            if back is not None:
+                return f"it would make a cycle: {describe(back)} is computed from it, outside it"
+        return ""
+
+    def _way_back(self, part: Part) -> Expr | None:
+        """Returns an operand that depends on the part from outside, given the parts there are.
+
+        Parts of one output make no cycle: all that is in them goes into it.
+        """
+        inside = {m.id for m in part.members}
+        bound = min(self._index[m] for m in inside)
+        for last, first in reversed(self._spans):
+            if last <= bound:
+                break
+            bound = min(bound, first)
+        for start in _operands(part.members):
+            if start.id in inside:
+                continue
+            seen = {start.id}
+            stack = [start]
+            while stack:
+                node = stack.pop()
+                if node.id in inside:
+                    return start
+                if self._index[node.id] < bound:
+                    continue
+                other = self._part_of.get(node.id)
+                several = other is not None and len(other.outputs) > 1
+                members = other.members if several and other is not None else (node,)
+                for operand in _operands(members):
+                    if operand.id not in seen:
+                        seen.add(operand.id)
+                        stack.append(operand)
+        return None
+
+    def _accept(self, part: Part | None) -> None:
+        if part is None:
+            return
+        self.parts.append(part)
+        self._part_of.update((m.id, part) for m in part.members)
+        if len(part.outputs) > 1:
+            indices = [self._index[m.id] for m in part.members]
+            insort(self._spans, (max(indices), min(indices)))
+
+
+def _operands(nodes: Sequence[Expr]) -> list[Expr]:
+    return [c for n in nodes for c in n.children if not isinstance(c, Function)]
+
+
+class _Partitioner(Rewriter):
+    """Copies each part into a function. One partitioner rewrites one function's body: a value that
+    two functions share belongs to a part in each.
+    """
+
+    rebuilds = False
+
+    def __init__(
+        self,
+        pattern: Pattern,
+        attrs: Mapping[str, Any],
+        extra_outputs: bool,
+        on_refusal: Callable[[Expr, str], None],
+    ) -> None:
+        super().__init__()
+        self._options = (pattern, attrs, extra_outputs, on_refusal)
+        self._entered = False
+        self._part_of: dict[int, Part] = {}
+        self._open: dict[int, Parameters] = {}
+
+    def rewrite_module(self, module: Module) -> Module:
+        changed = {n: _Partitioner(*self._options).rewrite_function(f) for n, f in module}
+        return module.with_functions(changed)
+
+    def rewrite_function(self, function: Function) -> Function:
+        if "composite" in function.attrs:
+            return function
+        if self._entered:
+            return _Partitioner(*self._options).rewrite_function(function)
+        self._entered = True
+        return super().rewrite_function(function)
+
+    def enter(self, function: Function) -> None:
+        pattern, _, extra_outputs, on_refusal = self._options
+        for part in Finder(function, pattern, extra_outputs, on_refusal).find():
+            self._part_of.update((m.id, part) for m in part.members)
+
+    def order(self, function: Function) -> Sequence[Expr]:
+        """Parts in one piece, each after all that its members use."""
+        if all(len(part.outputs) == 1 for part in self._part_of.values()):
+            return post_order(function.body)
+        order: list[Expr] = []
+        done: set[int] = set()
+        opened: set[int] = set()
+        stack: list[tuple[Expr, bool]] = [(function.body, False)]
+        while stack:
+            node, ready = stack.pop()
+            if node.id in done:
+                continue
+            part = self._part_of.get(node.id)
+            nodes = (node,) if part is None else part.members
+            if ready:
+                order.extend(nodes)
+                done.update(n.id for n in nodes)
+                continue
+            assert nodes[-1].id not in opened, "parts depend on each other in a circle"
+            opened.add(nodes[-1].id)
+            stack.append((node, True))
+            inside = {n.id for n in nodes}
+            for child in reversed([c for n in nodes for c in n.children]):
+                if child.id not in done and child.id not in inside:
+                    stack.append((child, False))
+        return order
+
+    def dispatch(self, old: Expr, new: Expr) -> Expr:
+        part = self._part_of.get(old.id)
+        if part is None:
+            return super().dispatch(old, rebuild(old, [self.memo[c.id] for c in old.children]))
+        parameters = self._open.setdefault(part.root.id, Parameters())
+        inner = rebuild(old, [self._inner(part, parameters, c) for c in old.children])
+        return inner if old is not part.root else self._close(part, parameters, inner)
+
+    def _inner(self, part: Part, parameters: Parameters, child: Expr) -> Expr:
+        """Returns what stands for a child inside the part's function."""
+        if self._part_of.get(child.id) is part or isinstance(child, Function):
+            return self.memo[child.id]
+        if child.id in part.constants:
+            return child
+        return parameters.of(self.memo[child.id])
+
+    def _close(self, part: Part, parameters: Parameters, inner: Expr) -> Expr:
+        """Returns what takes the place of a part's root: a call of the part's function."""
+        if inner is not part.root:
+            replaces(part.root, inner)
+        attrs = self._options[1]
+        others = part.outputs[1:]
+        with self.covers(part.root, *reversed(part.members[:-1])):
+            body = Tuple([inner, *(self.memo[o.id] for o in others)]) if others else inner
+            call = Call(Function(parameters.variables, body, attrs), parameters.arguments)
+            if not others:
+                return call
+            results = [TupleGetItem(call, n) for n in range(len(part.outputs))]
+        for output, result in zip(others, results[1:], strict=True):
+            replaces(output, result)
+            self.memo[output.id] = result
+        return results[0]
