@@ -35,7 +35,8 @@ def run(nest: Nest, arrays: list[Array], target: Target, side: GuardSide, thread
     inputs, outputs = map(_specs, (nest.inputs, nest.outputs))
     plan = plan_segment(steps, inputs, outputs, [], list(made.workspace_bytes))
     library = Library([ObjectCode("00", data, tuple(e.symbol for e in made.entries))])
-    return NativeSegment(plan, library, shared_pool(threads), guard=side)(arrays)[0]
+    flat = [a.reshape(b.shape) for a, b in zip(arrays, nest.inputs, strict=True)]
+    return NativeSegment(plan, library, shared_pool(threads), guard=side)(flat)[0]
 
 
 def _specs(buffers: tuple[Buffer, ...]) -> list[BufferSpec]:
