@@ -90,18 +90,29 @@ def _tile(
     """Walks tiles, so that cache lines of the operand are used up while they are there."""
     *outer, last = axes
     outer.remove(across)
-    schedule.reorder(*outer, last, across)
     extent = schedule.extent(last)
     lanes = vector_factor(target, info.store.buffer.dtype, extent)
+    if not passes_caches(target, info.store.buffer.size_bytes):
+        schedule.reorder(*outer, across, last)
+        column, column_inner = schedule.split(across, _TILE)
+        schedule.reorder(column, last, column_inner)
+        vector, lane = schedule.split(last, lanes)
+        schedule.reorder(vector, column_inner, lane)
+        schedule.unroll(column_inner)
+        schedule.vectorize(lane)
+        spread(schedule, [*outer, column, vector])
+        return
+    # Past the caches: whole lines of the result at once, while the operand's rows stream.
+    schedule.reorder(last, *outer, across)
     block, inner = schedule.split(last, lanes * _VECTORS_OF_BLOCK)
-    schedule.reorder(block, across, inner)
+    schedule.reorder(block, *outer, across, inner)
     column, column_inner = schedule.split(across, _TILE)
     schedule.reorder(column, inner, column_inner)
     vector, lane = schedule.split(inner, lanes)
     schedule.reorder(vector, column_inner, lane)
     schedule.unroll(column_inner)
     schedule.vectorize(lane)
-    spread(schedule, [*outer, block, column])
+    spread(schedule, [block, *outer, column])
 
 
 def _chooses(info: StageInfo, axis: str) -> bool:
