@@ -301,8 +301,8 @@ class Values(Addresses):
     def _turned(self, expr: Load, form: Linear, place: Place) -> list[Value]:
         """Returns what a load and the next ones of an unrolled loop read, if that is one block."""
         active = [True] * self.lanes if self.mask is None else mask_lanes(self.mask)
-        if active is None or place.step < 2:
-            return []
+        if active is None or place.step <= 2:
+            return []  # every other one is quicker had from two vectors
         numbers = {key: b.const for key, b in self.bound.items() if b.const is not None}
         bounds = self.simplifier.bounds(self.simplifier.rebuild(form))
         beside = transpose.unrolled_beside(expr, form, place, numbers, bounds)

@@ -5,6 +5,7 @@ axis.
 from __future__ import annotations
 
 import contextlib
+import math
 
 from clew.loop.affine import Simplifier, contains
 from clew.loop.ir import buffer_loads, reads
@@ -18,6 +19,7 @@ from clew.target import Target
 
 NAME = "elementwise"
 _TILE = 16
+_NEAR_BYTES = 256
 # Two vectors of the result are as much as memory moves at once.
 _VECTORS_OF_BLOCK = 2
 _BLOCKED_RANK = 5
@@ -41,7 +43,7 @@ def schedule(schedule: Schedule, infos: dict[str, StageInfo], root: str, target:
         return
     across = _axis_across(stage_infos(schedule)[root], axes, target)
     if across is not None:
-        _tile(schedule, axes, across, info, target)
+        _tile(schedule, axes, *across, info, target)
         return
     choices = [a for a in axes[1:-1] if _chooses(stage_infos(schedule)[root], a)]
     axes = [a for a in axes if a not in choices]
@@ -86,9 +88,10 @@ def _is_blocked_image(info: StageInfo, target: Target) -> bool:
     return len(shape) == len(info.axes) == _BLOCKED_RANK and 1 < shape[-1] <= lanes
 
 
-def _axis_across(info: StageInfo, axes: list[str], target: Target) -> str | None:
-    """Returns the axis that is contiguous in an operand whose lanes lie apart, as in a transpose;
-    None where there is none, or it is the next one out anyway.
+def _axis_across(info: StageInfo, axes: list[str], target: Target) -> tuple[str, int] | None:
+    """Returns the axis that is contiguous in an operand whose lanes lie apart, as in a transpose,
+    and how far apart in bytes (0 where irregular); None where there is none, or it is the next one
+    out anyway.
     """
     simplifier = Simplifier()
     indices = {n.name: n.index for n in info.loops}
@@ -96,12 +99,14 @@ def _axis_across(info: StageInfo, axes: list[str], target: Target) -> str | None
     *outer, last = axes
     lanes = vector_factor(target, info.store.buffer.dtype, extents[last])
     for load in buffer_loads(info.store.value):
-        if lane_stride(load, indices[last], lanes, simplifier) in (0, 1):
+        step = lane_stride(load, indices[last], lanes, simplifier)
+        if step in (0, 1):
             continue
         for axis in outer[:-1] if lanes == extents[last] else outer:
             contiguous = lane_stride(load, indices[axis], _TILE, simplifier) == 1
             if extents[axis] > 1 and contiguous:
-                return axis
+                size = load.source.size_bytes // math.prod(load.source.shape)
+                return axis, abs(step or 0) * size
     return None
 
 
@@ -123,23 +128,40 @@ def _regular_lanes(info: StageInfo, axis: str, most: int) -> int:
 
 
 def _tile(
-    schedule: Schedule, axes: list[str], across: str, info: StageInfo, target: Target
+    schedule: Schedule,
+    axes: list[str],
+    across: str,
+    apart_bytes: int,
+    info: StageInfo,
+    target: Target,
 ) -> None:
-    """Walks tiles, so that cache lines of the operand are used up while they are there."""
+    """Walks tiles, so that cache lines of the operand are used up while they are there: along its
+    rows, several at once, where these lie far apart; along the result's, where they are near.
+    """
     *outer, last = axes
     outer.remove(across)
-    schedule.reorder(*outer, last, across)
     extent = schedule.extent(last)
     lanes = vector_factor(target, info.store.buffer.dtype, extent)
+    if apart_bytes <= _NEAR_BYTES:
+        schedule.reorder(*outer, across, last)
+        column, column_inner = schedule.split(across, _TILE)
+        schedule.reorder(column, last, column_inner)
+        vector, lane = schedule.split(last, lanes)
+        schedule.reorder(vector, column_inner, lane)
+        schedule.unroll(column_inner)
+        schedule.vectorize(lane)
+        spread(schedule, [*outer, column, vector])
+        return
+    schedule.reorder(last, *outer, across)
     block, inner = schedule.split(last, lanes * _VECTORS_OF_BLOCK)
-    schedule.reorder(block, across, inner)
+    schedule.reorder(block, *outer, across, inner)
     column, column_inner = schedule.split(across, _TILE)
     schedule.reorder(column, inner, column_inner)
     vector, lane = schedule.split(inner, lanes)
     schedule.reorder(vector, column_inner, lane)
     schedule.unroll(column_inner)
     schedule.vectorize(lane)
-    spread(schedule, [*outer, block, column])
+    spread(schedule, [block, *outer, column])
 
 
 def _chooses(info: StageInfo, axis: str) -> bool:
