@@ -26,7 +26,8 @@ def fit(distribution: Callable[[float], float]) -> tuple[float, list[float]]:
     powers = np.stack([(x / BOUND) ** (2 * n + 1) for n in range(TERMS)], 1)
     free = powers[:, :-1] - powers[:, -1:]  # the last coefficient is what 1/2 at the bound leaves
     rest = wanted - 0.5 * powers[:, -1]
-    weight, best, chosen = np.ones_like(x), math.inf, np.zeros(TERMS - 1)
+    weight, best = np.ones_like(x), math.inf
+    chosen: np.ndarray = np.zeros(TERMS - 1)
     for _ in range(_STEPS):
         scale = weight * x
         found = np.linalg.lstsq(free * scale[:, None], rest * scale, rcond=None)[0]
