@@ -17,8 +17,8 @@ Functions:
 Threads: one 64-bit *ticket* holds generation (32 bits), first chunk left (16) and the end of those
 left (16), and is claimed by compare-and-swap. Both ends must be inside, or a late worker could
 claim a chunk of a step that is over. The caller takes chunks from the front and the workers take
-them from the back: so two threads have one half each of every step, up to a chunk or two, and what
-a thread has written it often reads in the next. Whoever claims a chunk may read the job, because
+them from the back, in the order that `runtime.grid` gives them: so two threads have one half each
+of every step, up to a chunk or two. Whoever claims a chunk may read the job, because
 the caller leaves a step only when all its chunks are done. Waiting threads spin for a while and
 then sleep; nobody is woken who does not sleep.
 """

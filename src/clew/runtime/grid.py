@@ -1,9 +1,8 @@
 """Which thread does which part of a phase.
 
-A core reads what another one has just written three times as slowly as what comes from the cache
-that all share. So a phase is cut along its pieces or along its lines, whichever leaves each thread
-less to read of what the other half reads as well, and threads take their parts in the same order in
-every phase: what one has written it mostly reads itself in the next.
+A core reads what another one has just written at a sixth of the rate of its own second-level
+cache. So a phase is cut along its pieces or along its lines, whichever leaves each thread less to
+read that it has not written itself, and threads take their parts in the same order in every phase.
 """
 
 from __future__ import annotations
