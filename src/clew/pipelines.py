@@ -15,6 +15,7 @@ from clew.passes.eliminate_common_subexpr import EliminateCommonSubexpr
 from clew.passes.fold_constant import FoldConstant
 from clew.passes.fold_scale_axis import FoldScaleAxis
 from clew.passes.fuse_ops import FuseOps
+from clew.passes.inline_composites import InlineComposites
 from clew.passes.melt_attention import MeltAttention
 from clew.passes.place_parts import PlaceParts
 from clew.passes.simplify_expr import SimplifyExpr
@@ -36,6 +37,7 @@ def pipeline(
     if precision != "f32":
         products = ConvertPrecision(precision, tuple(keep_f32))
     return [
+        InlineComposites(),  # what no pass before took is operators again, for all that follow
         SimplifyInference(),  # training's operators have no kernels
         FoldConstant(),  # arithmetic on weights goes first: the patterns below meet constants
         SimplifyExpr(),  # fewer spellings for the patterns
@@ -52,6 +54,7 @@ def pipeline(
         DecomposeOps(),  # what has no kernel of its own, once patterns have looked for it whole
         FoldConstant(),  # packed and concatenated weights
         DeadCode(),  # what folding left
+        InlineComposites(),  # what a pass among these put together: kernels call no functions
         FuseOps(mode="none" if opt_level == 0 else "auto"),  # late: it hides operators in kernels
         PlaceParts(),  # last: it goes by which kernels there are, and in what order
     ]

@@ -189,8 +189,17 @@ class _Native:
         return made
 
     def deferred(self, call: Call) -> Callable[..., Any]:
-        """Returns what runs a kernel whose shapes only the run tells."""
-        assert isinstance(call.op, Function)
+        """Returns what runs a kernel whose shapes only the run tells.
+
+        Errors: U012 for a call of a function that is no kernel.
+        """
+        if not isinstance(call.op, Function) or not call.op.is_primitive:
+            raise UnsupportedError(
+                "U012",
+                f"the passes left a call of the function {call.op_name}, which is no kernel",
+                hint="put InlineComposites() before FuseOps() among the passes",
+                layer=", ".join(call.layers[:3]),
+            )
         return _Deferred(call.op, self.options, self.cache, self.pool)
 
 

@@ -67,11 +67,13 @@ def explain(
 ) -> Explanation:
     """Returns how a pattern fits a node, or where it fails.
 
-    Given a function or a module (whose `main` is looked at), it explains the node that comes
-    nearest; a pattern of functions is looked for in a function's body too.
+    Given a function or a module (whose `main` is looked at), it explains the node of its body that
+    comes nearest, unless the pattern is one of functions.
     """
-    if isinstance(where, (Module, Function)):
-        return _nearest(pattern, where.main if isinstance(where, Module) else where)
+    if isinstance(where, Module):
+        return _nearest(pattern, where.main)
+    if isinstance(where, Function) and pattern.root_kinds != frozenset({Function}):
+        return _nearest(pattern, where)
     counted = uses_in(uses) if isinstance(uses, Function) else uses
     return _explained(pattern, where, counted)
 
@@ -220,8 +222,6 @@ def describe(node: Expr) -> str:
     layers = ", ".join(node.layers[:3]) + (", ..." if len(node.layers) > 3 else "")
     typed = "" if isinstance(node, Constant) else f": {node.type}"
     return f"%{node.id}, {kind_of(node)}{typed}" + (f"  // {layers}" if layers else "")
-
-
 
 
 explained_by(explain)

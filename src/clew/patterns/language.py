@@ -90,9 +90,7 @@ def is_op(*names: str) -> OpName:
     return OpName(frozenset(names))
 
 
-def is_function(
-    body: Pattern | None = None, params: Sequence[Pattern] | None = None
-) -> FunctionOf:
+def is_function(body: Pattern | None = None, params: Sequence[Pattern] | None = None) -> FunctionOf:
     """Returns a pattern of functions by their result; called with argument patterns, it is the
     pattern of calls of such functions.
     """

@@ -1,12 +1,12 @@
 """The matcher: bounded backtracking search for one way in which a pattern fits a node.
 
-What is left to match is a linked list of goals. Each kind of goal has a step, which binds its
-pattern and returns the goals that are left, several lists where there are alternatives, or `FAILED`.
+What is left to match is a linked list of goals. Each kind of goal has a step (`steps.py`), which
+binds its pattern and returns the goals that are left, several lists where there are alternatives,
+or `FAILED`.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
@@ -23,36 +23,20 @@ from clew.ir.expr import (
     While,
 )
 from clew.ir.visit import post_order, users
-from clew.ops.registry import Op
-from clew.patterns.chains import Assign, assigned, rows
-from clew.patterns.dominators import parents
-from clew.patterns.given import structure
 from clew.patterns.pattern import (
-    Above,
     CallOf,
-    Chain,
-    Checked,
-    Dominates,
-    Either,
     FunctionCall,
-    FunctionOf,
     Given,
     IfOf,
     Inside,
     NodeKind,
     Pattern,
     Projection,
-    Tested,
     TupleOf,
-    Wildcard,
 )
+from clew.patterns.steps import FAILED, STEPS, Goals
 
 Uses: TypeAlias = Callable[[Expr], int]
-# A pattern (or a further goal of one that is bound already), its node, and the rest.
-Goals: TypeAlias = "tuple[Any, Expr, Goals] | None"
-# Goals that are left; or several, to be tried in order; or FAILED.
-Outcome: TypeAlias = "Goals | list[Goals] | Iterator[Goals] | bool"
-FAILED: Final = False
 # A search gives up after so many steps: some patterns have more ways to fail than there is time.
 STEP_LIMIT: Final = 20_000
 
@@ -169,7 +153,7 @@ class Match(Mapping[Pattern, Expr]):
                 outcome = FAILED
             else:
                 self.steps = steps
-                outcome = _STEPS[type(pattern)](self, pattern, node, rest)
+                outcome = STEPS[type(pattern)](self, pattern, node, rest)
                 steps = self.steps
             if outcome is None or type(outcome) is tuple:
                 goals = outcome
@@ -184,7 +168,7 @@ class Match(Mapping[Pattern, Expr]):
                 while len(bound) > mark:
                     bound.popitem()
                 self.steps = steps
-                following = next(others, FAILED)
+                following: Any = next(others, FAILED)
                 steps = self.steps
                 if following is not FAILED:
                     goals = following
@@ -197,185 +181,6 @@ class Match(Mapping[Pattern, Expr]):
                 return False
         self.steps = steps
         return True
-
-
-# --- steps ---
-
-
-def _wildcard(found: Match, pattern: Wildcard, node: Expr, rest: Goals) -> Outcome:
-    found._bound[pattern] = node
-    return rest
-
-
-def _node_kind(found: Match, pattern: NodeKind, node: Expr, rest: Goals) -> Outcome:
-    if not isinstance(node, pattern.kind):
-        return FAILED
-    found._bound[pattern] = node
-    return rest
-
-
-def _call(found: Match, pattern: CallOf, node: Expr, rest: Goals) -> Outcome:
-    if not isinstance(node, Call):
-        return FAILED
-    op, given, wanted = node.op, node.args, pattern.args
-    if not isinstance(op, Op) or op.name not in pattern.names:
-        return FAILED
-    if wanted is None:
-        found._bound[pattern] = node
-        return rest
-    if len(wanted) != len(given):
-        return FAILED
-    found._bound[pattern] = node
-    if len(wanted) == 1:
-        return (wanted[0], given[0], rest)
-    if len(wanted) == 2:
-        (first, second), (left, right) = wanted, given
-        goals = (first, left, (second, right, rest))
-        if op.commutative and left is not right:
-            choices: list[Goals] = [goals, (first, right, (second, left, rest))]
-        else:
-            choices = [goals]
-        if op.associative and pattern.chain is not None:
-            choices.append((pattern.chain, node, rest))
-        return choices if len(choices) > 1 else goals
-    return _pairs(wanted, given, rest)
-
-
-def _pairs(wanted: tuple[Pattern, ...], given: tuple[Expr, ...], rest: Goals) -> Goals:
-    for pattern, node in zip(reversed(wanted), reversed(given), strict=True):
-        rest = (pattern, node, rest)
-    return rest
-
-
-def _chain(found: Match, goal: Chain, node: Expr, rest: Goals) -> Iterator[Goals]:
-    """Bracketings other than the pattern's; the pattern itself is bound."""
-    assert isinstance(node, Call)
-    assert isinstance(node.op, Op)
-    for row, inner in rows(node, len(goal.leaves)):
-        if node.op.commutative:
-            yield (Assign(goal.pattern, goal.leaves, row, inner), node, rest)
-        else:
-            yield (Assign(goal.pattern, (), (), inner), node, _pairs(goal.leaves, row, rest))
-
-
-def _assign(found: Match, goal: Assign, node: Expr, rest: Goals) -> Outcome:
-    found.cover(goal.pattern, goal.inner)
-    if not goal.leaves:
-        return rest
-    return [
-        (leaf, term, (left, node, rest) if left is not None else rest)
-        for leaf, term, left in assigned(goal)
-    ]
-
-
-def _checked(found: Match, pattern: Checked, node: Expr, rest: Goals) -> Outcome:
-    found._bound[pattern] = node
-    return (pattern.inner, node, (pattern.after, node, rest))
-
-
-def _tested(found: Match, goal: Tested, node: Expr, rest: Goals) -> Outcome:
-    return rest if goal.checked.test(node, found) else FAILED
-
-
-def _either(found: Match, pattern: Either, node: Expr, rest: Goals) -> Outcome:
-    found._bound[pattern] = node
-    return [(option, node, rest) for option in pattern.options]
-
-
-def _projection(found: Match, pattern: Projection, node: Expr, rest: Goals) -> Outcome:
-    if not isinstance(node, TupleGetItem) or pattern.index not in (None, node.index):
-        return FAILED
-    found._bound[pattern] = node
-    return (pattern.value, node.value, rest)
-
-
-def _tuple(found: Match, pattern: TupleOf, node: Expr, rest: Goals) -> Outcome:
-    if not isinstance(node, Tuple):
-        return FAILED
-    if pattern.fields is not None and len(pattern.fields) != len(node.fields):
-        return FAILED
-    found._bound[pattern] = node
-    return rest if pattern.fields is None else _pairs(pattern.fields, node.fields, rest)
-
-
-def _if(found: Match, pattern: IfOf, node: Expr, rest: Goals) -> Outcome:
-    if not isinstance(node, If):
-        return FAILED
-    if pattern.args is not None:
-        if len(pattern.args) != len(node.args):
-            return FAILED
-        rest = _pairs(pattern.args, node.args, rest)
-    found._bound[pattern] = node
-    sides = (pattern.cond, pattern.then, pattern.orelse)
-    return _pairs(sides, (node.cond, node.then.body, node.orelse.body), rest)
-
-
-def _function_call(found: Match, pattern: FunctionCall, node: Expr, rest: Goals) -> Outcome:
-    if not isinstance(node, Call) or not isinstance(node.op, Function):
-        return FAILED
-    if pattern.args is not None:
-        if len(pattern.args) != len(node.args):
-            return FAILED
-        rest = _pairs(pattern.args, node.args, rest)
-    found._bound[pattern] = node
-    return (pattern.function, node.op, rest)
-
-
-def _function(found: Match, pattern: FunctionOf, node: Expr, rest: Goals) -> Outcome:
-    if not isinstance(node, Function):
-        return FAILED
-    if pattern.params is not None:
-        if len(pattern.params) != len(node.params):
-            return FAILED
-        rest = _pairs(pattern.params, node.params, rest)
-    found._bound[pattern] = node
-    return (pattern.body, node.body, rest)
-
-
-def _given(found: Match, pattern: Given, node: Expr, rest: Goals) -> Outcome:
-    same = structure(pattern.expr, node)
-    if same is None:
-        return FAILED
-    found._bound[pattern] = node
-    found.cover(pattern, same)
-    return rest
-
-
-def _dominates(found: Match, pattern: Dominates, node: Expr, rest: Goals) -> Outcome:
-    found._bound[pattern] = node
-    return (pattern.child, node, (pattern.above, node, rest))
-
-
-def _above(found: Match, goal: Above, node: Expr, rest: Goals) -> Outcome:
-    pattern = goal.pattern
-    choices = parents(pattern, node, found.again, found.uses)
-    nearest = next(choices, None)
-    if nearest is None:
-        return FAILED
-    return (
-        (Assign(pattern, (), (), between), node, (pattern.parent, parent, rest))
-        for parent, between in itertools.chain((nearest,), choices)
-    )
-
-
-_STEPS: Final[Mapping[type, Callable[..., Outcome]]] = {
-    Wildcard: _wildcard,
-    NodeKind: _node_kind,
-    CallOf: _call,
-    Chain: _chain,
-    Assign: _assign,
-    Checked: _checked,
-    Tested: _tested,
-    Either: _either,
-    Projection: _projection,
-    TupleOf: _tuple,
-    IfOf: _if,
-    FunctionCall: _function_call,
-    FunctionOf: _function,
-    Given: _given,
-    Dominates: _dominates,
-    Above: _above,
-}
 
 
 # --- what users call ---
@@ -411,7 +216,9 @@ def find_all(pattern: Pattern, function: Function) -> list[Match]:
 
 
 def candidates(pattern: Pattern, function: Function) -> list[Expr]:
-    """Returns the nodes of a function's body whose kind the pattern's root may be, in post-order."""
+    """Returns the nodes of a function's body that are of the kind of a pattern's root, in
+    post-order.
+    """
     names, kinds = pattern.root_ops, pattern.root_kinds
     order: list[Expr] = post_order(function.body)
     if kinds is not None:

@@ -63,7 +63,9 @@ def partition(
     the first pass of the pipeline, where nobody replaces its call before.
     """
     given = {"composite": name, "name": name, **(attrs or {})}
-    partitioner = _Partitioner(pattern, given, extra_outputs, on_refusal or (lambda node, why: None))
+    partitioner = _Partitioner(
+        pattern, given, extra_outputs, on_refusal or (lambda node, why: None)
+    )
     if isinstance(target, Module):
         return partitioner.rewrite_module(target)
     return partitioner.rewrite_function(target)
@@ -256,6 +258,7 @@ class _Partitioner(Rewriter):
             return post_order(function.body)
         order: list[Expr] = []
         done: set[int] = set()
+        opened: set[int] = set()
         stack: list[tuple[Expr, bool]] = [(function.body, False)]
         while stack:
             node, ready = stack.pop()
@@ -267,6 +270,8 @@ class _Partitioner(Rewriter):
                 order.extend(nodes)
                 done.update(n.id for n in nodes)
                 continue
+            assert nodes[-1].id not in opened, "parts depend on each other in a circle"
+            opened.add(nodes[-1].id)
             stack.append((node, True))
             inside = {n.id for n in nodes}
             for child in reversed([c for n in nodes for c in n.children]):

@@ -6,7 +6,7 @@ that build patterns, `match.py` says what they mean.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -16,6 +16,7 @@ import numpy as np
 from clew.ir.dims import Dim
 from clew.ir.expr import Attrs, Call, Constant, Expr, Function, If, Tuple, TupleGetItem
 from clew.ir.types import TensorType, Type, is_float, to_numpy
+from clew.patterns.text import text
 
 if TYPE_CHECKING:
     from clew.patterns.explain import Explanation
@@ -62,7 +63,7 @@ class Pattern:
         raise NotImplementedError
 
     def __repr__(self) -> str:
-        return _text(self)
+        return text(self)
 
     def explain(self, where: Any, uses: Any = None) -> Explanation:
         """Returns how the pattern fits a node, or where and why it fails (`explain.explain`)."""
@@ -80,17 +81,17 @@ class Pattern:
 
     # --- constraints ---
 
-    def check(self, test: Callable[[Expr], bool], text: str = "") -> Pattern:
-        """Matches where `test(node)` holds as well. `text` says in words what it asks."""
-        label = text or getattr(test, "__name__", "test")
+    def check(self, test: Callable[[Expr], bool], wording: str = "") -> Pattern:
+        """Matches where `test(node)` holds as well. `wording` says in words what it asks."""
+        label = wording or getattr(test, "__name__", "test")
         return Checked(self, lambda node, _: bool(test(node)), f"check({label})")
 
-    def where(self, test: Callable[[Match], bool], text: str = "") -> Pattern:
+    def where(self, test: Callable[[Match], bool], wording: str = "") -> Pattern:
         """Matches where `test` holds for all that has been matched when this pattern is.
 
         The test is part of the search: where it fails, the next way to match is tried.
         """
-        label = text or getattr(test, "__name__", "test")
+        label = wording or getattr(test, "__name__", "test")
         return Checked(self, lambda _, found: bool(test(found)), f"where({label})")
 
     def used_once(self) -> Pattern:
@@ -199,7 +200,7 @@ class Pattern:
 def _arithmetic(name: str, left: Any, right: Any) -> Pattern:
     operands = [splat(o) if _is_number(o) else o for o in (left, right)]
     if not all(isinstance(o, Pattern) for o in operands):
-        return NotImplemented
+        return NotImplemented  # type: ignore[no-any-return]
     return CallOf(frozenset({name}), tuple(operands))
 
 
@@ -568,44 +569,3 @@ class Inside(Pattern):
 
     def written(self, parts: Sequence[str]) -> str:
         return f"inside {self.place}"
-
-
-def walk(pattern: Pattern) -> Iterator[Pattern]:
-    """Yields the pattern and all it is made of, each as often as it is used."""
-    stack = [pattern]
-    while stack:
-        part = stack.pop()
-        yield part
-        stack.extend(reversed(part.parts))
-
-
-def _text(pattern: Pattern) -> str:
-    """Returns a pattern in words. One that stands at several places is numbered: `#1=*`, `#1`."""
-    counts: dict[int, int] = {}
-    seen: list[Pattern] = [pattern]
-    while seen:  # each part is entered once, so that shared parts do not multiply
-        part = seen.pop()
-        counts[id(part)] = counts.get(id(part), 0) + 1
-        if counts[id(part)] == 1:
-            seen.extend(part.parts)
-    numbers: dict[int, int] = {}
-    done: dict[int, str] = {}
-    stack: list[tuple[Pattern, bool]] = [(pattern, False)]
-    texts: list[str] = []
-    while stack:
-        part, ready = stack.pop()
-        if ready:
-            count = len(part.parts)
-            below, texts = texts[len(texts) - count :], texts[: len(texts) - count]
-            text = part.written(below)
-            if counts[id(part)] > 1:
-                numbers[id(part)] = len(numbers) + 1
-                done[id(part)] = f"#{numbers[id(part)]}"
-                text = f"#{numbers[id(part)]}={text}"
-            texts.append(text)
-        elif id(part) in done:
-            texts.append(done[id(part)])
-        else:
-            stack.append((part, True))
-            stack.extend((p, False) for p in reversed(part.parts))
-    return texts[0]

@@ -1,0 +1,114 @@
+"""InlineComposites: calls of functions become what the functions compute."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from clew.ir.expr import Call, Expr, Function, GlobalVar
+from clew.ir.module import Module
+from clew.ir.rewrite import Rewriter, building_for, rebuild, replaces
+from clew.ir.visit import inner_functions, post_order
+from clew.passes.base import Pass, PassContext
+from clew.support.errors import UnsupportedError
+
+
+@dataclass(frozen=True)
+class InlineComposites(Pass):
+    """Puts the bodies of functions, composite ones and the module's own, where they are called.
+
+    A composite function (`clew.patterns.partition`) says that operators belong together; a pass
+    that knows what to do with them replaces its calls before. What nobody took is a graph again.
+
+    Before: `%1 = fn[composite="gated"](%p) { multiply(%p, sigmoid(%p)) }`, `%2 = %1(%x)`
+    After:  `%3 = sigmoid(%x)`, `%4 = multiply(%x, %3)`
+
+    Preconditions: none. Non-goals: primitive functions (kernels), branches and loops.
+
+    Errors: U011 for a function that calls itself.
+    """
+
+    opt_level: ClassVar[int] = 0
+
+    def run(self, module: Module, ctx: PassContext) -> Module:
+        return _Inliner(module).rewrite_module(module)
+
+
+class _Inliner(Rewriter):
+    def __init__(self, module: Module) -> None:
+        super().__init__()
+        self._module = module
+        # The node of the stage before that a node of a body was copied from.
+        self._copied_from: dict[int, Expr] = {}
+        self._once = _called_once(module)
+        self._globals: dict[str, Function | None] = {}
+
+    def rewrite_module(self, module: Module) -> Module:
+        calls = any(
+            isinstance(n, Call) and _is_inlined(n.op)
+            for n in post_order([f for _, f in module], into_functions=True)
+        )
+        return super().rewrite_module(module) if calls else module
+
+    def rewrite_call(self, old: Call, new: Call) -> Expr:
+        if not _is_inlined(new.op):
+            return new
+        if isinstance(new.op, GlobalVar):
+            return self._inlined(self._global(new.op.name), new, new.args, False)
+        assert isinstance(new.op, Function)
+        assert isinstance(old.op, Function)
+        return self._inlined(new.op, old, new.args, old.op.id in self._once)
+
+    def _global(self, name: str) -> Function:
+        """Returns a function of the module with the calls in it inlined."""
+        if name not in self._globals:
+            self._globals[name] = None  # open
+            self._globals[name] = self.rewrite_function(self._module.functions[name])
+        found = self._globals[name]
+        if found is None:
+            raise UnsupportedError(
+                "U011", f"the function @{name} calls itself", hint="use a While for what repeats"
+            )
+        return found
+
+    def _inlined(self, function: Function, call: Call, args: Sequence[Expr], once: bool) -> Expr:
+        """Returns the function's body over arguments. Where this is its one call, each node
+        computes what the one it was copied from does.
+        """
+        values: dict[int, Expr] = {p.id: a for p, a in zip(function.params, args, strict=True)}
+        for node in post_order(function.body):
+            if node.id in values or isinstance(node, Function) or not node.children:
+                values.setdefault(node.id, node)
+                continue
+            before = self._copied_from.get(node.id, node)
+            with building_for(before) if before.span else building_for(before, call):
+                new = rebuild(node, [values.get(c.id, c) for c in node.children])
+            values[node.id] = new
+            if new is not node:
+                self._copied_from[new.id] = before
+                if once:
+                    replaces(before, new)
+        return values[function.body.id]
+
+
+def _is_inlined(called: object) -> bool:
+    if isinstance(called, Function):
+        return not called.is_primitive
+    return isinstance(called, GlobalVar)
+
+
+def _called_once(module: Module) -> frozenset[int]:
+    """Returns ids of the functions with one call, which itself runs once in a run of the module."""
+    uses: dict[int, int] = {}
+    for node in post_order([f for _, f in module], into_functions=True):
+        for function in inner_functions(node):
+            uses[function.id] = uses.get(function.id, 0) + 1
+    found: set[int] = set()
+    pending = [module.main]
+    while pending:
+        for node in post_order(pending.pop()):
+            if isinstance(node, Call) and isinstance(node.op, Function) and uses[node.op.id] == 1:
+                found.add(node.op.id)
+                pending.append(node.op)
+    return frozenset(found)
