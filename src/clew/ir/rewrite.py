@@ -142,7 +142,7 @@ class Rewriter:
         return new
 
     def order(self, function: Function) -> Sequence[Expr]:
-        """Returns the nodes of a function's body in the order of rewriting: what is used first."""
+        """Returns the nodes of a function's body, uses after what they use."""
         return post_order(function.body)
 
     def enter(self, function: Function) -> None:

@@ -23,12 +23,7 @@ def _near(value: float) -> Callable[[float], bool]:
 
 def _halved_product(x: Pattern, factor: Pattern) -> Pattern:
     """Returns the pattern of `0.5 * x * factor`, multiplied in any order."""
-    half, times = is_splat(0.5), is_op("multiply")
-    return (
-        times(times(x, factor), half)
-        | times(times(x, half), factor)
-        | times(x, times(factor, half))
-    )
+    return x * factor * 0.5
 
 
 # --- activations ---
@@ -72,7 +67,6 @@ _sixth = is_splat(_near(1 / 6))
     | is_op("divide")(is_op("multiply")(_x, _three_up), is_splat(6))
     | is_op("multiply")(is_op("multiply")(_x, _three_up), _sixth)
     | is_op("multiply")(_x, is_op("divide")(_three_up, is_splat(6)))
-    | is_op("multiply")(_x, is_op("multiply")(_three_up, _sixth))
 )
 def hard_swish(found: Match) -> Expr | None:
     """`x clip(x + 3, 0, 6) / 6`."""
