@@ -182,7 +182,13 @@ def test_verify_sees_what_is_wrong(given: Module) -> None:
 
 def test_the_pipeline_grows_with_the_level() -> None:
     names = {n: [p.name for p in PassManager(pipeline(n), n).passes] for n in range(4)}
-    assert names[0] == ["SimplifyInference", "DecomposeOps", "FuseOps"]
+    assert names[0] == [
+        "InlineComposites",
+        "SimplifyInference",
+        "DecomposeOps",
+        "InlineComposites",
+        "FuseOps",
+    ]
     for low, high in ((0, 1), (1, 2), (2, 3)):
         assert set(names[low]) < set(names[high])
     assert "AlterLayout" in names[3]

@@ -55,10 +55,10 @@ class _Inliner(Rewriter):
         if not _is_inlined(new.op):
             return new
         if isinstance(new.op, GlobalVar):
-            return self._inlined(self._global(new.op.name), new, new.args, False)
+            return self._inlined(self._global(new.op.name), new.args, False)
         assert isinstance(new.op, Function)
         assert isinstance(old.op, Function)
-        return self._inlined(new.op, old, new.args, old.op.id in self._once)
+        return self._inlined(new.op, new.args, old.op.id in self._once)
 
     def _global(self, name: str) -> Function:
         """Returns a function of the module with the calls in it inlined."""
@@ -72,7 +72,7 @@ class _Inliner(Rewriter):
             )
         return found
 
-    def _inlined(self, function: Function, call: Call, args: Sequence[Expr], once: bool) -> Expr:
+    def _inlined(self, function: Function, args: Sequence[Expr], once: bool) -> Expr:
         """Returns the function's body over arguments. Where this is its one call, each node
         computes what the one it was copied from does.
         """
@@ -82,7 +82,7 @@ class _Inliner(Rewriter):
                 values.setdefault(node.id, node)
                 continue
             before = self._copied_from.get(node.id, node)
-            with building_for(before) if before.span else building_for(before, call):
+            with building_for(before):
                 new = rebuild(node, [values.get(c.id, c) for c in node.children])
             values[node.id] = new
             if new is not node:
