@@ -16,6 +16,7 @@ from clew.patterns import (
     find_all,
     has_attr,
     has_dtype,
+    has_kind,
     has_shape,
     has_type,
     is_composite,
@@ -141,6 +142,13 @@ def test_functions_and_their_calls() -> None:
         (has_type(F), wildcard().has_type(F), x, op("sum", x, axes=(1,))),
         (has_shape(None, 4), wildcard().has_shape(None, 4), x, op("sum", x, axes=(1,))),
         (has_dtype("f32"), wildcard().has_dtype("f32"), x, op("cast", x, dtype="f64")),
+        (
+            has_kind("elementwise", "broadcast"),
+            wildcard().has_kind("elementwise", "broadcast"),
+            op("exp", x),
+            op("sum", x, axes=(1,)),
+        ),
+        (has_kind("reduction"), wildcard().has_kind("reduction"), op("sum", x, axes=(1,)), x),
         (has_attr(axes=(0,)), wildcard().has_attr(axes=[0]), op("sum", x, axes=(0,)), x),
     ],
 )
@@ -244,6 +252,17 @@ def test_patterns_are_readable() -> None:
     for _ in range(200):  # as text this doubles with each step, were it not numbered
         shared = shared + shared
     assert len(repr(shared)) < 10_000
+
+
+def test_a_pattern_without_a_node_is_named() -> None:
+    a, b = is_op("exp")(wildcard()), is_op("log")(wildcard())
+    found = match(a | b, op("exp", x))
+    assert found is not None
+    assert a in found
+    assert b not in found
+    assert found.get(b) is None
+    with pytest.raises(KeyError, match="log"):
+        found[b]
 
 
 def test_any_bracketing_bounds_its_search() -> None:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from clew.ir.expr import Call, Expr, Function, Tuple, Var
+import numpy as np
+
+from clew.ir.expr import Call, Constant, Expr, Function, Tuple, Var
+from clew.ir.types import TensorType
 from clew.ir.visit import post_order, users
+from clew.ops.registry import get_op
 from clew.patterns import (
     Match,
     dominates,
     find_all,
+    has_kind,
     is_op,
     match,
     rewrite,
@@ -140,3 +145,16 @@ def test_random_graphs_against_the_definition(kit: Any) -> None:
                     assert matches[node.id][PARENT].id in parents
                     found += 1
     assert found > 100
+
+
+def test_a_path_of_any_elementwise_operators() -> None:
+    x = Var("x", TensorType((1, 4, 6, 6), "f32"))
+    weight = Constant(np.ones((4, 4, 1, 1), "f4"))
+    top = get_op("nn.conv2d")(x, weight)
+    gate = get_op("sigmoid")(get_op("add")(top, Constant(np.float32(3))))
+    end = get_op("multiply")(top, gate)
+    path = has_kind("elementwise", "broadcast")
+    pattern = dominates(is_op("nn.conv2d").any_args(), path, is_op("multiply").any_args())
+    assert roots(pattern, [x], end) == [end]
+    moved = get_op("transpose")(gate, axes=(0, 1, 3, 2))
+    assert roots(pattern, [x], get_op("multiply")(top, moved)) == []

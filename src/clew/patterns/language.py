@@ -161,3 +161,10 @@ def has_dtype(*dtypes: str) -> Pattern:
 def has_attr(**attrs: Any) -> Pattern:
     """Returns a pattern of calls, and functions, with these attributes."""
     return Wildcard().has_attr(**attrs)
+
+
+def has_kind(*kinds: str) -> Pattern:
+    """Returns a pattern of calls of operators of these fusion kinds: `elementwise`, `broadcast`,
+    `injective`, `reduction`, `anchor`, `opaque`.
+    """
+    return Wildcard().has_kind(*kinds)

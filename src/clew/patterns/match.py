@@ -70,7 +70,13 @@ class Match(Mapping[Pattern, Expr]):
         self._bound: dict[Pattern, Expr] = {}
 
     def __getitem__(self, pattern: Pattern) -> Expr:
-        return self._bound[pattern]
+        found = self._bound.get(pattern)
+        if found is None:
+            raise KeyError(f"no node of its own for {pattern}: test `pattern in found`")
+        return found
+
+    def __contains__(self, pattern: object) -> bool:
+        return pattern in self._bound
 
     def __iter__(self) -> Iterator[Pattern]:
         return iter(self._bound)

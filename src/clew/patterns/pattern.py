@@ -16,7 +16,9 @@ import numpy as np
 from clew.ir.dims import Dim
 from clew.ir.expr import Attrs, Call, Constant, Expr, Function, If, Tuple, TupleGetItem
 from clew.ir.types import TensorType, Type, is_float, to_numpy
+from clew.ops.registry import Op
 from clew.patterns.text import text
+from clew.te.analysis import Kind
 
 if TYPE_CHECKING:
     from clew.patterns.explain import Explanation
@@ -158,6 +160,18 @@ class Pattern:
         wanted = [f"{n}={getattr(w, '__name__', repr(w))}" for n, w in attrs.items()]
         return Checked(self, test, f"has_attr({', '.join(wanted)})", says)
 
+    def has_kind(self, *kinds: str) -> Pattern:
+        """Matches a call of an operator of one of the fusion kinds: `elementwise`, `broadcast`,
+        `injective`, `reduction`, `anchor`, `opaque`.
+        """
+
+        def says(node: Expr, _: Match) -> str:
+            return _kind_of(node) or "no call of an operator"
+
+        return Checked(
+            self, lambda node, _: _kind_of(node) in kinds, f"has_kind({', '.join(kinds)})", says
+        )
+
     # --- arithmetic ---
 
     def __add__(self, other: Pattern | Number) -> Pattern:
@@ -232,6 +246,16 @@ def splat(value: Number | Callable[[float], bool] | None) -> Pattern:
 
     shown = "" if value is None else getattr(value, "__name__", repr(value))
     return Checked(NodeKind(Constant), test, f"splat({shown})", says)
+
+
+def _kind_of(node: Expr) -> str:
+    """Returns the fusion kind of an operator's call; "" for what is none."""
+    if not isinstance(node, Call) or not isinstance(node.op, Op):
+        return ""
+    types = tuple(a.type for a in node.args if isinstance(a.type, TensorType))
+    if len(types) < len(node.args):
+        return Kind.OPAQUE.name.lower()
+    return node.op.kind(types, node.attrs).name.lower()
 
 
 def _type_of(node: Expr, _: Match) -> str:
