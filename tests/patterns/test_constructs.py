@@ -30,8 +30,10 @@ from clew.patterns import (
     is_tuple_get_item,
     is_var,
     match,
+    rule,
     wildcard,
 )
+from clew.support.errors import InputError
 
 F = TensorType((4, 4), "f32")
 x, y = Var("x", F), Var("y", F)
@@ -252,6 +254,22 @@ def test_patterns_are_readable() -> None:
     for _ in range(200):  # as text this doubles with each step, were it not numbered
         shared = shared + shared
     assert len(repr(shared)) < 10_000
+
+
+def test_numbers_and_nodes_are_patterns_and_nothing_else() -> None:
+    two = Constant(np.float32(2))
+    assert fits(is_op("maximum")(wildcard(), 2.0), op("maximum", x, two))
+    assert not fits(is_op("maximum")(wildcard(), 3.0), op("maximum", x, two))
+    assert fits(is_op("exp")(op("log", x)), op("exp", op("log", x)))
+    assert not fits(is_op("exp")(op("log", y)), op("exp", op("log", x)))
+    for build in (
+        lambda: is_op("exp")(is_op("log")),  # type: ignore[arg-type]
+        lambda: is_tuple(["x"]),  # type: ignore[list-item]
+        lambda: rule(is_op("exp")),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(InputError) as caught:
+            build()
+        assert caught.value.code == "I026"
 
 
 def test_a_pattern_without_a_node_is_named() -> None:

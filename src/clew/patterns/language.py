@@ -18,9 +18,11 @@ from clew.patterns.pattern import (
     IfOf,
     NodeKind,
     Pattern,
+    PatternLike,
     Projection,
     TupleOf,
     Wildcard,
+    as_pattern,
     splat,
 )
 
@@ -31,9 +33,12 @@ class OpName:
 
     names: frozenset[str]
 
-    def __call__(self, *args: Pattern) -> Pattern:
-        """Returns the pattern of calls with such arguments."""
-        return CallOf(self.names, args)
+    def __call__(self, *args: PatternLike) -> Pattern:
+        """Returns the pattern of calls with such arguments.
+
+        Errors: I026 for what is no pattern, number or node.
+        """
+        return CallOf(self.names, tuple(map(as_pattern, args)))
 
     def any_args(self) -> Pattern:
         """Returns the pattern of calls with whatever arguments."""
@@ -90,14 +95,16 @@ def is_op(*names: str) -> OpName:
     return OpName(frozenset(names))
 
 
-def is_function(body: Pattern | None = None, params: Sequence[Pattern] | None = None) -> FunctionOf:
+def is_function(
+    body: PatternLike | None = None, params: Sequence[PatternLike] | None = None
+) -> FunctionOf:
     """Returns a pattern of functions by their result; called with argument patterns, it is the
     pattern of calls of such functions.
     """
-    return FunctionOf(body or Wildcard(), None if params is None else tuple(params))
+    return FunctionOf(_or_any(body), _several(params))
 
 
-def is_composite(name: str, *args: Pattern, body: Pattern | None = None) -> Pattern:
+def is_composite(name: str, *args: PatternLike, body: PatternLike | None = None) -> Pattern:
     """Returns a pattern of calls of composite functions of a name; without `args`, of any
     arguments. `body` is the pattern of what they compute.
     """
@@ -105,42 +112,49 @@ def is_composite(name: str, *args: Pattern, body: Pattern | None = None) -> Patt
     def test(node: Expr, _: Any) -> bool:
         return isinstance(node, Call) and getattr(node.op, "attrs", {}).get("composite") == name
 
-    function = FunctionOf(body or Wildcard(), None)
+    function = FunctionOf(_or_any(body), None)
     calls = function(*args) if args else function.any_args()
     return Checked(calls, test, f"composite({name})")
 
 
-def is_tuple(fields: Sequence[Pattern] | None = None) -> Pattern:
+def is_tuple(fields: Sequence[PatternLike] | None = None) -> Pattern:
     """Returns a pattern of tuples: of these fields, or of any."""
-    return TupleOf(None if fields is None else tuple(fields))
+    return TupleOf(_several(fields))
 
 
-def is_tuple_get_item(value: Pattern, index: int | None = None) -> Pattern:
+def is_tuple_get_item(value: PatternLike, index: int | None = None) -> Pattern:
     """Returns a pattern of one value of a tuple."""
-    return Projection(value, index)
+    return Projection(as_pattern(value), index)
 
 
 def is_if(
-    cond: Pattern | None = None,
-    then: Pattern | None = None,
-    orelse: Pattern | None = None,
-    args: Sequence[Pattern] | None = None,
+    cond: PatternLike | None = None,
+    then: PatternLike | None = None,
+    orelse: PatternLike | None = None,
+    args: Sequence[PatternLike] | None = None,
 ) -> Pattern:
     """Returns a pattern of branches. `then` and `orelse` are patterns of their results, over the
     branches' own parameters.
     """
-    sides = [side or Wildcard() for side in (cond, then, orelse)]
-    return IfOf(sides[0], sides[1], sides[2], None if args is None else tuple(args))
+    return IfOf(_or_any(cond), _or_any(then), _or_any(orelse), _several(args))
 
 
-def dominates(parent: Pattern, path: Pattern, child: Pattern) -> Pattern:
+def _or_any(value: PatternLike | None) -> Pattern:
+    return Wildcard() if value is None else as_pattern(value)
+
+
+def _several(values: Sequence[PatternLike] | None) -> tuple[Pattern, ...] | None:
+    return None if values is None else tuple(map(as_pattern, values))
+
+
+def dominates(parent: PatternLike, path: PatternLike, child: PatternLike) -> Pattern:
     """Returns a pattern of a `child` in which all that is computed from a `parent` comes together.
 
     Every node between the two matches `path` (each on its own), and the parent's value reaches
     nothing else but through the child. Its root is the child. Needs the uses of values: it matches
     in `find_all`, `rewrite` and `partition`, or where `match` is given the function.
     """
-    return Dominates(parent, path, child)
+    return Dominates(as_pattern(parent), as_pattern(path), as_pattern(child))
 
 
 def has_type(type_: Type) -> Pattern:

@@ -18,6 +18,7 @@ from clew.ir.expr import Attrs, Call, Constant, Expr, Function, If, Tuple, Tuple
 from clew.ir.types import TensorType, Type, is_float, to_numpy
 from clew.ops.registry import Op
 from clew.patterns.text import text
+from clew.support.errors import InputError
 from clew.te.analysis import Kind
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from clew.patterns.match import Match
 
 Number: TypeAlias = "int | float"
+# A pattern, or what `as_pattern` makes one of.
+PatternLike: TypeAlias = "Pattern | Number | Expr"
 Test: TypeAlias = "Callable[[Expr, Match], bool]"
 # Kinds of nodes that a pattern's root can be; `None` stands for any.
 Kinds: TypeAlias = "frozenset[type[Expr]] | None"
@@ -222,6 +225,25 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
 
 
+def as_pattern(value: Any) -> Pattern:
+    """Returns a pattern as it is, a number as the pattern of such a constant, and a node as the
+    pattern of its structure.
+
+    Errors: I026 for anything else.
+    """
+    if isinstance(value, Pattern):
+        return value
+    if _is_number(value):
+        return splat(value)
+    if isinstance(value, Expr):
+        return Given(value)
+    raise InputError(
+        "I026",
+        f"{value!r} is no pattern",
+        hint="an operator is a pattern once it has arguments: is_op('exp')(x), or .any_args()",
+    )
+
+
 def splat(value: Number | Callable[[float], bool] | None) -> Pattern:
     """Returns the pattern of constants whose elements are equal, and equal to `value` (as far as
     their dtype can tell) or pass its test.
@@ -399,9 +421,9 @@ class FunctionOf(Pattern):
     def root_kinds(self) -> Kinds:
         return frozenset({Function})
 
-    def __call__(self, *args: Pattern) -> Pattern:
+    def __call__(self, *args: PatternLike) -> Pattern:
         """Returns the pattern of calls of such a function."""
-        return FunctionCall(self, args)
+        return FunctionCall(self, tuple(map(as_pattern, args)))
 
     def any_args(self) -> Pattern:
         """Returns the pattern of calls of such a function with whatever arguments."""

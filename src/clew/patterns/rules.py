@@ -13,7 +13,7 @@ from clew.ir.types import TensorType, TupleType, Type
 from clew.ir.visit import post_order
 from clew.patterns.cycles import Firing, story
 from clew.patterns.match import Match
-from clew.patterns.pattern import Pattern
+from clew.patterns.pattern import Pattern, as_pattern
 from clew.support.errors import InputError
 
 Target = TypeVar("Target", Module, Function)
@@ -76,10 +76,14 @@ AnyRule: TypeAlias = "Rule | Rewrite | type[Rewrite]"
 
 
 def rule(pattern: Pattern) -> Callable[[Callable[[Match], Expr | None]], Rule]:
-    """Decorator: makes a function of a match a rule."""
+    """Decorator: makes a function of a match a rule.
+
+    Errors: I026 for what is no pattern.
+    """
+    checked = as_pattern(pattern)
 
     def make(build: Callable[[Match], Expr | None]) -> Rule:
-        return Rule(getattr(build, "__name__", "rule"), pattern, build)
+        return Rule(getattr(build, "__name__", "rule"), checked, build)
 
     return make
 
