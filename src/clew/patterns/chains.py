@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from clew.ir.expr import Call, Expr
+from clew.patterns.goals import Assign
 from clew.patterns.pattern import CallOf, Pattern, Wildcard
 
 # Operands, and the calls inside that put them together; without the outermost.
 Row: TypeAlias = tuple[tuple[Expr, ...], tuple[Expr, ...]]
 # Longer rows have more bracketings than anyone means.
 MOST_OPERANDS: Final = 8
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Assign:
-    """Goal of the matcher: each leaf matches one of the terms. `inner` are nodes that are covered
-    with that.
-    """
-
-    pattern: Pattern
-    leaves: tuple[Pattern, ...]
-    terms: tuple[Expr, ...]
-    inner: tuple[Expr, ...] = ()
 
 
 def rows(node: Call, count: int) -> Iterator[Row]:

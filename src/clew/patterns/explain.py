@@ -8,13 +8,11 @@ from typing import Any
 from clew.ir.expr import Call, Constant, Expr, Function, GlobalVar, If, TupleGetItem, Var, While
 from clew.ir.module import Module
 from clew.ops.registry import all_ops
-from clew.patterns.chains import Assign
 from clew.patterns.dominators import why_none
+from clew.patterns.goals import Above, Assign, Chain, Tested
 from clew.patterns.match import STEP_LIMIT, Match, Uses, candidates, uses_in
 from clew.patterns.pattern import (
-    Above,
     CallOf,
-    Chain,
     FunctionCall,
     FunctionOf,
     Given,
@@ -22,7 +20,6 @@ from clew.patterns.pattern import (
     NodeKind,
     Pattern,
     Projection,
-    Tested,
     TupleOf,
     explained_by,
 )

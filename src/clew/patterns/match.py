@@ -7,7 +7,8 @@ or `FAILED`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from clew.ir.expr import (
@@ -28,7 +29,6 @@ from clew.patterns.pattern import (
     FunctionCall,
     Given,
     IfOf,
-    Inside,
     NodeKind,
     Pattern,
     Projection,
@@ -39,6 +39,20 @@ from clew.patterns.steps import FAILED, STEPS, Goals
 Uses: TypeAlias = Callable[[Expr], int]
 # A search gives up after so many steps: some patterns have more ways to fail than there is time.
 STEP_LIMIT: Final = 20_000
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Inside(Pattern):
+    """In a match, stands for the `place`th node that a pattern covers without naming it: between a
+    parent and its child, or inside a sum that is bracketed otherwise.
+    """
+
+    of: Pattern
+    place: int
+
+    def written(self, parts: Sequence[str]) -> str:
+        return f"inside {self.place}"
+
 
 _NAMING: Final = (
     CallOf,

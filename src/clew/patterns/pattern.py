@@ -17,6 +17,7 @@ from clew.ir.dims import Dim
 from clew.ir.expr import Attrs, Call, Constant, Expr, Function, If, Tuple, TupleGetItem
 from clew.ir.types import TensorType, Type, is_float, to_numpy
 from clew.ops.registry import Op
+from clew.patterns.goals import Above, Chain, Tested
 from clew.patterns.text import text
 from clew.support.errors import InputError
 from clew.te.analysis import Kind
@@ -380,14 +381,6 @@ def _leaves(pattern: CallOf) -> tuple[Pattern, ...]:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Chain:
-    """Goal of the matcher: a row of operands, in any bracketing of the node's own."""
-
-    pattern: CallOf
-    leaves: tuple[Pattern, ...]
-
-
-@dataclass(frozen=True, eq=False, repr=False)
 class FunctionCall(Pattern):
     """A call of a function; `args` of `None` stands for any arguments."""
 
@@ -560,13 +553,6 @@ class Checked(Pattern):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Tested:
-    """Goal of the matcher: the test of a pattern that has matched otherwise."""
-
-    checked: Checked
-
-
-@dataclass(frozen=True, eq=False, repr=False)
 class Dominates(Pattern):
     """A `child` that everything computed from `parent` comes together in, by way of nodes that
     match `path` each on its own.
@@ -595,23 +581,3 @@ class Dominates(Pattern):
 
     def written(self, parts: Sequence[str]) -> str:
         return f"dominates({', '.join(parts)})"
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Above:
-    """Goal of the matcher: the parent of a child that has matched."""
-
-    pattern: Dominates
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Inside(Pattern):
-    """In a match, stands for the `place`th node that a pattern covers without naming it: between a
-    parent and its child, or inside a sum that is bracketed otherwise.
-    """
-
-    of: Pattern
-    place: int
-
-    def written(self, parts: Sequence[str]) -> str:
-        return f"inside {self.place}"

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from clew.ir.expr import Call, Expr, Function, If, Tuple, TupleGetItem
 from clew.ops.registry import Op
-from clew.patterns.chains import Assign, assigned, rows
+from clew.patterns.chains import assigned, rows
 from clew.patterns.dominators import parents
 from clew.patterns.given import structure
+from clew.patterns.goals import Above, Assign, Chain, Tested
 from clew.patterns.pattern import (
-    Above,
     CallOf,
-    Chain,
     Checked,
     Dominates,
     Either,
@@ -25,7 +24,6 @@ from clew.patterns.pattern import (
     NodeKind,
     Pattern,
     Projection,
-    Tested,
     TupleOf,
     Wildcard,
 )
