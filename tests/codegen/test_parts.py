@@ -20,13 +20,18 @@ SIZES = [
 ]  # fmt: skip
 
 
-def network(outer: tuple[int, ...], depth: int, units: int) -> tuple[Module, np.ndarray]:
-    """A dense layer of parts with a tail, whatever the target would choose."""
+def network(
+    outer: tuple[int, ...], depth: int, units: int, *, whole: bool = False
+) -> tuple[Module, np.ndarray]:
+    """A dense layer of parts with a tail, whatever the target would choose; with a `whole` weight
+    or its parts.
+    """
     draw = np.random.default_rng(depth + units)
     weight = draw.standard_normal((units, depth)).astype(np.float32)
     x = Var("x", TensorType((*outer, depth), "f32"))
     residual = Var("r", TensorType((*outer, units), "f32"))
-    packed = get_op("layout_transform")(Constant(weight), src_layout="NK", dst_layout="NK32n2k")
+    stacked = weight if whole else np.concatenate(clew.ops.parts.parts_of(weight, 3), axis=1)
+    packed = get_op("layout_transform")(Constant(stacked), src_layout="NK", dst_layout="NK32n2k")
     product = get_op("nn.dense")(
         get_op("split_parts")(x), packed, weight_layout="NK32n2k", units=units, parts=3,
         rows=outer, out_dtype="f32",
@@ -37,9 +42,10 @@ def network(outer: tuple[int, ...], depth: int, units: int) -> tuple[Module, np.
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
 @pytest.mark.parametrize("side", ["start", "end"])
-def test_native(size: tuple[tuple[int, ...], int, int], side: str) -> None:
+@pytest.mark.parametrize("whole", [False, True])
+def test_native(size: tuple[tuple[int, ...], int, int], side: str, *, whole: bool) -> None:
     outer, depth, units = size
-    module, weight = network(*size)
+    module, weight = network(*size, whole=whole)
     draw = np.random.default_rng(7)
     x = draw.standard_normal((*outer, depth)).astype(np.float32)
     residual = draw.standard_normal((*outer, units)).astype(np.float32)
@@ -52,9 +58,10 @@ def test_native(size: tuple[tuple[int, ...], int, int], side: str) -> None:
     assert np.abs(np.asarray(found[0]) - exact).max() <= 1e-6 * np.abs(exact).max()
 
 
-def test_the_rule_is_used_where_there_is_a_matrix_unit() -> None:
+@pytest.mark.parametrize(("whole", "rule"), [(False, "parts"), (True, "split_weights")])
+def test_the_rule_is_used_where_there_is_a_matrix_unit(*, whole: bool, rule: str) -> None:
     if host().tile_shape("bf16", "bf16") is None:
         pytest.skip("this machine has no matrix tiles")
     for outer in ((40,), (1, 40), (2, 32)):
-        compiled = clew.compile(network(outer, 64, 64)[0])
-        assert ("split_weights",) in [k.rules for k in compiled.kernels]
+        compiled = clew.compile(network(outer, 64, 64, whole=whole)[0])
+        assert (rule,) in [k.rules for k in compiled.kernels]

@@ -100,15 +100,16 @@ def flat_row(place: Sequence[Scalar], shape: Sequence[Dim]) -> Scalar:
     return row
 
 
-def part_products(data: Array, pieces: Sequence[Array], rows: int, start: int) -> Array:
+def part_products(data: Array, matrix: Array, parts: int, rows: int, start: int) -> Array:
     """Returns the sum of the products of parts that count: `data` as `split_parts` gives it, its
-    numbers from `start` on, and the parts of a matrix `[K, N]`.
+    numbers from `start` on, `matrix[parts * K, N]`.
     """
-    parts, depth = len(pieces), pieces[0].shape[0]
+    depth = matrix.shape[0] // parts
     flat = data.transpose(2, 0, 3, 1, 4).reshape(parts, -1, data.shape[1] * TILE_DEPTH)
     lefts = flat[:, :rows, start : start + depth]
+    rights = matrix.reshape(parts, depth, -1)
     pairs = [(i, j) for i in range(parts) for j in range(parts - i)]
-    return np.asarray(sum(lefts[i] @ pieces[j] for i, j in reversed(pairs)))
+    return np.asarray(sum(lefts[i] @ rights[j] for i, j in reversed(pairs)))
 
 
 @register_op(
@@ -169,7 +170,7 @@ def part_of(value: Scalar, part: Scalar, parts: int) -> Scalar:
     return result
 
 
-def weight_parts(weight: Tensor, parts: int, dtype: str) -> Tensor:
+def whole_parts(weight: Tensor, parts: int, dtype: str) -> Tensor:
     """Returns the parts of a finite `f32` weight, an axis over them put in behind the first two:
     its leading bits, those that follow, and so on. Parts that are cut rather than rounded take an
     instruction less, and three of them still are the number to its last bit.
@@ -192,7 +193,7 @@ def _leading(value: Scalar) -> Scalar:
 
 
 def cut_parts(x: Array, parts: int) -> list[Array]:
-    """Returns finite `f32[...]` as that many `f32[...]`, as `weight_parts` says."""
+    """Returns finite `f32[...]` as that many `f32[...]`, as `whole_parts` says."""
     pieces: list[Array] = []
     for _ in range(parts):
         pieces.append((x.view(np.uint32) & np.uint32(_HIGH_BITS)).view(np.float32))

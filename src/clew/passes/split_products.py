@@ -35,8 +35,9 @@ class SplitProducts(Pass):
         %1: bf16[8, 24, 3, 16, 32] = split_parts(%0)
         %2: f32[128, 3072] = nn.dense(%1, w, out_dtype="f32", parts=3, rows=[128])
 
-    Weights stay whole in memory: a kernel takes them apart as it goes, each once for all rows. That
-    is for finite ones only.
+    Weights stay whole in memory for up to `whole_rows` rows, which are bound by reading them: a
+    kernel takes them apart as it goes, each once for all rows. That is for finite ones only. With
+    more rows they are in parts before, half as large again, as sums then stay in tiles.
 
     A deep layer is several products, each added to the one before, so that its operands stay in the
     cache. A layer of fewer than `min_rows` rows is bound by reading its weights.
@@ -48,6 +49,7 @@ class SplitProducts(Pass):
 
     parts: int = 3
     min_rows: int = 16
+    whole_rows: int = 100
     min_depth: int = 64
     min_units: int = 32
     share_of_cache: float = 0.5
@@ -69,7 +71,10 @@ class _Splitter(Rewriter):
         data, weight = new.args[:2] if self._is_dense(new) else (None, None)
         if data is None or not isinstance(weight, Constant):
             return new
-        reason = self._unfit(new) or _not_finite(weight)
+        reason = self._unfit(new)
+        whole = not reason and math.prod(data.tensor.concrete[:-1]) <= self._options.whole_rows
+        if whole:
+            reason = _not_finite(weight)
         if reason:
             self._ctx.remark(old, f"stays a product of f32: {reason}")
             return new
@@ -81,7 +86,11 @@ class _Splitter(Rewriter):
         attrs = new.attrs.with_(out_dtype="f32", parts=parts, rows=rows)
         result: Expr | None = None
         for start, end in self._pieces(new):
-            piece = piece_of_weight(weight, attrs.weight_layout, start, end)
+            if whole:
+                piece = piece_of_weight(weight, attrs.weight_layout, start, end)
+            else:
+                shape = weight.tensor.concrete
+                piece = split_weight(weight, shape, attrs.weight_layout, parts, start, end)
             product = Call(new.op, [found, piece], attrs.with_(start=start))
             result = product if result is None else get_op("add")(product, result)
         assert result is not None

@@ -18,6 +18,7 @@ from clew.schedules import (
     matvec,
     melted,
     neighbours,
+    parts,
     rows,
     spatial,
     split_weights,
@@ -122,7 +123,7 @@ def _schedule_root(schedule: Schedule, root: str, target: Target) -> str:
         arguments = (schedule, infos, root, reductions[0], target)
         if windows.applies(infos, reductions[0], target) and windows.schedule(*arguments):
             return windows.NAME
-        for narrow in (split_weights, amx, dot) if anchors else ():
+        for narrow in (split_weights, parts, amx, dot) if anchors else ():
             if narrow.applies(infos, anchors[0], target) and narrow.schedule(*arguments):
                 return str(narrow.NAME)
         if anchors and matvec.applies(infos, root, anchors[0], target):
