@@ -22,6 +22,7 @@ from clew.version import VERSION as __version__
 if TYPE_CHECKING:
     from clew.compiled import CompiledModel, Kernel
     from clew.compiler import compile
+    from clew.editing import Editor, edit
     from clew.frontends import load
     from clew.ir.module import Module
     from clew.loading import LoadedModel, load_compiled
@@ -30,12 +31,14 @@ if TYPE_CHECKING:
 
 _HOMES: Final = {
     "CompiledModel": "clew.compiled",
+    "Editor": "clew.editing",
     "Kernel": "clew.compiled",
     "LoadedModel": "clew.loading",
     "Module": "clew.ir.module",
     "Target": "clew.target",
     "all_ops": "clew.ops.registry",
     "compile": "clew.compiler",
+    "edit": "clew.editing",
     "get_op": "clew.ops.registry",
     "load": "clew.frontends",
     "load_compiled": "clew.loading",
@@ -55,6 +58,7 @@ def __getattr__(name: str) -> Any:
 __all__ = [
     "ClewError",
     "CompiledModel",
+    "Editor",
     "Kernel",
     "LoadedModel",
     "Module",
@@ -62,6 +66,7 @@ __all__ = [
     "__version__",
     "all_ops",
     "compile",
+    "edit",
     "get_op",
     "load",
     "load_compiled",

@@ -16,8 +16,9 @@ from onnx import TensorProto, helper, numpy_helper
 import errors
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
+PAGES = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
 GUIDES = [ROOT / "docs" / f"adding-{what}.md" for what in ("an-op", "a-pass", "a-schedule")]
+GUIDES += sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 _FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\[[^\]]+\]\(([^)#\s]+)(?:#[^)]*)?\)")
 

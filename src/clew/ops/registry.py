@@ -20,6 +20,7 @@ call: `leaky_relu(x, alpha=0.2)`.
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import types as pytypes
 import typing
@@ -515,7 +516,8 @@ def get_op(name: str) -> Op:
     """
     op = _REGISTRY.get(name)
     if op is None:
-        raise GraphTypeError("T016", f"no operator {name} is registered")
+        near = difflib.get_close_matches(name, _REGISTRY, 3) or ["see `clew ops`"]
+        raise GraphTypeError("T016", f"no operator {name} is registered", hint=", ".join(near))
     return op
 
 
