@@ -132,7 +132,7 @@ class Rewriter:
             return function
         params = [self._visit(p) for p in function.params]
         self.enter(function)
-        for node in post_order(function.body):
+        for node in self.order(function):
             self._visit(node)
         body = self.memo[function.body.id]
         with building_for(function):
@@ -140,6 +140,10 @@ class Rewriter:
         new = self.leave(function, new)  # type: ignore[arg-type]
         note_same(function.id, new.id)
         return new
+
+    def order(self, function: Function) -> Sequence[Expr]:
+        """Returns the nodes of a function's body, uses after what they use."""
+        return post_order(function.body)
 
     def enter(self, function: Function) -> None:
         """Called before a function's body is rewritten: the place for per-function analysis."""
