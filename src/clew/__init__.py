@@ -20,6 +20,7 @@ from clew.support.errors import ClewError
 from clew.version import VERSION as __version__
 
 if TYPE_CHECKING:
+    from clew.build.schedule_choice import schedule_for
     from clew.compiled import CompiledModel, Kernel
     from clew.compiler import compile
     from clew.editing import Editor, edit
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from clew.ir.module import Module
     from clew.loading import LoadedModel, load_compiled
     from clew.ops.registry import all_ops, get_op, register_op
+    from clew.passes.mark_fusions import fusion
+    from clew.passes.user_pass import graph_pass
     from clew.target import Target
 
 _HOMES: Final = {
@@ -38,6 +41,9 @@ _HOMES: Final = {
     "Target": "clew.target",
     "all_ops": "clew.ops.registry",
     "compile": "clew.compiler",
+    "fusion": "clew.passes.mark_fusions",
+    "graph_pass": "clew.passes.user_pass",
+    "schedule_for": "clew.build.schedule_choice",
     "edit": "clew.editing",
     "get_op": "clew.ops.registry",
     "load": "clew.frontends",
@@ -67,8 +73,11 @@ __all__ = [
     "all_ops",
     "compile",
     "edit",
+    "fusion",
     "get_op",
+    "graph_pass",
     "load",
     "load_compiled",
     "register_op",
+    "schedule_for",
 ]

@@ -17,12 +17,13 @@ from clew.ir.visit import post_order
 
 @dataclass(eq=False)
 class Piece:
-    """Nodes that are to be one function, with its attributes. `members` are in the order of the
-    graph; values of a member that is a tuple belong to it.
+    """Nodes that are to be one function, with its attributes (or what tells them, once the
+    function is there). `members` are in the order of the graph; values of a member that is a tuple
+    belong to it.
     """
 
     members: tuple[Expr, ...]
-    attrs: Mapping[str, Any] = field(default_factory=dict)
+    attrs: Mapping[str, Any] | Callable[[Function], Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def ids(self) -> frozenset[int]:
@@ -30,7 +31,7 @@ class Piece:
         return frozenset(m.id for m in self.members)
 
 
-def whole(function: Function, nodes: Iterable[Expr], attrs: Mapping[str, Any]) -> Piece:
+def whole(function: Function, nodes: Iterable[Expr]) -> Piece:
     """Returns a piece of a function's body: the nodes, and the values of those that are tuples."""
     ids = {n.id for n in nodes}
     members = []
@@ -39,7 +40,7 @@ def whole(function: Function, nodes: Iterable[Expr], attrs: Mapping[str, Any]) -
         if node.id in ids or inner:
             ids.add(node.id)
             members.append(node)
-    return Piece(tuple(members), attrs)
+    return Piece(tuple(members))
 
 
 def schedulable(function: Function, pieces: Sequence[Piece]) -> list[Expr] | None:
@@ -161,7 +162,10 @@ class Outliner(Rewriter):
         first_results = [*outputs, *(m for m in piece.members if m not in outputs)]
         with building_for(*first_results):
             body = results[0] if len(results) == 1 else Tuple(results)
-            function = Function(parameters.variables, body, piece.attrs)
+            attrs = piece.attrs
+            if callable(attrs):
+                attrs = attrs(Function(parameters.variables, body))
+            function = Function(parameters.variables, body, attrs)
             call = Call(function, parameters.arguments)
         for number, output in enumerate(outputs):
             value: Expr = call

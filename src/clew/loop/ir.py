@@ -135,12 +135,16 @@ Stmt: TypeAlias = For | Block | Store | If | Prefetch | TileProduct
 
 @dataclass(frozen=True, eq=False)
 class Nest:
-    """A kernel's loops. `inputs` and `outputs` are its arguments in order."""
+    """A kernel's loops. `inputs` and `outputs` are its arguments in order.
+
+    `shared` names the arguments whose shapes others rely on, where it is part of a larger nest.
+    """
 
     name: str
     inputs: tuple[Buffer, ...]
     outputs: tuple[Buffer, ...]
     body: Block
+    shared: frozenset[str] = frozenset()
 
     def with_body(self, body: Stmt) -> Nest:
         """Returns the nest with another body."""

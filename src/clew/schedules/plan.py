@@ -14,6 +14,7 @@ from clew.schedules import (
     elementwise,
     matmul,
     matvec,
+    melt,
     parts,
     rows,
     spatial,
@@ -41,6 +42,14 @@ def schedule_kernel(nest: Nest, target: Target) -> tuple[Schedule, tuple[str, ..
     _inline(schedule)
     rules = [_schedule_root(schedule, root, target) for root in _roots(schedule)]
     return schedule, tuple(rules)
+
+
+def schedule_melted(nest: Nest, target: Target) -> tuple[Schedule, tuple[str, ...]]:
+    """Returns the schedule of a kernel whose stages are to be computed at tiles of its result."""
+    schedule = Schedule(nest)
+    _inline(schedule)
+    melt.schedule(schedule, target)
+    return schedule, (melt.NAME,)
 
 
 def _inline(schedule: Schedule) -> None:

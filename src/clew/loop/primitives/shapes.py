@@ -40,6 +40,9 @@ def flatten(
         if id(stmt) not in own:
             merged.check_untouched(stmt)
         stmts.append(own.get(id(stmt), stmt))
+    for buffer, _, _ in merged.buffers.values():
+        if buffer.name in nest.shared:
+            raise _unfit(buffer.name, "is used by another part of the kernel")
     inputs, outputs = (tuple(map(merged.of, bs)) for bs in (nest.inputs, nest.outputs))
     return replace(nest, inputs=inputs, outputs=outputs, body=block(*stmts))
 

@@ -1,0 +1,29 @@
+"""Kernels in one: groups of stages, each scheduled as a kernel of its own would be, one after the
+other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from clew.loop.ir import Nest
+from clew.loop.part import part_of
+from clew.loop.schedule import Schedule
+from clew.schedules.plan import schedule_kernel
+from clew.target import Target
+
+NAME = "stack"
+
+
+def schedule_stack(
+    nest: Nest, groups: Sequence[Sequence[str]], target: Target
+) -> tuple[Schedule, tuple[str, ...]]:
+    """Returns the schedule of a kernel whose stages come in groups, and the names of the rules."""
+    whole = Schedule(nest)
+    names = [NAME]
+    for group in groups:
+        made, rules = schedule_kernel(part_of(nest, group), target)
+        names += rules
+        for step in made.steps:
+            whole.apply(step.primitive, **dict(step.args))
+    return whole, tuple(names)
