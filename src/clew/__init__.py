@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from clew.frontends import load
     from clew.ir.module import Module
     from clew.loading import LoadedModel, load_compiled
+    from clew.ops.extern import extern_op
     from clew.ops.registry import all_ops, get_op, register_op
     from clew.passes.mark_fusions import fusion
     from clew.passes.user_pass import graph_pass
@@ -45,6 +46,7 @@ _HOMES: Final = {
     "graph_pass": "clew.passes.user_pass",
     "schedule_for": "clew.build.schedule_choice",
     "edit": "clew.editing",
+    "extern_op": "clew.ops.extern",
     "get_op": "clew.ops.registry",
     "load": "clew.frontends",
     "load_compiled": "clew.loading",
@@ -73,6 +75,7 @@ __all__ = [
     "all_ops",
     "compile",
     "edit",
+    "extern_op",
     "fusion",
     "get_op",
     "graph_pass",

@@ -51,8 +51,8 @@ def compile(
     schedules (`schedule_for`). `precision` is what convolutions and matrix products multiply in:
     `f32`, `bf16`, `f16` (both summed in f32), or `auto`, `bf16` where the target has instructions
     for it; `keep_f32` names layers (or globs of them) to leave alone. `inputs` gives shapes for a
-    file's symbolic inputs. `trace=False` records no lineage and changes no byte of code. `guard` runs
-    every buffer behind guard pages (for tests), right at its end or start.
+    file's symbolic inputs. `trace=False` records no lineage and changes no byte of code. `guard`
+    runs every buffer behind guard pages (for tests), right at its end or start.
 
     Errors: I010 (target), I011 (opt level), I012 (threads), I013 (precision), I020 (pass names),
     I084 (`extend`), U020 (a fusion that is not legal), and those of loading.

@@ -12,7 +12,7 @@ import numpy as np
 
 from clew.build.lowering import KernelBinary, KernelSource
 from clew.build.program_builder import ProgramBuilder
-from clew.build.schedule_choice import ScheduleFor, name_of
+from clew.build.schedule_choice import ScheduleFor, name_of, of_operators
 from clew.codegen.artifact import KernelCode, ObjectCode
 from clew.codegen.objects import PendingObject, submit
 from clew.ir.expr import Call, Function, Tuple, Var
@@ -219,7 +219,8 @@ class _Native:
 
     def _by_hand(self, call: Call, function: Function) -> list[ScheduleFor]:
         name = self.names.get(call.id, name_of(function))
-        return [s for s in self.options.schedules if s.fits(name, function)]
+        rules = of_operators(function, self.options.target)
+        return [*(s for s in self.options.schedules if s.fits(name, function)), *rules]
 
     def segment(self, plan: SegmentPlan) -> NativeSegment:
         """Returns a plan made ready to run."""

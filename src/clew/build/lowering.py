@@ -83,7 +83,7 @@ class KernelSource:
         return hashlib.blake2b(text.encode(), digest_size=20).hexdigest()
 
     def _user_code(self) -> list[str]:
-        """Returns what the function computes, spelled out, where an operator or schedule of the user's
+        """Returns what the function computes, spelled out, where a user's operator or schedule
         takes part: their names say nothing about their code.
         """
         if self.by_hand:

@@ -12,6 +12,7 @@ from clew.ir.expr import Call, Function
 from clew.ir.visit import post_order
 from clew.loop.ir import Nest
 from clew.loop.schedule import Schedule, Step
+from clew.ops.registry import Op
 from clew.patterns import Pattern, find_all
 from clew.support.errors import ClewError, CompileError, InputError, locate
 from clew.target import Target
@@ -57,7 +58,8 @@ class ScheduleFor:
                 return Schedule.replay(nest, self.how), (self.name,)
             schedule = Schedule(nest)
             try:
-                few = len(inspect.signature(self.how).parameters) == 1
+                taken = inspect.signature(self.how).parameters.values()
+                few = sum(p.default is p.empty for p in taken) == 1
                 said = self.how(schedule) if few else self.how(schedule, target)
             except ClewError:
                 raise
@@ -125,3 +127,15 @@ def of_fusion(name: str, how: ScheduleFunction | str | Sequence[Step | str]) -> 
     """Returns the schedule that a user's fusion brings along."""
     steps = how if callable(how) else recorded(how)
     return replace(ScheduleFor(name, steps), fusion=name)
+
+
+def of_operators(function: Function, target: Target) -> list[ScheduleFor]:
+    """Returns the schedules that a kernel's operators were declared with, for this target."""
+    ops = dict.fromkeys(n.op for n in post_order(function) if isinstance(n, Call))
+    return [
+        ScheduleFor(op.name, rule, ops=(op.name,))
+        for op in ops
+        if isinstance(op, Op)
+        for feature, rule in op.schedule_rules
+        if not feature or target.has(feature)
+    ]
