@@ -226,10 +226,20 @@ def test_a_fusion_brings_its_schedule() -> None:
     agrees(module, compiled)
 
 
+TANH = """
+clew 1
+def @main(
+  %x: f32[?, 64]  // input x
+) -> (f32[?, 64],) with outputs=["y"] {
+  %0 = tanh(%x)  // act:Tanh#0
+  %1 = (%0,)
+  return %1
+}
+"""
+
+
 def test_a_schedule_is_saved_edited_and_replayed_on_another_shape() -> None:
-    text = 'clew 1\ndef @main(\n  %x: f32[{n}, 64]  // input x\n) -> (f32[{n}, 64],) with outputs=["y"] {{\n'
-    text += "  %0 = tanh(%x)  // act:Tanh#0\n  %1 = (%0,)\n  return %1\n}}\n"
-    small, large = (parse_module(text.format(n=n)) for n in (8, 24))
+    small, large = (parse_module(TANH.replace("?", str(n))) for n in (8, 24))
     (kernel,) = clew.compile(small).kernels
     steps = kernel.schedule.text
     assert str(Schedule.replay(kernel.schedule.history[0], steps)) == str(kernel.schedule)

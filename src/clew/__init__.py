@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from clew.compiler import compile
     from clew.editing import Editor, edit
     from clew.frontends import load
+    from clew.frontends.text import parse
     from clew.ir.module import Module
     from clew.loading import LoadedModel, load_compiled
     from clew.ops.extern import extern_op
@@ -50,6 +51,7 @@ _HOMES: Final = {
     "get_op": "clew.ops.registry",
     "load": "clew.frontends",
     "load_compiled": "clew.loading",
+    "parse": "clew.frontends.text",
     "register_op": "clew.ops.registry",
 }
 
@@ -81,6 +83,7 @@ __all__ = [
     "graph_pass",
     "load",
     "load_compiled",
+    "parse",
     "register_op",
     "schedule_for",
 ]

@@ -21,8 +21,9 @@ from clew.te.expr import Load, Scalar
 from clew.te.tensor import substitute
 
 
-def part_of(nest: Nest, stages: Collection[str]) -> Nest:
-    """Returns the nest of some stages of a nest that no primitive has changed yet.
+def part_of(nest: Nest, stages: Collection[str]) -> tuple[Nest, frozenset[str]]:
+    """Returns the nest of some stages of a nest that no primitive has changed yet, and the names of
+    the buffers that it shares with the rest.
 
     What they read of others are inputs; what others read of them, or is a result of the whole, are
     outputs. Loops, stages and buffers keep their names, so that a step of a schedule of the part
@@ -55,7 +56,8 @@ def part_of(nest: Nest, stages: Collection[str]) -> Nest:
 
     body = [transform(map_expressions(s, on_buffers), on_stores) for s in own]
     arguments = tuple(inputs.values()), tuple(outputs.values())
-    return Nest(nest.name, *arguments, block(*body), frozenset(used.values()))
+    shared = frozenset(b.name for k, b in renamed.items() if k in used)
+    return Nest(nest.name, *arguments, block(*body)), shared
 
 
 def _stores(stmt: Stmt) -> list[Store]:

@@ -172,8 +172,8 @@ def _function(
     sizes: int,
     attributes: Mapping[str, type],
 ) -> Callable[..., None]:
-    kinds = [ctypes.c_void_p] * pointers + [ctypes.c_int64] * sizes  # type: ignore[list-item]
-    kinds += [_C_TYPES[kind] for kind in attributes.values()]  # type: ignore[misc]
+    kinds: list[Any] = [ctypes.c_void_p] * pointers + [ctypes.c_int64] * sizes
+    kinds += [_C_TYPES[kind] for kind in attributes.values()]
     if isinstance(library, int):
         return ctypes.CFUNCTYPE(None, *kinds)(library)
     try:
@@ -185,4 +185,5 @@ def _function(
             hint="give the path of a shared library for this machine, and a symbol that it exports",
         ) from error
     found.argtypes, found.restype = kinds, None
-    return found
+    external: Callable[..., None] = found
+    return external

@@ -22,8 +22,12 @@ def schedule_stack(
     whole = Schedule(nest)
     names = [NAME]
     for group in groups:
-        made, rules = schedule_kernel(part_of(nest, group), target)
+        part, shared = part_of(nest, group)
+        made, rules = schedule_kernel(part, target)
         names += rules
         for step in made.steps:
-            whole.apply(step.primitive, **dict(step.args))
+            args = dict(step.args)
+            if step.primitive == "flatten":
+                args["keep"] = tuple(sorted(shared))
+            whole.apply(step.primitive, **args)
     return whole, tuple(names)
