@@ -10,20 +10,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from clew.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
-from clew.ir.rewrite import Rewriter, building_for, replaces
+from clew.ir.expr import Call, Expr, Function, Tuple, TupleGetItem
+from clew.ir.parameters import Parameters
+from clew.ir.rewrite import Rewriter, building_for, rebuild, replaces
 from clew.ir.visit import post_order
 
 
 @dataclass(eq=False)
 class Piece:
     """Nodes that are to be one function, with its attributes (or what tells them, once the
-    function is there). `members` are in the order of the graph; values of a member that is a tuple
-    belong to it.
+    function is there). `members` are in the order of the graph. `outputs` are its results: those
+    of the members that are read outside, where none are given.
     """
 
     members: tuple[Expr, ...]
     attrs: Mapping[str, Any] | Callable[[Function], Mapping[str, Any]] = field(default_factory=dict)
+    outputs: tuple[Expr, ...] = ()
 
     @property
     def ids(self) -> frozenset[int]:
@@ -101,23 +103,31 @@ def returns_to(function: Function, piece: Piece) -> list[Expr] | None:
 
 class Outliner(Rewriter):
     """Rewrites one function: each piece becomes a call of a function. The pieces must be
-    `schedulable` together; `stays` says which arguments are kept inside (constants).
+    `schedulable` together. `stays` says which arguments of a member are kept inside (constants);
+    `inner` rewrites the functions that are called or are branches.
     """
-
-    enter_functions = False
 
     def __init__(
         self,
         pieces: Sequence[Piece],
         stays: Callable[[Expr, Expr], bool] = lambda argument, user: False,
+        inner: Callable[[Function], Function] = lambda function: function,
     ) -> None:
         super().__init__()
         self._pieces = pieces
         self._stays = stays
+        self._inner = inner
+        self._entered = False
         self._piece_of = {id_: piece for piece in pieces for id_ in piece.ids}
         self._last = {piece.members[-1].id: piece for piece in pieces}
-        self._outputs: dict[int, list[Expr]] = {}
-        self._parameters: dict[int, _Parameters] = {}
+        self._outputs: dict[int, Sequence[Expr]] = {}
+        self._parameters: dict[int, Parameters] = {}
+
+    def rewrite_function(self, function: Function) -> Function:
+        if self._entered:
+            return self._inner(function)
+        self._entered = True
+        return super().rewrite_function(function)
 
     def order(self, function: Function) -> Sequence[Expr]:
         found = schedulable(function, self._pieces)
@@ -132,20 +142,23 @@ class Outliner(Rewriter):
                 if piece is None or self._piece_of.get(child.id) is not piece:
                     read_outside.add(child.id)
         for piece in self._pieces:
-            found = [m for m in piece.members if m.id in read_outside]
+            found = piece.outputs or [m for m in piece.members if m.id in read_outside]
             self._outputs[id(piece)] = found or [piece.members[-1]]
-            self._parameters[id(piece)] = _Parameters()
+            self._parameters[id(piece)] = Parameters()
 
     def rebuilt(self, node: Expr, children: Sequence[Expr]) -> Expr:
         piece = self._piece_of.get(node.id)
         if piece is None:
             return super().rebuilt(node, children)
-        inner: list[Expr] = []
+        parameters = self._parameters[id(piece)]
+        inside: list[Expr] = []
         for old, new in zip(node.children, children, strict=True):
-            inside = self._piece_of.get(old.id) is piece
-            kept = inside or (isinstance(new, Constant) and self._stays(new, node))
-            inner.append(new if kept else self._parameters[id(piece)].of(new))
-        return super().rebuilt(node, inner)
+            own = self._piece_of.get(old.id) is piece or isinstance(old, Function)
+            inside.append(new if own or self._stays(new, node) else parameters.of(new))
+        return rebuild(node, inside)
+
+    def dispatch(self, old: Expr, new: Expr) -> Expr:
+        return new if old.id in self._piece_of else super().dispatch(old, new)
 
     def _visit(self, node: Expr) -> Expr:
         known = node.id in self.memo
@@ -159,8 +172,8 @@ class Outliner(Rewriter):
         """Makes the call, once all members are rebuilt, and gives it to all who come after."""
         outputs, parameters = self._outputs[id(piece)], self._parameters[id(piece)]
         results = [self.memo[o.id] for o in outputs]
-        first_results = [*outputs, *(m for m in piece.members if m not in outputs)]
-        with building_for(*first_results):
+        first = {o.id for o in outputs}
+        with building_for(*outputs, *(m for m in piece.members if m.id not in first)):
             body = results[0] if len(results) == 1 else Tuple(results)
             attrs = piece.attrs
             if callable(attrs):
@@ -174,22 +187,3 @@ class Outliner(Rewriter):
                     value = TupleGetItem(call, number)
             replaces(output, value)
             self.memo[output.id] = value
-
-
-class _Parameters:
-    """A function's parameters as they come up, and what they stand for."""
-
-    def __init__(self) -> None:
-        self.variables: list[Var] = []
-        self.arguments: list[Expr] = []
-        self._found: dict[int, Var] = {}
-
-    def of(self, argument: Expr) -> Var:
-        """Returns the parameter that stands for an argument."""
-        found = self._found.get(argument.id)
-        if found is None:
-            found = Var(f"p{len(self.variables)}", argument.type)
-            self._found[argument.id] = found
-            self.variables.append(found)
-            self.arguments.append(argument)
-        return found

@@ -67,11 +67,8 @@ class _RegionFuser(Rewriter):
     def rewrite_function(self, function: Function) -> Function:
         if function.is_primitive:
             return function
-        inner = super().rewrite_function(function)
-        pieces = _Regions(inner, self._fusions, self._ctx).pieces()
-        if not pieces:
-            return inner
-        return Outliner(pieces, self._stays).rewrite_function(inner)
+        pieces = _Regions(function, self._fusions, self._ctx).pieces()
+        return Outliner(pieces, self._stays, self.rewrite_function).rewrite_function(function)
 
     def _stays(self, argument: Expr, user: Expr) -> bool:
         return isinstance(user, Call) and stays_inside(argument, self._ctx.kind(user))
