@@ -27,14 +27,14 @@ import types as pytypes
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from clew.ir.dims import SymDim
 from clew.ir.expr import ArgRef, Attrs, Call, Constant, Expr
 from clew.ir.parser import operators_from
-from clew.ir.types import TensorType, TupleType, Type, from_numpy
+from clew.ir.types import TensorType, TupleType, Type, from_numpy, is_float, to_numpy
 from clew.support.errors import GraphTypeError, UnsupportedError
 from clew.te.analysis import Kind, kind_of, view_offset
 from clew.te.interpret import evaluate
@@ -118,6 +118,7 @@ class OnnxBinding:
     since: int = 1
 
 
+Array: TypeAlias = "np.ndarray[Any, Any]"
 TypeRule = Callable[..., Type]
 Compute = Callable[..., "Tensor | tuple[Tensor, ...]"]
 
@@ -405,6 +406,9 @@ class Op:
         """Returns the result on numpy arrays: the reference, or `compute` interpreted.
 
         Arguments that hold attributes come last, as in the call.
+
+        Errors: T020 where a user's reference gives another number of results, or others of shape
+        or kind, than the operator's types say.
         """
         references = argument_references(attrs)
         if references:
@@ -412,10 +416,11 @@ class Op:
             values = {name: args[index] for name, index in references.items()}
             types = [TensorType(a.shape, from_numpy(a.dtype)) for a in inputs]
             return self.run_reference(inputs, self._settled(types, attrs, values))
-        if self.reference_rule is not None:
-            return self.reference_rule(*args, **attrs)
-        assert self.compute is not None, f"{self.name} has neither reference nor compute"
         types = [TensorType(a.shape, from_numpy(a.dtype)) for a in args]
+        if self.reference_rule is not None:
+            result = self.reference_rule(*args, **attrs)
+            return result if self.is_builtin else self._checked(result, types, attrs)
+        assert self.compute is not None, f"{self.name} has neither reference nor compute"
         tensors = self.placeholders(types)
         outputs = self.compute(*tensors, **attrs)
         results = evaluate(
@@ -423,6 +428,41 @@ class Op:
             dict(zip(tensors, args, strict=True)),
         )
         return tuple(results) if isinstance(outputs, tuple) else results[0]
+
+    def _checked(
+        self, result: Any, types: Sequence[TensorType], attrs: Mapping[str, Any]
+    ) -> Array | tuple[Array, ...]:
+        """Returns what a user's reference gave, in the dtypes that the operator has: numpy widens
+        here and there.
+        """
+        wanted = self._infer(tuple(types), attrs if isinstance(attrs, Attrs) else self.bind(attrs))
+        fields = wanted.fields if isinstance(wanted, TupleType) else (wanted,)
+        given = tuple(result) if isinstance(wanted, TupleType) else (result,)
+        arrays = [np.asarray(a) for a in given]
+        fits = len(arrays) == len(fields) and all(map(_fits, arrays, fields))
+        if not fits:
+            said = ", ".join(f"{a.dtype.name}{list(a.shape)}" for a in arrays)
+            what = "function" if self.host else "reference"
+            raise GraphTypeError(
+                "T020",
+                f"{self.name}: its {what} gave {said}, expected {wanted}",
+                hint=f"for {', '.join(map(str, types))}; clew.check_op tries all samples",
+            )
+        typed = [
+            a if from_numpy(a.dtype) == t.dtype else a.astype(to_numpy(t.dtype))  # type: ignore[union-attr]
+            for a, t in zip(arrays, fields, strict=True)
+        ]
+        return tuple(typed) if isinstance(wanted, TupleType) else typed[0]
+
+
+def _fits(array: Array, type_: Type) -> bool:
+    if not isinstance(type_, TensorType) or array.ndim != type_.rank:
+        return False
+    kind, wanted = array.dtype.kind, to_numpy(type_.dtype)
+    narrow = kind not in "fiub"  # ml_dtypes' floats are of no kind
+    alike = array.dtype == wanted or (not narrow and (kind == "f") == is_float(type_.dtype))
+    sizes = zip(array.shape, type_.shape, strict=True)
+    return alike and all(size == d for size, d in sizes if isinstance(d, int))
 
 
 def argument_references(attrs: Mapping[str, Any]) -> dict[str, int]:
