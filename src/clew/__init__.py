@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from clew.frontends.text import parse
     from clew.ir.module import Module
     from clew.loading import LoadedModel, load_compiled
+    from clew.operator_checks import check_op
     from clew.ops.extern import extern_op
-    from clew.ops.registry import all_ops, get_op, register_op
+    from clew.ops.registry import Sample, all_ops, get_op, register_op
     from clew.passes.mark_fusions import fusion
     from clew.passes.user_pass import graph_pass
     from clew.target import Target
@@ -40,8 +41,10 @@ _HOMES: Final = {
     "Kernel": "clew.compiled",
     "LoadedModel": "clew.loading",
     "Module": "clew.ir.module",
+    "Sample": "clew.ops.registry",
     "Target": "clew.target",
     "all_ops": "clew.ops.registry",
+    "check_op": "clew.operator_checks",
     "compile": "clew.compiler",
     "fusion": "clew.passes.mark_fusions",
     "graph_pass": "clew.passes.user_pass",
@@ -72,9 +75,11 @@ __all__ = [
     "Kernel",
     "LoadedModel",
     "Module",
+    "Sample",
     "Target",
     "__version__",
     "all_ops",
+    "check_op",
     "compile",
     "edit",
     "extern_op",

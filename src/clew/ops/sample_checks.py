@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -23,9 +24,11 @@ from clew.ir.types import (
     substitute_type,
     to_numpy,
 )
-from clew.ops.registry import Op, Sample
+from clew.ops.registry import Op, Sample, get_op
 from clew.support.errors import ClewError, GraphTypeError
 from clew.te.interpret import evaluate
+from clew.trace.lineage import building
+from clew.trace.span import Source, Span
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 _CLOSE: Final = 1e-5
@@ -190,8 +193,10 @@ class SampleModel:
     expected: dict[str, Array]
 
 
-def model_of(op: Op, samples: Sequence[Sample]) -> SampleModel:
-    """Returns a model in which each result of each sample is an output."""
+def model_of(op: Op, samples: Sequence[Sample], *, neighbours: bool = False) -> SampleModel:
+    """Returns a model in which each result of each sample is an output. With `neighbours` f32
+    arguments and results go through other operators, which kernels may take in.
+    """
     rng = np.random.default_rng(zlib.crc32(op.name.encode()))
     params: list[Var] = []
     results: list[Expr] = []
@@ -199,22 +204,41 @@ def model_of(op: Op, samples: Sequence[Sample]) -> SampleModel:
     expected: list[Array] = []
     for n, sample in enumerate(samples):
         arrays = _arrays(rng, sample)
-        args = [
-            Var(f"x{n}_{k}", TensorType(a.shape, from_numpy(a.dtype))) for k, a in enumerate(arrays)
-        ]
-        call = op(*args, **sample.attrs)
+        args: list[Expr] = []
+        for k, array in enumerate(arrays):
+            with _layer(f"x{n}_{k}", kind="input"):
+                type_ = TensorType(array.shape, from_numpy(array.dtype))
+                params.append(Var(f"x{n}_{k}", type_))
+            inputs[f"x{n}_{k}"] = array
+            args.append(params[-1])
+            if neighbours and type_.dtype == "f32":
+                with _layer(f"before{n}_{k}", "clip"):
+                    low, high = float(array.min(initial=0)), float(array.max(initial=0))
+                    args[-1] = get_op("clip")(args[-1], min=low, max=high)
+        with _layer(f"sample{n}", op.name):
+            call = op(*args, **sample.attrs)
         with np.errstate(all="ignore"):
             values = op.run_reference(arrays, call.attrs)
-        params += args
-        inputs.update({v.name: a for v, a in zip(args, arrays, strict=True)})
-        if isinstance(values, tuple):
-            results += [TupleGetItem(call, k) for k in range(len(values))]
-        else:
-            results.append(call)
-        expected += [np.asarray(v) for v in fields(values)]
+        for k, value in enumerate(fields(values)):
+            with _layer(f"sample{n}", op.name, output=k):
+                result = TupleGetItem(call, k) if isinstance(values, tuple) else call
+            array = np.asarray(value)
+            if neighbours and array.dtype == np.float32:
+                with _layer(f"after{n}_{k}", "nn.relu", output=0):
+                    result = get_op("nn.relu")(result)
+                array = get_op("nn.relu").run_reference([array], {})
+            results.append(result)
+            expected.append(array)
     names = tuple(f"y{n}" for n in range(len(results)))
-    module = Module({"main": Function(params, Tuple(results), {"outputs": names})})
+    with _layer("samples"):
+        module = Module({"main": Function(params, Tuple(results), {"outputs": names})})
     return SampleModel(module, inputs, dict(zip(names, expected, strict=True)))
+
+
+def _layer(
+    name: str, op: str = "", *, kind: str = "layer", output: int | None = None
+) -> AbstractContextManager[None]:
+    return building(Span([Source(name, op, "samples", kind, output)]))
 
 
 def wrong_output(model: SampleModel, actual: dict[str, Array]) -> str:
