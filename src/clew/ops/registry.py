@@ -215,8 +215,9 @@ class Op:
         return rule
 
     def quantize(self, rule: Callable[..., Any]) -> Callable[..., Any]:
-        """Decorator: a call and a narrower dtype to an expression that computes it from operands of
-        that dtype, or None (`passes.convert_precision`).
+        """Decorator: what a narrower precision does with the operator (`passes.convert_precision`).
+        The rule takes a call and a dtype (`bf16`, `f16`) and returns an expression of the call's
+        type that casts operands to the dtype, or None where the call stays in f32.
         """
         self.quantize_rule = rule
         return rule

@@ -21,6 +21,8 @@ from clew.support.errors import UnsupportedError
 from clew.te.analysis import Kind
 
 _UNBOUNDED: Final = 1 << 30
+# What passes put before a region's first operator, and others may read as well.
+_MOVED: Final = "layout_transform"
 
 
 @dataclass(frozen=True)
@@ -30,8 +32,9 @@ class FuseRegions(Pass):
 
     A region holds what passes built for the operators that its fusion matched. Reshapes and other
     views at its borders, and a concatenation at its end whose parts can be computed in place, stay
-    outside: they need no kernel. `stack` kernels keep the groups that FuseOps would make of their
-    operators (`stages`, a number for each operator in order).
+    outside: they need no kernel. So does an operand in another layout that others read, too.
+    `stack` kernels keep the groups that FuseOps would make of their operators (`stages`, a number
+    for each operator in order).
 
     Before:
         %1 = nn.conv2d(%0, w); %2 = nn.relu(%1); %3 = nn.conv2d(%2, v)   // fusion block/0
@@ -136,11 +139,16 @@ class _Regions:
             for call in left.values():
                 first = not any(a.id in left for a in call.args)
                 last = not any(u.id in left for u in self._users.get(call.id, ()))
-                if (is_view(call) and (first or last)) or (last and self._placed(call)):
+                shared = first and call.op_name == _MOVED and self._used_outside(call, left)
+                placed = last and self._placed(call)
+                if shared or placed or (is_view(call) and (first or last)):
                     del left[call.id]
                     break
             else:
                 return list(left.values())
+
+    def _used_outside(self, call: Call, inside: Mapping[int, Call]) -> bool:
+        return any(u.id not in inside for u in self._users.get(call.id, ()))
 
     def _placed(self, call: Call) -> bool:
         return self._ctx.kind(call) is not Kind.ANCHOR and left_in_place(call, self._ctx)
