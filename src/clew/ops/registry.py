@@ -417,11 +417,11 @@ class Op:
             values = {name: args[index] for name, index in references.items()}
             types = [TensorType(a.shape, from_numpy(a.dtype)) for a in inputs]
             return self.run_reference(inputs, self._settled(types, attrs, values))
-        types = [TensorType(a.shape, from_numpy(a.dtype)) for a in args]
         if self.reference_rule is not None:
             result = self.reference_rule(*args, **attrs)
-            return result if self.is_builtin else self._checked(result, types, attrs)
+            return result if self.is_builtin else self._checked(result, args, attrs)
         assert self.compute is not None, f"{self.name} has neither reference nor compute"
+        types = [TensorType(a.shape, from_numpy(a.dtype)) for a in args]
         tensors = self.placeholders(types)
         outputs = self.compute(*tensors, **attrs)
         results = evaluate(
@@ -431,11 +431,12 @@ class Op:
         return tuple(results) if isinstance(outputs, tuple) else results[0]
 
     def _checked(
-        self, result: Any, types: Sequence[TensorType], attrs: Mapping[str, Any]
+        self, result: Any, args: Sequence[Array], attrs: Mapping[str, Any]
     ) -> Array | tuple[Array, ...]:
         """Returns what a user's reference gave, in the dtypes that the operator has: numpy widens
         here and there.
         """
+        types = [TensorType(a.shape, from_numpy(a.dtype)) for a in map(np.asarray, args)]
         wanted = self._infer(tuple(types), attrs if isinstance(attrs, Attrs) else self.bind(attrs))
         fields = wanted.fields if isinstance(wanted, TupleType) else (wanted,)
         given = tuple(result) if isinstance(wanted, TupleType) else (result,)
