@@ -239,3 +239,66 @@ def @main(%x: f32[n, 4]) -> (f32[n, 4],) with outputs=["y"] {
     # Another size is another build, with the operator of its own module.
     assert old.run({"x": np.ones((3, 4), np.float32)})["y"][0, 0] == 2.0
     assert clew.compile(first).run(one)["y"][0, 0] == 2.0
+
+
+def blocks_text() -> tuple[str, dict[str, np.ndarray[Any, Any]]]:
+    """Two blocks in a row, each of three branches that are joined."""
+    lines, weights, count = [], {}, 0
+
+    def conv(source: str, channels: int, filters: int, size: int) -> str:
+        nonlocal count
+        name, pad = f"w{count}", size // 2
+        shape = (filters, channels, size, size)
+        weights[name] = RNG.normal(0, 0.1, shape).astype("f4")
+        lines.append(f"%{name}: f32{list(shape)} = const @{name}  // parameter {name}")
+        layer = f"c{count}"
+        padding = f"padding=[{pad}, {pad}, {pad}, {pad}]"
+        lines.append(f"%{layer} = nn.conv2d({source}, %{name}, {padding})  // {layer}:Conv#0")
+        lines.append(f"%r{count} = nn.relu(%{layer})  // r{count}:Relu#0")
+        count += 1
+        return f"%r{count - 1}"
+
+    source = "%x"
+    for block in range(2):
+        ends = [
+            conv(source, 96, 48, 1),
+            conv(conv(source, 96, 32, 1), 32, 32, 3),
+            conv(conv(source, 96, 16, 1), 16, 16, 5),
+        ]
+        joined = ", ".join(ends)
+        lines.append(f"%j{block} = concatenate({joined}, axis=1)  // j{block}:Concat#0")
+        source = f"%j{block}"
+    lines += [f"%t = ({source},)  // j1:Concat", "return %t"]
+    body = "\n  ".join(lines)
+    types = "(f32[1, 96, 14, 14],)"
+    head = (
+        f'clew 1\ndef @main(\n  %x: f32[1, 96, 14, 14]  // input x\n) -> {types} with outputs=["y"]'
+    )
+    return f"{head} {{\n  {body}\n}}\n", weights
+
+
+@pytest.mark.parametrize("opt_level", [0, 1, 2, 3])
+@pytest.mark.parametrize("precision", ["f32", "bf16"])
+def test_blocks_in_a_row(precision: str, opt_level: int) -> None:
+    """What is built for the end of one and the beginning of the next is in one of them."""
+    module = parse_module(*blocks_text())
+    x = w()
+    block = is_op("concatenate")(
+        relu(conv(x)), relu(conv(relu(conv(x)))), relu(conv(relu(conv(x))))
+    )
+    compiled = clew.compile(
+        module,
+        extend=[mine(block, "stack")],
+        threads=1,
+        guard=True,
+        precision=precision,
+        opt_level=opt_level,
+    )
+    given = {"x": RNG.standard_normal((1, 96, 14, 14)).astype("f4")}
+    expected = interpret(module, given)["y"]
+    found = compiled.run(given)["y"]
+    close = 2e-4 if precision == "f32" else 3e-2
+    np.testing.assert_allclose(found, expected, rtol=0, atol=close * np.abs(expected).max())
+    names = [k.name for k in compiled.kernels]
+    assert [n for n in names if n.startswith("mine")] == ["mine", "mine_1"]
+    assert compiled.trace.check() == []

@@ -119,6 +119,8 @@ class Outliner(Rewriter):
         self._inner = inner
         self._entered = False
         self._piece_of = {id_: piece for piece in pieces for id_ in piece.ids}
+        shared = sum(len(piece.members) for piece in pieces) - len(self._piece_of)
+        assert not shared, f"{shared} nodes are in several pieces"
         self._last = {piece.members[-1].id: piece for piece in pieces}
         self._outputs: dict[int, Sequence[Expr]] = {}
         self._parameters: dict[int, Parameters] = {}

@@ -93,14 +93,13 @@ class _Regions:
         """
         regions: dict[str, list[Expr]] = {}
         for node in post_order(self._function.body):
-            for region in regions_of(node):
-                if isinstance(node, (Call, If, While)):
-                    regions.setdefault(region, []).append(node)
+            # What a pass built for operators of several regions is in that of the first.
+            ours = [r for r in regions_of(node) if r.rpartition("/")[0] in self._fusions]
+            if ours and isinstance(node, (Call, If, While)):
+                regions.setdefault(ours[0], []).append(node)
         found: list[Piece] = []
         for region, nodes in regions.items():
-            fusion = self._fusions.get(region.rpartition("/")[0])
-            if fusion is None:
-                continue  # marked for another compilation
+            fusion = self._fusions[region.rpartition("/")[0]]
             reason = self._host_work(nodes)
             members = self._peeled([n for n in nodes if isinstance(n, Call)])
             if not reason and not members:
