@@ -10,7 +10,6 @@ Higher-Precision Computations", ARITH 2019.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,8 +19,7 @@ import numpy as np
 from clew import te
 from clew.ir.dims import Dim, product
 from clew.ir.types import to_numpy
-from clew.ops.common import differ, f16, f32
-from clew.ops.layouts import transform
+from clew.ops.common import differ, f32
 from clew.ops.registry import Sample, register_op
 from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor
@@ -29,9 +27,6 @@ from clew.te.expr import Bitcast, Index, unary
 
 Array = np.ndarray[Any, Any]
 MOST_PARTS = 3
-_IMAGE_RANK = 5
-_BLOCK = 16
-_PANEL = 32
 # A tile of a matrix unit: rows, and numbers of a row.
 TILE_ROWS = 16
 TILE_DEPTH = 32
@@ -105,16 +100,15 @@ def flat_row(place: Sequence[Scalar], shape: Sequence[Dim]) -> Scalar:
     return row
 
 
-def part_products(data: Array, matrix: Array, parts: int, rows: int, start: int) -> Array:
+def part_products(data: Array, pieces: Sequence[Array], rows: int, start: int) -> Array:
     """Returns the sum of the products of parts that count: `data` as `split_parts` gives it, its
-    numbers from `start` on, `matrix[parts * K, N]`.
+    numbers from `start` on, and the parts of a matrix `[K, N]`.
     """
-    depth = matrix.shape[0] // parts
+    parts, depth = len(pieces), pieces[0].shape[0]
     flat = data.transpose(2, 0, 3, 1, 4).reshape(parts, -1, data.shape[1] * TILE_DEPTH)
     lefts = flat[:, :rows, start : start + depth]
-    rights = matrix.reshape(parts, depth, -1)
     pairs = [(i, j) for i in range(parts) for j in range(parts - i)]
-    return np.asarray(sum(lefts[i] @ rights[j] for i, j in reversed(pairs)))
+    return np.asarray(sum(lefts[i] @ pieces[j] for i, j in reversed(pairs)))
 
 
 @register_op(
@@ -123,22 +117,17 @@ def part_products(data: Array, matrix: Array, parts: int, rows: int, start: int)
         Sample(f32(5, 7)),
         Sample(f32(2, 3, 33), parts=2),
         Sample(f32(35, 64)),
-        Sample(f32(2, 4, 3, 5, 16), layout="NCHW16c"),
-        Sample(f32(1, 2, 5, 4, 16), layout="NCHW16c", stride=2),
         Sample(f32(3, 7), parts=4, error="T107"),
-        Sample(f32(3, 7), layout="NCHW16c", error="T107"),
-        Sample(f32(3, 7), stride=2, error="T107"),
         Sample(f32(3), error="T102"),
     ),
 )
-def split_parts(x: Tensor, *, parts: int = 3, layout: str = "", stride: int = 1) -> Tensor:
+def split_parts(x: Tensor, *, parts: int = 3) -> Tensor:
     """`x[..., K]` as sums of `bf16`: the nearest one, the nearest to what is left, and so on. Three
     give `x` to the last bit or nearly so. Infinities and NaN are their own first part, the others
     are 0 then.
 
     The result is `bf16[R/16, K/32, parts, 16, 32]`, R the product of the outer axes: tiles of 16
-    rows as a matrix unit takes them, filled up with 0. Rows of an image in blocks of channels
-    (`layout`) are its pixels, or every `stride`-th of them along height and width.
+    rows as a matrix unit takes them, filled up with 0.
 
     Errors: T101, T102, T107.
     """
@@ -147,8 +136,7 @@ def split_parts(x: Tensor, *, parts: int = 3, layout: str = "", stride: int = 1)
     if x.rank < 2:
         raise GraphTypeError("T102", f"split_parts: input is {x.type}, expected rows")
     check_parts("split_parts", parts)
-    image = _image(x.shape, layout, stride)
-    outer, depth = (x.shape[:-1], x.shape[-1]) if image is None else image
+    outer, depth = x.shape[:-1], x.shape[-1]
     rows = product(tuple(outer))
 
     def body(row_block: Scalar, block: Scalar, part: Scalar, row: Scalar, k: Scalar) -> Scalar:
@@ -158,13 +146,7 @@ def split_parts(x: Tensor, *, parts: int = 3, layout: str = "", stride: int = 1)
         for size in reversed(outer[1:]):
             place.append(rest % te.size(size))
             rest = rest // te.size(size)
-        at = (rest, *reversed(place))
-        if image is None:
-            value: Scalar = x[(*at, there)]
-        else:
-            block_size = te.size(x.shape[-1])
-            pixel = (at[1] * stride, at[2] * stride)
-            value = x[at[0], there // block_size, *pixel, there % block_size]
+        value: Scalar = x[(rest, *reversed(place), there)]
         inside = [here < te.size(rows)] if rows % TILE_ROWS != 0 else []
         inside += [there < te.size(depth)] if depth % TILE_DEPTH != 0 else []
         if inside:
@@ -187,7 +169,7 @@ def part_of(value: Scalar, part: Scalar, parts: int) -> Scalar:
     return result
 
 
-def whole_parts(weight: Tensor, parts: int, dtype: str) -> Tensor:
+def weight_parts(weight: Tensor, parts: int, dtype: str) -> Tensor:
     """Returns the parts of a finite `f32` weight, an axis over them put in behind the first two:
     its leading bits, those that follow, and so on. Parts that are cut rather than rounded take an
     instruction less, and three of them still are the number to its last bit.
@@ -210,7 +192,7 @@ def _leading(value: Scalar) -> Scalar:
 
 
 def cut_parts(x: Array, parts: int) -> list[Array]:
-    """Returns finite `f32[...]` as that many `f32[...]`, as `whole_parts` says."""
+    """Returns finite `f32[...]` as that many `f32[...]`, as `weight_parts` says."""
     pieces: list[Array] = []
     for _ in range(parts):
         pieces.append((x.view(np.uint32) & np.uint32(_HIGH_BITS)).view(np.float32))
@@ -218,26 +200,8 @@ def cut_parts(x: Array, parts: int) -> list[Array]:
     return pieces
 
 
-def _image(shape: Sequence[Dim], layout: str, stride: int) -> tuple[tuple[Dim, ...], Dim] | None:
-    """Returns the sizes of an image in blocks, batch, lines and columns, and its channels; None for
-    rows.
-
-    Errors: T107.
-    """
-    if not layout and stride == 1:
-        return None
-    blocked = len(shape) == _IMAGE_RANK and layout == f"NCHW{shape[-1]}c"
-    if not blocked or stride < 1:
-        raise GraphTypeError("T107", f"split_parts: {shape} in {layout!r}, stride={stride}")
-    batch, blocks, height, width, block = shape
-    lines, columns = -(-height // stride), -(-width // stride)
-    return (batch, lines, columns), blocks * block
-
-
 @split_parts.reference
-def _split_parts_reference(x: Array, *, parts: int, layout: str, stride: int) -> Array:
-    if layout:
-        x = transform(x, layout, "NCHW")[:, :, ::stride, ::stride].transpose(0, 2, 3, 1)
+def _split_parts_reference(x: Array, *, parts: int) -> Array:
     flat = x.reshape(-1, x.shape[-1])
     rows, depth = flat.shape
     flat = np.pad(flat, [(0, -rows % TILE_ROWS), (0, -depth % TILE_DEPTH)])
@@ -257,78 +221,3 @@ def parts_of(x: Array, parts: int) -> list[Array]:
         rest = rest - np.where(finite, pieces[-1].astype(np.float32), 0)
         pieces.append(rest.astype(to_numpy("bf16")))
     return pieces
-
-
-@register_op(
-    "nn.pointwise_conv2d",
-    samples=(
-        Sample(f16(1, 1, 3, 16, 32), f16(1, 48, 32, 2), image=(1, 3, 5), channels=16),
-        Sample(f16(3, 2, 2, 16, 32), f16(2, 32, 32, 2), image=(2, 4, 6), channels=48, parts=2,
-               start=32),
-        Sample(f16(1, 1, 3, 16, 32), f16(1, 48, 32, 2), image=(1, 3, 6), channels=16, error="T103"),
-        Sample(f16(1, 1, 3, 16, 32), f16(1, 48, 32, 2), image=(1, 3, 5), channels=24, error="T107"),
-        Sample(f16(1, 1, 3, 16, 32), f16(1, 48, 16, 2), image=(1, 3, 5), channels=16, error="T103"),
-    ),
-)  # fmt: skip
-def pointwise_conv2d(
-    data: Tensor,
-    weight: Tensor,
-    *,
-    image: tuple[int, int, int],
-    channels: int,
-    parts: int = 3,
-    start: int = 0,
-) -> Tensor:
-    """A 1x1 convolution of numbers in parts, `f32[N, channels/16, H, W, 16]`, `image` being
-    (N, H, W). The data is as `split_parts` gives it for the pixels, its channels read from `start`
-    on; the weight `[O/32, parts * K / 2, 32, 2]` (`NK32n2k`) holds all first parts, then all second
-    ones.
-
-    Errors: T103, T107.
-    """
-    name = "nn.pointwise_conv2d"
-    check_parts(name, parts)
-    if channels < 1 or channels % _BLOCK:
-        raise GraphTypeError("T107", f"{name}: {channels} channels are no blocks of {_BLOCK}")
-    panels, pairs, lanes, pair = weight.shape if weight.rank == 4 else (0, 0, 0, 0)
-    depth = pairs * pair // parts
-    packed = not (
-        differ(lanes, _PANEL) or differ(pair, 2) or differ(panels, -(-channels // _PANEL))
-    )
-    if not packed or not holds_parts(data.shape, math.prod(image), start + depth, parts):
-        raise GraphTypeError(
-            "T103",
-            f"{name}: {data.type} and {weight.type} for {channels} channels of {image} pixels",
-        )
-    k = te.reduce_axis(depth, "k")
-    terms = part_terms(parts)
-    over = [k] if terms is None else [terms.axis, k]
-
-    def body(n: Scalar, block: Scalar, y: Scalar, x: Scalar, c: Scalar) -> Scalar:
-        channel, zero = block * _BLOCK + c, te.as_scalar(0)
-        left, right = (zero, zero) if terms is None else (terms.left, terms.right)
-        right = right * te.size(depth) + k
-        element = part_at(data, left, flat_row((n, y, x), image), start + k)
-        factor = weight[channel // _PANEL, right // 2, channel % _PANEL, right % 2]
-        return te.sum(te.cast("f32", element) * te.cast("f32", factor), over)
-
-    shape = (image[0], channels // _BLOCK, *image[1:], _BLOCK)
-    axes = ("n", "oco", "oh", "ow", "oci")
-    return te.compute(shape, body, "pointwise_conv2d", layout=f"NCHW{_BLOCK}c", axes=axes)
-
-
-@pointwise_conv2d.reference
-def _pointwise_conv2d_reference(
-    data: Array,
-    weight: Array,
-    *,
-    image: tuple[int, int, int],
-    channels: int,
-    parts: int,
-    start: int,
-) -> Array:
-    matrix = transform(weight, f"NK{_PANEL}n2k", "KN").astype(np.float64)
-    rows = math.prod(image)
-    flat = part_products(data.astype(np.float64), matrix, parts, rows, start)[:, :channels]
-    plain = flat.reshape(*image, channels).transpose(0, 3, 1, 2)
-    return transform(np.ascontiguousarray(plain), "NCHW", f"NCHW{_BLOCK}c").astype(np.float32)

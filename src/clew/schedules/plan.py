@@ -19,7 +19,6 @@ from clew.schedules import (
     melt,
     melted,
     neighbours,
-    parts,
     rows,
     spatial,
     split_weights,
@@ -31,7 +30,7 @@ from clew.target import Target
 
 # Rules that know a kernel by all of its stages; the first that fits has it. One that gives up may
 # have begun.
-_WHOLE_KERNELS: Final = (attention, winograd, melted, neighbours)
+_WHOLE_KERNELS: Final = (attention, winograd, melted, neighbours, conv_parts)
 
 
 def schedule_kernel(nest: Nest, target: Target) -> tuple[Schedule, tuple[str, ...]]:
@@ -44,10 +43,6 @@ def schedule_kernel(nest: Nest, target: Target) -> tuple[Schedule, tuple[str, ..
         found = rule.find(schedule, target)
         if found is not None and rule.schedule(schedule, found, target) is not False:
             return schedule, (str(rule.NAME),)
-    schedule = Schedule(nest)
-    in_parts = conv_parts.find(schedule, target)
-    if in_parts is not None and conv_parts.schedule(schedule, in_parts, target):
-        return schedule, (conv_parts.NAME,)
     schedule = Schedule(nest)
     _inline(schedule)
     # Stages that a rule may take into the loops of their reader come last, if they still stand.
@@ -136,7 +131,7 @@ def _schedule_root(schedule: Schedule, root: str, target: Target) -> str:
         arguments = (schedule, infos, root, reductions[0], target)
         if windows.applies(infos, reductions[0], target) and windows.schedule(*arguments):
             return windows.NAME
-        for narrow in (split_weights, parts, amx, dot) if anchors else ():
+        for narrow in (split_weights, amx, dot) if anchors else ():
             if narrow.applies(infos, anchors[0], target) and narrow.schedule(*arguments):
                 return str(narrow.NAME)
         if anchors and matvec.applies(infos, root, anchors[0], target):

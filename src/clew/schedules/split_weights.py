@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 
+from clew.ir.types import bits
 from clew.loop.ir import Buffer, loops
 from clew.loop.primitives.prefetch import CACHE_LINE_BYTES, iterations
 from clew.loop.products import product_of
 from clew.loop.schedule import Schedule
 from clew.schedules.matmul import spread
-from clew.schedules.parts import rows_in_cache
 from clew.schedules.shape import StageInfo, flatten_axes, stage_infos
 from clew.target import Target
 
@@ -34,6 +34,8 @@ _MOST_PAIRS = 16
 _LINES_A_REQUEST = 4
 _DISTANCE_BYTES = 8192
 _PAIR_BYTES = 8
+# What the rows of a band take of the second-level cache.
+_SHARE_OF_ROWS = 0.5
 
 
 def operand(infos: dict[str, StageInfo], anchor: str, target: Target) -> str:
@@ -85,7 +87,7 @@ def schedule(
     out = schedule.cache_write(anchor) if root == anchor else root
     *batch, row, across = infos[root].axes_in(out)
     bands: list[str] = []
-    rows = rows_in_cache(schedule, info, target) // (_HIGH * height) * _HIGH * height
+    rows = _rows_in_cache(schedule, info, target) // (_HIGH * height) * _HIGH * height
     if rows < schedule.extent(row):
         schedule.reorder(row, *batch, across)  # outermost: the last band may be lower
         band, row = schedule.split(row, max(rows, _HIGH * height))
@@ -151,3 +153,21 @@ def _take_apart(
     for name in (vector, part):
         schedule.unroll(name)
     schedule.vectorize(lane)
+
+
+def _rows_in_cache(schedule: Schedule, info: StageInfo, target: Target) -> int:
+    """Returns how many rows of the data stay in the second-level cache while panels of weights pass
+    by. Several bands are an even number, for threads to share.
+    """
+    product = product_of(info.store)
+    assert product is not None
+    parts = product.a.source.shape[2]
+    row_bytes: int = parts * schedule.extent(info.reduction_axes[-1]) * bits(product.a.dtype) // 8
+    rows = int(target.l2_bytes * _SHARE_OF_ROWS) // row_bytes
+    whole = schedule.extent(info.axes[-2])
+    if rows >= whole:
+        return rows
+    block = _HIGH * product.a.source.shape[3]
+    bands = -(-whole // rows)
+    even: int = -(-whole // (bands + bands % 2) // block) * block
+    return min(rows, even)
