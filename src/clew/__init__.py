@@ -20,25 +20,41 @@ from clew.support.errors import ClewError
 from clew.version import VERSION as __version__
 
 if TYPE_CHECKING:
+    from clew.build.schedule_choice import schedule_for
     from clew.compiled import CompiledModel, Kernel
     from clew.compiler import compile
+    from clew.editing import Editor, edit
     from clew.frontends import load
+    from clew.frontends.text import parse
     from clew.ir.module import Module
     from clew.loading import LoadedModel, load_compiled
-    from clew.ops.registry import all_ops, get_op, register_op
+    from clew.operator_checks import check_op
+    from clew.ops.extern import extern_op
+    from clew.ops.registry import Sample, all_ops, get_op, register_op
+    from clew.passes.mark_fusions import fusion
+    from clew.passes.user_pass import graph_pass
     from clew.target import Target
 
 _HOMES: Final = {
     "CompiledModel": "clew.compiled",
+    "Editor": "clew.editing",
     "Kernel": "clew.compiled",
     "LoadedModel": "clew.loading",
     "Module": "clew.ir.module",
+    "Sample": "clew.ops.registry",
     "Target": "clew.target",
     "all_ops": "clew.ops.registry",
+    "check_op": "clew.operator_checks",
     "compile": "clew.compiler",
+    "fusion": "clew.passes.mark_fusions",
+    "graph_pass": "clew.passes.user_pass",
+    "schedule_for": "clew.build.schedule_choice",
+    "edit": "clew.editing",
+    "extern_op": "clew.ops.extern",
     "get_op": "clew.ops.registry",
     "load": "clew.frontends",
     "load_compiled": "clew.loading",
+    "parse": "clew.frontends.text",
     "register_op": "clew.ops.registry",
 }
 
@@ -55,15 +71,24 @@ def __getattr__(name: str) -> Any:
 __all__ = [
     "ClewError",
     "CompiledModel",
+    "Editor",
     "Kernel",
     "LoadedModel",
     "Module",
+    "Sample",
     "Target",
     "__version__",
     "all_ops",
+    "check_op",
     "compile",
+    "edit",
+    "extern_op",
+    "fusion",
     "get_op",
+    "graph_pass",
     "load",
     "load_compiled",
+    "parse",
     "register_op",
+    "schedule_for",
 ]

@@ -9,6 +9,7 @@ from typing import Any, Final
 from clew import frontends
 from clew.build.build import Options
 from clew.compiled import CompiledModel
+from clew.extensions import Extension, extended
 from clew.ir.module import Module
 from clew.passes.base import Pass
 from clew.passes.fuse_ops import FuseOps
@@ -33,6 +34,7 @@ def compile(
     required: Sequence[str] = (),
     disabled: Sequence[str] = (),
     passes: Sequence[Pass] | None = None,
+    extend: Sequence[Extension] = (),
     fuse: str | None = "auto",
     instruments: Sequence[Any] = (),
     inputs: Mapping[str, Sequence[int]] | None = None,
@@ -45,14 +47,15 @@ def compile(
 
     `model` is a module from `clew.load`, or a file. `opt_level` 0 to 3 chooses passes (`passes`
     replaces the list, `required` and `disabled` name single ones); `fuse=None` puts each operator
-    in a kernel of its own. `precision` is what convolutions and matrix products multiply in: `f32`,
-    `bf16`, `f16` (both summed in f32), or `auto`, `bf16` where the target has instructions for it;
-    `keep_f32` names layers (or globs of them) to leave alone. `inputs` gives shapes for a file's
-    symbolic inputs. `trace=False` records no lineage and changes no byte of code. `guard` runs
-    every buffer behind guard pages (for tests), right at its end or start.
+    in a kernel of its own. `extend` has what you add: passes (`graph_pass`), fusions (`fusion`) and
+    schedules (`schedule_for`). `precision` is what convolutions and matrix products multiply in:
+    `f32`, `bf16`, `f16` (both summed in f32), or `auto`, `bf16` where the target has instructions
+    for it; `keep_f32` names layers (or globs of them) to leave alone. `inputs` gives shapes for a
+    file's symbolic inputs. `trace=False` records no lineage and changes no byte of code. `guard`
+    runs every buffer behind guard pages (for tests), right at its end or start.
 
     Errors: I010 (target), I011 (opt level), I012 (threads), I013 (precision), I020 (pass names),
-    and those of loading.
+    I084 (`extend`), U020 (a fusion that is not legal), and those of loading.
     """
     machine = target_of(target)
     if opt_level not in (0, 1, 2, 3):
@@ -63,11 +66,13 @@ def compile(
     chosen = list(passes) if passes is not None else pipeline(opt_level, dtype, keep_f32)
     if fuse is None:
         chosen = [FuseOps(mode="none") if isinstance(p, FuseOps) else p for p in chosen]
+    chosen, schedules = extended(chosen, extend)
     options = Options(
         target=machine,
         threads=count,
         opt_level=opt_level,
         passes=tuple(chosen),
+        schedules=tuple(schedules),
         required=tuple(required),
         disabled=tuple(disabled),
         instruments=tuple(instruments),

@@ -147,3 +147,16 @@ def test_lanes_in_a_known_order_are_one_load() -> None:
         for side in GuardSide:
             found = run(schedule.finished(), arrays, target, side, 2)
             np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("first", [1, 2, 5])
+def test_a_run_may_be_one_element(first: int) -> None:
+    """A rolled row: most lanes are one run, the last ones another."""
+    shape = (3, 17)
+    x = te.placeholder(shape, "f32", "x")
+    rolled = te.compute(shape, lambda i, j: x[i, (j + first) % 17], "y")
+    schedule, _ = schedule_kernel(lower("roll", [x], [rolled]), host())
+    array = values(shape, "f32")
+    for side in GuardSide:
+        found = run(schedule.finished(), [array], host(), side, 1)
+        np.testing.assert_array_equal(found, np.roll(array, -first, axis=1))

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import zlib
-from typing import Any
-
 import numpy as np
 import pytest
 
 import clew.ops  # noqa: F401
-from clew.ir.dims import SymDim
-from clew.ir.expr import ArgRef, Call, Constant, Expr, Var
-from clew.ir.types import (
-    TensorType,
-    TupleType,
-    Type,
-    from_numpy,
-    is_float,
-    substitute_type,
-    to_numpy,
-)
+from clew.ir.expr import ArgRef, Constant, Var
+from clew.ir.types import TensorType, TupleType, Type, from_numpy
 from clew.ops.registry import Op, Sample, all_ops
+from clew.ops.sample_checks import (
+    arrays_of,
+    call_of,
+    check_compute,
+    check_reference_types,
+    check_symbolic,
+    fields,
+)
 from clew.support.errors import ClewError, UnsupportedError
-from clew.te.interpret import evaluate
 
-Array = np.ndarray[Any, Any]
 _OPS = list(all_ops())
 _GOOD = [(op, n, s) for op in _OPS for n, s in enumerate(op.samples) if not s.error]
 _BAD = [(op, n, s) for op in _OPS for n, s in enumerate(op.samples) if s.error]
@@ -32,52 +26,6 @@ _BAD = [(op, n, s) for op in _OPS for n, s in enumerate(op.samples) if s.error]
 
 def _ids(cases: list[tuple[Op, int, Sample]]) -> list[str]:
     return [f"{op.name}-{n}" for op, n, _ in cases]
-
-
-def _types(sample: Sample) -> list[TensorType]:
-    return [
-        a if isinstance(a, TensorType) else TensorType(a.shape, from_numpy(a.dtype))
-        for a in sample.args
-    ]
-
-
-def _arrays(op: Op, sample: Sample) -> list[Array]:
-    rng = np.random.default_rng(zlib.crc32(op.name.encode()))
-    arrays = []
-    for arg in sample.args:
-        if not isinstance(arg, TensorType):
-            arrays.append(np.asarray(arg))
-        elif arg.dtype == "bool":
-            arrays.append(rng.random(arg.concrete) < 0.5)
-        elif is_float(arg.dtype):
-            values = rng.uniform(sample.low, sample.high, arg.concrete)
-            arrays.append(np.asarray(values).astype(to_numpy(arg.dtype)))
-        else:
-            values = rng.integers(int(sample.low), int(sample.high) + 1, arg.concrete)
-            arrays.append(np.asarray(values).astype(to_numpy(arg.dtype)))
-    return arrays
-
-
-def _call(op: Op, sample: Sample) -> Call:
-    args: list[Expr] = [
-        Var(f"x{n}", a) if isinstance(a, TensorType) else Constant(a)
-        for n, a in enumerate(sample.args)
-    ]
-    return op(*args, **sample.attrs)
-
-
-def _close(actual: Array, expected: Array) -> None:
-    if is_float(from_numpy(expected.dtype)):
-        narrow = from_numpy(expected.dtype) in ("f16", "bf16")
-        rtol = 1e-2 if narrow else 1e-5
-        actual, expected = actual.astype("f8"), expected.astype("f8")
-        np.testing.assert_allclose(actual, expected, rtol=rtol, atol=rtol)
-    else:
-        np.testing.assert_array_equal(actual, expected)
-
-
-def _fields(value: Any) -> tuple[Any, ...]:
-    return value if isinstance(value, tuple) else (value,)
 
 
 @pytest.mark.parametrize("op", _OPS, ids=[op.name for op in _OPS])
@@ -90,15 +38,7 @@ def test_every_operator_is_declared_whole(op: Op) -> None:
 
 @pytest.mark.parametrize(("op", "n", "sample"), _GOOD, ids=_ids(_GOOD))
 def test_reference_has_the_type_inferred(op: Op, n: int, sample: Sample) -> None:
-    call = _call(op, sample)
-    results = _fields(op.run_reference(_arrays(op, sample), call.attrs))
-    types = call.type.fields if isinstance(call.type, TupleType) else (call.type,)
-    assert len(results) == len(types)
-    for result, type_ in zip(results, types, strict=True):
-        assert isinstance(type_, TensorType)
-        assert from_numpy(np.asarray(result).dtype) == type_.dtype
-        sizes = [a for a, d in zip(result.shape, type_.shape, strict=True) if isinstance(d, int)]
-        assert sizes == [d for d in type_.shape if isinstance(d, int)]
+    check_reference_types(op, sample)
 
 
 _BOTH = [(op, n, s) for op, n, s in _GOOD if op.compute and op.reference_rule]
@@ -106,45 +46,20 @@ _BOTH = [(op, n, s) for op, n, s in _GOOD if op.compute and op.reference_rule]
 
 @pytest.mark.parametrize(("op", "n", "sample"), _BOTH, ids=_ids(_BOTH))
 def test_compute_agrees_with_reference(op: Op, n: int, sample: Sample) -> None:
-    call, arrays = _call(op, sample), _arrays(op, sample)
-    assert op.compute is not None
-    inputs = op.placeholders(_types(sample))
-    outputs = list(_fields(op.compute(*inputs, **call.attrs)))
-    actual = evaluate(outputs, dict(zip(inputs, arrays, strict=True)))
-    expected = _fields(op.run_reference(arrays, call.attrs))
-    for a, b in zip(actual, expected, strict=True):
-        _close(a, np.asarray(b))
+    check_compute(op, sample)
 
 
 @pytest.mark.parametrize(("op", "n", "sample"), _BAD, ids=_ids(_BAD))
 def test_bad_sample_raises_its_code(op: Op, n: int, sample: Sample) -> None:
     with pytest.raises(ClewError) as caught:
-        _call(op, sample)
+        call_of(op, sample)
     assert caught.value.code == sample.error
     assert op.name in caught.value.message or sample.error == "T109"
 
 
 @pytest.mark.parametrize(("op", "n", "sample"), _GOOD, ids=_ids(_GOOD))
 def test_symbolic_type_agrees_once_substituted(op: Op, n: int, sample: Sample) -> None:
-    """One size above 1 at a time becomes a symbol wherever it stands in the inputs."""
-    types = _types(sample)
-    for size in {d for t in types for d in t.shape if isinstance(d, int) and d > 1}:
-        symbol = SymDim.symbol("n")
-        args: list[Expr] = [
-            Var(f"x{k}", t.with_(shape=tuple(symbol if d == size else d for d in t.shape)))
-            if isinstance(a, TensorType)
-            else Constant(a)
-            for k, (a, t) in enumerate(zip(sample.args, types, strict=True))
-        ]
-        try:
-            call = op(*args, **sample.attrs)
-        except ClewError as error:
-            # Attributes and blocks spell sizes out too, which a symbol cannot be held against.
-            assert error.code in ("T107", "T108", "T109", "T110")  # noqa: PT017
-            continue
-        expected = _call(op, sample).type
-        if "?" not in str(expected):
-            assert substitute_type(call.type, {"n": size}) == expected
+    check_symbolic(op, sample)
 
 
 _HELD = [
@@ -163,7 +78,7 @@ _HELD = [
 )
 def test_attribute_held_by_an_argument(op: Op, n: int, sample: Sample, name: str) -> None:
     """The type covers the one that the value gives, and resolving the call gives that one."""
-    static = _call(op, sample)
+    static = call_of(op, sample)
     value = np.asarray(sample.attrs[name])
     value = value.astype("i8") if value.size == 0 else value
     held = TensorType(value.shape, from_numpy(value.dtype))
@@ -182,9 +97,9 @@ def test_attribute_held_by_an_argument(op: Op, n: int, sample: Sample, name: str
     assert resolved.args == static.args
     if "?" not in str(static.type):
         assert resolved.type == static.type
-    arrays = _arrays(op, sample)
-    expected = _fields(op.run_reference(arrays, static.attrs))
-    actual = _fields(op.run_reference([*arrays, value], call.attrs))
+    arrays = arrays_of(op, sample)
+    expected = fields(op.run_reference(arrays, static.attrs))
+    actual = fields(op.run_reference([*arrays, value], call.attrs))
     for a, b in zip(actual, expected, strict=True):
         np.testing.assert_array_equal(a, b)
 

@@ -7,14 +7,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-import clew.ops  # noqa: F401
+import clew
+import clew.ops
+from clew import te
 from clew.ir.expr import Call
+from clew.ir.interpret import interpret
 from clew.ir.module import Module
 from clew.ir.visit import post_order
 from clew.passes.alter_layout import AlterLayout
+from clew.passes.base import PassContext
 from clew.passes.convert_precision import ConvertPrecision
 from clew.passes.fold_constant import FoldConstant
 from clew.passes.fuse_ops import FuseOps
+from clew.support.errors import ClewError
 
 BLOCK = {"padding": (1, 1, 1, 1)}
 
@@ -160,3 +165,65 @@ def test_weights_are_packed_in_pairs(kit: Any) -> None:
     layouts = [c.attrs.weight_layout for c in calls(after, "nn.conv2d")]
     assert layouts == ["OHWI16o2i", "OHWI16o2i", "OHWI32o2i"]  # 24 channels filled up to 32
     assert [c.attrs.weight_layout for c in calls(after, "nn.dense")] == ["NK16n2k"]
+
+
+def an_op_with_a_rule(name: str, rule: Any) -> Any:
+    @clew.register_op(name, overwrite=True)
+    def scores(x: te.Tensor, w: te.Tensor, bias: te.Tensor) -> te.Tensor:
+        """`x @ w + bias`, summed in f32."""
+        k = te.reduce_axis(x.shape[1], "k")
+
+        def element(i: te.Scalar, j: te.Scalar) -> te.Scalar:
+            return te.sum(te.cast("f32", x[i, k]) * te.cast("f32", w[k, j]), k)
+
+        total = te.compute((x.shape[0], w.shape[1]), element, "total")
+        return te.compute(total.shape, lambda i, j: total[i, j] + bias[j], "scores")
+
+    scores.quantize(rule)
+    return scores
+
+
+def ruled(kit: Any) -> Module:
+    """The operator between an activation, which others read, and another one."""
+    x = kit.var("x", 6, 16)
+    first = kit.layer("nn.relu", x)
+    w, bias = weight(kit, 16, 8), kit.const(kit.random(8))
+    made = kit.layer("passes.scores", first, w, bias)
+    return kit.module([x], kit.layer("tanh", made), kit.layer("exp", first))
+
+
+@pytest.mark.parametrize("rounded", [(0, 1), (0,), (1,)])
+def test_an_operator_may_have_a_rule(kit: Any, rounded: tuple[int, ...]) -> None:
+    asked: list[str] = []
+
+    def rule(call: Call, dtype: str) -> Any:
+        asked.append(dtype)
+        cast = clew.get_op("cast")
+        args = [cast(a, dtype=dtype) if n in rounded else a for n, a in enumerate(call.args)]
+        return call.with_args(args)
+
+    an_op_with_a_rule("passes.scores", rule)
+    module = ruled(kit)
+    after = ConvertPrecision("bf16").run(module, PassContext())
+    assert asked == ["bf16"]
+    (call,) = calls(after, "passes.scores")
+    wanted = ["bf16" if n in rounded else "f32" for n in range(3)]
+    assert [a.tensor.dtype for a in call.args] == wanted
+    assert call.tensor.dtype == "f32"
+    (exp,) = calls(after, "exp")  # it reads what is stored rounded
+    assert (exp.args[0].op_name == "cast") is (0 in rounded)
+    given = {"x": kit.random(6, 16)}
+    expected = interpret(module, given)
+    compiled = clew.compile(module, precision="bf16", guard=True, cache=False)
+    for name, found in compiled.run(given).items():
+        np.testing.assert_allclose(found, expected[name], rtol=2e-2, atol=2e-2)
+
+
+def test_a_rule_may_decline_and_must_keep_the_type(kit: Any) -> None:
+    an_op_with_a_rule("passes.scores", lambda call, dtype: None)
+    module = ruled(kit)
+    assert ConvertPrecision("bf16").run(module, PassContext()) is module
+    an_op_with_a_rule("passes.scores", lambda call, dtype: clew.get_op("cast")(call, dtype=dtype))
+    with pytest.raises(ClewError) as caught:
+        ConvertPrecision("bf16").run(ruled(kit), PassContext())
+    assert caught.value.code == "T028"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -12,12 +12,13 @@ import numpy as np
 
 from clew.build.lowering import KernelBinary, KernelSource
 from clew.build.program_builder import ProgramBuilder
+from clew.build.schedule_choice import ScheduleFor, name_of, of_operators
 from clew.codegen.artifact import KernelCode, ObjectCode
 from clew.codegen.objects import PendingObject, submit
 from clew.ir.expr import Call, Function, Tuple, Var
 from clew.ir.module import Module
 from clew.ir.types import TensorType, substitute_type
-from clew.ir.visit import post_order
+from clew.ir.visit import inner_functions, post_order
 from clew.passes.base import Pass, PassContext
 from clew.passes.manager import PassManager
 from clew.passes.specialize import Specialize
@@ -44,12 +45,18 @@ class Options:
     threads: int
     opt_level: int
     passes: tuple[Pass, ...]
+    schedules: tuple[ScheduleFor, ...] = ()
     required: tuple[str, ...] = ()
     disabled: tuple[str, ...] = ()
     instruments: tuple[Any, ...] = ()
     trace: bool = True
     guard: bool | GuardSide = False
     on_progress: Callable[[str], None] = field(default=lambda text: None)
+
+    @property
+    def has_user_code(self) -> bool:
+        """Whether a user's passes or schedules take part, whose names say nothing about them."""
+        return bool(self.schedules) or not all(p.is_builtin for p in self.passes)
 
 
 @dataclass(frozen=True)
@@ -106,15 +113,15 @@ def build_module(
     options.on_progress("graph passes")
     fused = manager.run(module)
     clock.lap("passes")
-    native = _Native(options, cache, pool)
-    functions = _static_functions(fused)
-    codes = native.compile(functions)
+    names = kernel_names(fused.main)
+    native = _Native(options, cache, pool, names)
+    codes = native.compile(_static_calls(fused))
     clock.lap("kernels")
     options.on_progress("linking")
     builder = ProgramBuilder(fused.main, codes, native.segment, native.deferred)
     program = builder.build()
     clock.lap("program")
-    uses = _uses(builder, native)
+    uses = _uses(builder, native, names)
     return Build(
         manager.stages, program, uses, native.segments, native.binaries, clock.seconds, native.hits
     )
@@ -131,21 +138,48 @@ class _Clock:
         self._last = now
 
 
-def _static_functions(module: Module) -> list[Function]:
-    """Returns the primitive functions whose shapes are known, each once."""
+def _static_calls(module: Module) -> list[Call]:
+    """Returns a call of each primitive function whose shapes are known."""
     roots = [function for _, function in module]
-    found: dict[int, Function] = {}
+    found: dict[int, Call] = {}
     for node in post_order(roots, into_functions=True):
         called = node.op if isinstance(node, Call) else None
         if isinstance(called, Function) and called.is_primitive and has_static_shapes(called):
-            found[called.id] = called
+            assert isinstance(node, Call)
+            found.setdefault(called.id, node)
     return list(found.values())
 
 
-class _Native:
-    """Compiles kernels, through the cache, and makes segments of them."""
+def kernel_names(main: Function) -> dict[int, str]:
+    """Returns the name of each use of a kernel, by its call's id: unique, in the order they run."""
+    names: dict[int, str] = {}
+    taken: dict[str, int] = {}
 
-    def __init__(self, options: Options, cache: Cache, pool: ThreadPool) -> None:
+    def visit(function: Function) -> None:
+        for node in post_order(function.body):
+            called = node.op if isinstance(node, Call) else None
+            if isinstance(called, Function) and called.is_primitive and has_static_shapes(called):
+                base = name_of(called)
+                count = taken.get(base, 0)
+                taken[base] = count + 1
+                names[node.id] = base if not count else f"{base}_{count}"
+            else:
+                for inner in inner_functions(node):
+                    visit(inner)
+
+    visit(main)
+    return names
+
+
+class _Native:
+    """Compiles kernels, through the cache, and makes segments of them. `names` are those of the
+    uses, by the calls' ids.
+    """
+
+    def __init__(
+        self, options: Options, cache: Cache, pool: ThreadPool, names: Mapping[int, str]
+    ) -> None:
+        self.names = names
         self.options = options
         self.cache = cache
         self.pool = pool
@@ -156,12 +190,14 @@ class _Native:
         self.hits = 0
         self._library: SymbolTable | None = None
 
-    def compile(self, functions: Iterable[Function]) -> dict[int, KernelCode]:
-        """Returns the code of each primitive function; equal ones share a kernel."""
+    def compile(self, calls: Iterable[Call]) -> dict[int, KernelCode]:
+        """Returns the code of each called primitive function; equal ones share a kernel."""
         waiting: list[tuple[KernelSource, PendingObject]] = []
         keys: dict[int, str] = {}
-        for function in functions:
-            source = KernelSource(function, self.options.target)
+        for call in calls:
+            function = call.op
+            assert isinstance(function, Function)
+            source = KernelSource(function, self.options.target, self._by_hand(call, function))
             source = self.sources.setdefault(source.key, source)
             self.source_of[function.id] = source
             keys[function.id] = source.key
@@ -190,6 +226,11 @@ class _Native:
         except CompileError as error:
             return _Elsewhere(error)
         return Library(objects)
+
+    def _by_hand(self, call: Call, function: Function) -> list[ScheduleFor]:
+        name = self.names.get(call.id, name_of(function))
+        rules = of_operators(function, self.options.target)
+        return [*(s for s in self.options.schedules if s.fits(name, function)), *rules]
 
     def segment(self, plan: SegmentPlan) -> NativeSegment:
         """Returns a plan made ready to run."""
@@ -253,8 +294,8 @@ class _Deferred:
         params = [Var(p.name, substitute_type(p.type, sizes)) for p in self.function.params]
         main = Function(params, Tuple([Call(self.function, params)]), {"outputs": ["out"]})
         module = Specialize(tuple(sizes.items())).run(Module({"main": main}), PassContext())
-        functions = _static_functions(module)
-        if not functions:
+        calls = _static_calls(module)
+        if not calls:
             layers = ", ".join(self.function.span.layers) or self.function.attrs.get("name", "")
             raise UnsupportedError(
                 "U010",
@@ -262,8 +303,8 @@ class _Deferred:
                 hint="such operators need a form that runs on the host",
                 layer=layers,
             )
-        native = _Native(self.options, self.cache, self.pool)
-        codes = native.compile(functions)
+        native = _Native(self.options, self.cache, self.pool, {})
+        codes = native.compile(calls)
         program = ProgramBuilder(module.main, codes, native.segment, native.deferred).build()
 
         def run(*values: np.ndarray[Any, Any]) -> Any:
@@ -294,16 +335,12 @@ def bind_sizes(param: Var, shape: Sequence[int], sizes: dict[str, int]) -> None:
                 )
 
 
-def _uses(builder: ProgramBuilder, native: _Native) -> list[KernelUse]:
-    """Returns the uses of kernels in program order, under unique names."""
+def _uses(builder: ProgramBuilder, native: _Native, names: Mapping[int, str]) -> list[KernelUse]:
+    """Returns the uses of kernels in program order."""
     uses: list[KernelUse] = []
-    taken: dict[str, int] = {}
     for segment, calls in enumerate(builder.segment_calls):
         for step, call in enumerate(calls):
             assert isinstance(call.op, Function)
             source = native.source_of[call.op.id]
-            count = taken.get(source.name, 0)
-            taken[source.name] = count + 1
-            name = source.name if not count else f"{source.name}_{count}"
-            uses.append(KernelUse(name, call, source, segment, step))
+            uses.append(KernelUse(names[call.id], call, source, segment, step))
     return uses

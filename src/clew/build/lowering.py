@@ -12,10 +12,12 @@ import hashlib
 import json
 import re
 import struct
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Final
 
+from clew.build.schedule_choice import ScheduleFor, name_of
 from clew.codegen.artifact import EntryPoint, KernelCode, ObjectCode
 from clew.codegen.kernel import EmittedKernel, emit_kernel
 from clew.codegen.objects import toolchain
@@ -29,7 +31,7 @@ from clew.loop.lower import lower
 from clew.loop.printer import PrintedNest, print_nest
 from clew.loop.schedule import Schedule
 from clew.ops.registry import Op
-from clew.schedules import schedule_kernel
+from clew.schedules import schedule_kernel, schedule_melted, schedule_stack
 from clew.support.errors import CompileError
 from clew.target import Target
 from clew.te.expr import Imm
@@ -57,10 +59,13 @@ def operator_calls(function: Function) -> list[Call]:
 class KernelSource:
     """A kernel from its primitive function down; each level is made when first asked for."""
 
-    def __init__(self, function: Function, target: Target) -> None:
+    def __init__(
+        self, function: Function, target: Target, by_hand: Sequence[ScheduleFor] = ()
+    ) -> None:
         self.function = function
         self.target = target
-        self.name = str(function.attrs.get("name", "kernel"))
+        self.by_hand = tuple(by_hand)
+        self.name = name_of(function)
 
     @cached_property
     def key(self) -> str:
@@ -78,9 +83,11 @@ class KernelSource:
         return hashlib.blake2b(text.encode(), digest_size=20).hexdigest()
 
     def _user_code(self) -> list[str]:
-        """Returns what the function computes, spelled out, where a user's operator takes part: its
-        name says nothing about its code.
+        """Returns what the function computes, spelled out, where a user's operator or schedule
+        takes part: their names say nothing about their code.
         """
+        if self.by_hand:
+            return [self.printed.text]
         ops = [c.op for c in operator_calls(self.function)]
         if all(isinstance(op, Op) and op.is_builtin for op in ops):
             return []
@@ -103,7 +110,24 @@ class KernelSource:
 
     @cached_property
     def _scheduled(self) -> tuple[Schedule, tuple[str, ...]]:
+        for choice in self.by_hand:
+            made = choice.apply(self.nest, self.target)
+            if made is not None:
+                return made
+        match self.function.attrs.get("fusion"):
+            case "stack":
+                return schedule_stack(self.nest, self._groups(), self.target)
+            case "melt":
+                return schedule_melted(self.nest, self.target)
         return schedule_kernel(self.nest, self.target)
+
+    def _groups(self) -> list[list[str]]:
+        """Returns the stages of each group of a stacked kernel."""
+        numbers = self.function.attrs["stages"]
+        groups: dict[int, list[str]] = {n: [] for n in range(max(numbers) + 1)}
+        for stage, position in self.stages.ops.items():
+            groups[numbers[position]].append(stage)
+        return list(groups.values())
 
     @property
     def schedule(self) -> Schedule:

@@ -39,8 +39,8 @@ class _Traffic:
     def add(self, buffer: Buffer, count: int) -> None:
         """Notes that so many elements are accessed."""
         if buffer.scope in ("input", "output", "workspace"):
-            before = self.buffers.get(id(buffer), (buffer, 0))[1]
-            self.buffers[id(buffer)] = buffer, before + count * element_bytes(buffer.dtype)
+            before = self.buffers.get(id(buffer.root), (buffer, 0))[1]
+            self.buffers[id(buffer.root)] = buffer, before + count * element_bytes(buffer.dtype)
 
     @property
     def size_bytes(self) -> int:

@@ -98,7 +98,7 @@ def _groups(v: Values, load: Load, group: int) -> Value | None:
     place = v.place(load.source, v.flat(load, load.source, load.indices))
     if place.lane_parts or place.step not in (0, group):
         return None
-    key = (place.key, place.offset, "dot", v.lanes, id(load.source), v.mask and v.mask.text)
+    key = (place.key, place.offset, "dot", v.lanes, id(load.source.root), v.mask and v.mask.text)
     found = v.loads.get(key)
     if found is None:
         pointer = v.pointer_at(load.source, place)

@@ -43,10 +43,10 @@ def _accesses(
     """Returns how pieces and lines access each argument, whose loop variables are `along`."""
     found: dict[int, Access] = {}
     for buffer, indices in places:
-        if not isinstance(buffer, Buffer) or id(buffer) not in arguments:
+        if not isinstance(buffer, Buffer) or id(buffer.root) not in arguments:
             continue
         pieces, lines = (_run(buffer, indices, variables) for variables in along)
-        number = arguments[id(buffer)]
+        number = arguments[id(buffer.root)]
         known = found.get(number)
         if known is not None:
             pieces, lines = max(pieces, known.run_of_pieces), max(lines, known.run_of_lines)
@@ -85,7 +85,7 @@ def _read(stmt: Stmt) -> dict[int, Buffer]:
 def _shared(buffers: Iterable[object]) -> dict[int, Buffer]:
     """Returns those of the buffers that threads share, by their identity."""
     return {
-        id(b): b
+        id(b.root): b.root
         for b in buffers
         if isinstance(b, Buffer) and b.scope not in ("register", "scratch")
     }

@@ -203,7 +203,8 @@ class _Function:
         for _, load in reads(phase):
             used[id(load.source)] = load.source
         with self.b.writing_to(self.v.scopes[0].place):
-            for key, buffer in used.items():
+            for buffer in used.values():
+                key = id(buffer.root)
                 if key in self.layout.arguments:
                     slot = self.layout.arguments[key]
                     at = self.b.pointer(f"getelementptr ptr, ptr %args, i64 {slot}")

@@ -47,7 +47,7 @@ def read_runs(
         at = b.pointer(f"getelementptr {element}, ptr {pointer}, i64 {run.start}")
         text = f"load {llvm_type(stored, run.length)}, ptr {at}, align {size}"
         part = b.value(text, stored, run.length)
-        parts.append(part if run.length == width else _shuffled(b, part, None, range(width)))
+        parts.append(_widened(b, part, width))
     while len(parts) > 1:
         parts += [None] * (len(parts) % 2)
         parts = [_joined(b, *parts[n : n + 2]) for n in range(0, len(parts), 2)]
@@ -57,6 +57,15 @@ def read_runs(
     zeros = Value("zeroinitializer", stored, whole.lanes)
     order = [whole.lanes if o is None else at_run[o] for o in offsets]
     return _shuffled(b, whole, zeros if None in offsets else None, order)
+
+
+def _widened(b: Builder, part: Value, width: int) -> Value:
+    if part.lanes == width:
+        return part
+    if part.lanes > 1:
+        return _shuffled(b, part, None, range(width))
+    vector = llvm_type(part.dtype, width)
+    return b.value(f"insertelement {vector} poison, {part.typed}, i64 0", part.dtype, width)
 
 
 def _joined(b: Builder, first: Value | None, second: Value | None) -> Value | None:

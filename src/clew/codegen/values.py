@@ -286,7 +286,7 @@ class Values(Addresses):
         place = self.place(buffer, form)
         lanes = self.lanes if place.step or place.lane_parts else 1
         masked = self.mask is not None and lanes > 1
-        key: tuple[object, ...] = (place.key, place.offset, place.step, lanes, id(buffer))
+        key: tuple[object, ...] = (place.key, place.offset, place.step, lanes, id(buffer.root))
         if place.lane_parts or masked:
             parts = [(id(a), *self.numbers(a)) for a, _ in place.lane_parts]
             key = (*key, self.mask and self.mask.text, *parts)
@@ -541,7 +541,7 @@ class Values(Addresses):
 
     def forget(self, buffer: Buffer) -> None:
         """Drops what was loaded from a buffer that is written now."""
-        stale = [k for k in self.loads if len(k) > 4 and k[4] == id(buffer)]
+        stale = [k for k in self.loads if len(k) > 4 and k[4] == id(buffer.root)]
         for key in stale:
             del self.loads[key]
 

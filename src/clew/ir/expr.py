@@ -189,7 +189,12 @@ def carry_marks(old: Expr, new: Expr) -> None:
     """Gives a node just built the output marks of the one whose value it computes (rewriters
     only).
     """
-    _set(new, "span", new.span.marked_by(old.span))
+    mark_results(new, old.span)
+
+
+def mark_results(node: Expr, span: Span) -> None:
+    """Gives a node just built the output marks of a span (rewriters and editors only)."""
+    _set(node, "span", node.span.marked_by(span))
 
 
 class Var(Expr):

@@ -209,3 +209,15 @@ class TypeReader:
                 return dim_min(left, right) if token.text == "min" else dim_max(left, right)
             return SymDim.symbol(token.text)
         self.fail(f"expected a size, found {token.text or 'the end'!r}", token)
+
+
+def read_function_type(text: str) -> FunctionType:
+    """Returns the type that `(f32[n], f32[n]) -> f32[n]` writes.
+
+    Errors: P001.
+    """
+    reader = TypeReader(f"fn{text}")
+    found = reader.type()
+    if reader.next.kind != "end" or not isinstance(found, FunctionType):
+        reader.fail(f"expected the end of the signature, found {reader.next.text!r}")
+    return found

@@ -19,7 +19,8 @@ def in_place_pairs(nest: Nest) -> tuple[tuple[int, int], ...]:
     """
     stores = [s for s in walk(nest.body) if isinstance(s, Store)]
     loads = [(stmt, load) for stmt, load in reads(nest.body)]
-    spoiled = {id(s.buffer) for s in stores if s.combiner} | {id(load.source) for _, load in loads}
+    spoiled = {id(s.buffer.root) for s in stores if s.combiner}
+    spoiled |= {id(load.source.root) for _, load in loads}
     simplifier = Simplifier()
     found: list[tuple[int, int]] = []
     for target, output in enumerate(nest.outputs):
@@ -28,13 +29,13 @@ def in_place_pairs(nest: Nest) -> tuple[tuple[int, int], ...]:
         for source, given in enumerate(nest.inputs):
             if given.dtype != output.dtype or given.size_bytes != output.size_bytes:
                 continue
-            uses = [(stmt, load) for stmt, load in loads if load.source is given]
+            uses = [(stmt, load) for stmt, load in loads if load.source.root is given]
             if uses and all(
                 isinstance(stmt, Store)
-                and stmt.buffer is output
+                and stmt.buffer.root is output
                 and not _in_indices(stmt, load)
-                and _flat(given, load.indices, simplifier)
-                == _flat(output, stmt.indices, simplifier)
+                and _flat(load.source, load.indices, simplifier)
+                == _flat(stmt.buffer, stmt.indices, simplifier)
                 for stmt, load in uses
             ):
                 found.append((source, target))

@@ -20,7 +20,7 @@ from clew.te.expr import INDEX, Binary, Imm, Index, Inlined, Load, Scalar, Selec
 from clew.te.interpret import COMBINE, apply
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
-Element: TypeAlias = tuple[int, tuple[int, ...]]
+Element: TypeAlias = tuple[int, int]
 
 
 def interpret(nest: Nest, inputs: Sequence[Array]) -> list[Array]:
@@ -70,6 +70,10 @@ class _Run:
     def of(self, buffer: Buffer) -> _Memory:
         """Returns a buffer's memory, nothing of it set at first."""
         found = self.memory.get(id(buffer))
+        if found is None and buffer.memory is not None:
+            whole = self.of(buffer.memory)
+            views = whole.values.reshape(buffer.shape), whole.is_set.reshape(buffer.shape)
+            found = self.memory[id(buffer)] = _Memory(*views)
         if found is None:
             values = np.zeros(buffer.shape, to_numpy(buffer.dtype))
             found = self.memory[id(buffer)] = _Memory(values, np.zeros(buffer.shape, bool))
@@ -128,7 +132,7 @@ class _Run:
         memory.values[at] = value
         memory.is_set[at] = True
         if self.touched is not None and id(stmt.buffer) not in self.private:
-            key, now = (id(stmt.buffer), at), self.touched.iteration
+            key, now = _element(stmt.buffer, at), self.touched.iteration
             other = self.touched.written.setdefault(key, now)
             assert other == now, self._say(f"writes {stmt.buffer.name}{list(at)} again")
             other = self.touched.read.get(key, now)
@@ -180,7 +184,7 @@ class _Run:
         memory = self.of(buffer)
         assert memory.is_set[at], self._say(f"reads {buffer.name}{list(at)} before it is set")
         if self.touched is not None and id(buffer) not in self.private:
-            key, now = (id(buffer), at), self.touched.iteration
+            key, now = _element(buffer, at), self.touched.iteration
             self.touched.read[key] = now
             other = self.touched.written.get(key, now)
             assert other == now, self._say(f"reads {buffer.name}{list(at)}, written elsewhere")
@@ -197,3 +201,8 @@ class _Run:
             case _:
                 text = ""
         return f"{what} in `{text}` at {values}"
+
+
+def _element(buffer: Buffer, at: tuple[int, ...]) -> Element:
+    """Returns what is the same for all views of an element."""
+    return id(buffer.root), sum(i * step for i, step in zip(at, buffer.strides, strict=True))

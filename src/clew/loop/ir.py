@@ -36,13 +36,20 @@ Scope: TypeAlias = Literal["input", "output", "workspace", "scratch", "register"
 class Buffer:
     """Memory of a kernel. `input`/`output` are its arguments, `workspace` is shared by its threads,
     `scratch` belongs to one thread, `register` is a tile that never touches memory: every index
-    into it must be a literal once loops are unrolled, but for the vector lane.
+    into it must be a literal once loops are unrolled, but for the vector lane. One that has
+    `memory` is another view of that buffer.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     scope: Scope
+    memory: Buffer | None = None
+
+    @property
+    def root(self) -> Buffer:
+        """The buffer that has the memory."""
+        return self if self.memory is None else self.memory
 
     @property
     def strides(self) -> tuple[int, ...]:
@@ -156,8 +163,8 @@ class Nest:
         known = {id(b) for b in (*self.inputs, *self.outputs)}
         found: dict[int, Buffer] = {}
         for stmt in walk(self.body):
-            if isinstance(stmt, Store) and id(stmt.buffer) not in known:
-                found.setdefault(id(stmt.buffer), stmt.buffer)
+            if isinstance(stmt, Store) and id(stmt.buffer.root) not in known:
+                found.setdefault(id(stmt.buffer.root), stmt.buffer.root)
         return tuple(found.values())
 
 

@@ -110,9 +110,16 @@ class Schedule:
             self.history.pop()
         return self
 
+    @property
+    def text(self) -> str:
+        """The steps as text, a line each: what `replay` and `clew.schedule_for` take."""
+        return "\n".join(map(str, self.steps))
+
     @staticmethod
-    def replay(nest: Nest, steps: Sequence[Step | str]) -> Schedule:
-        """Returns a schedule of `nest` with recorded steps (or their text) applied."""
+    def replay(nest: Nest, steps: str | Sequence[Step | str]) -> Schedule:
+        """Returns a schedule of `nest` with recorded steps, or their text, applied."""
+        if isinstance(steps, str):
+            steps = [line for line in steps.splitlines() if line.strip()]
         schedule = Schedule(nest)
         for step in steps:
             parsed = Step.parse(step) if isinstance(step, str) else step

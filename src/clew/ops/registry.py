@@ -20,19 +20,21 @@ call: `leaky_relu(x, alpha=0.2)`.
 
 from __future__ import annotations
 
+import difflib
 import inspect
+import re
 import types as pytypes
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from clew.ir.dims import SymDim
 from clew.ir.expr import ArgRef, Attrs, Call, Constant, Expr
 from clew.ir.parser import operators_from
-from clew.ir.types import TensorType, TupleType, Type, from_numpy
+from clew.ir.types import TensorType, TupleType, Type, from_numpy, is_float, to_numpy
 from clew.support.errors import GraphTypeError, UnsupportedError
 from clew.te.analysis import Kind, kind_of, view_offset
 from clew.te.interpret import evaluate
@@ -107,6 +109,16 @@ def _signature(function: Callable[..., Any]) -> Signature:
     return Signature(tuple(inputs), optional, variadic, attributes)
 
 
+@dataclass(frozen=True)
+class OnnxBinding:
+    """The ONNX operator that an operator of clew's is, from version `since` of its domain on."""
+
+    domain: str
+    name: str
+    since: int = 1
+
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
 TypeRule = Callable[..., Type]
 Compute = Callable[..., "Tensor | tuple[Tensor, ...]"]
 
@@ -135,6 +147,8 @@ class Op:
     reads_views: bool = False
     melts: str = ""
     samples: tuple[Sample, ...] = ()
+    onnx: OnnxBinding | None = None
+    schedule_rules: list[tuple[str, Callable[..., Any]]] = field(default_factory=list, repr=False)
     _types: dict[Any, Type] = field(default_factory=dict, repr=False)
     _kinds: dict[Any, Kind] = field(default_factory=dict, repr=False)
     _views: dict[Any, tuple[int, ...] | None] = field(default_factory=dict, repr=False)
@@ -199,6 +213,27 @@ class Op:
         """Decorator: what layout alteration does with the operator (`passes.alter_layout`)."""
         self.layout_rule = rule
         return rule
+
+    def quantize(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        """Decorator: what a narrower precision does with the operator (`passes.convert_precision`).
+        The rule takes a call and a dtype (`bf16`, `f16`) and returns an expression of the call's
+        type that casts operands to the dtype, or None where the call stays in f32.
+        """
+        self.quantize_rule = rule
+        return rule
+
+    def schedule(self, feature: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Decorator: how kernels that hold the operator run on targets with a feature (LLVM's name,
+        such as `avx512f`; "" for all): a function of a kernel's `Schedule` and the target, which
+        returns False where clew's own rules are to do it. Rules for features go first.
+        """
+
+        def register(rule: Callable[..., Any]) -> Callable[..., Any]:
+            self.schedule_rules.append((feature, rule))
+            self.schedule_rules.sort(key=lambda r: not r[0])
+            return rule
+
+        return register
 
     # --- the graph IR's side ---
 
@@ -372,6 +407,9 @@ class Op:
         """Returns the result on numpy arrays: the reference, or `compute` interpreted.
 
         Arguments that hold attributes come last, as in the call.
+
+        Errors: T020 where a user's reference gives another number of results, or others of shape
+        or kind, than the operator's types say.
         """
         references = argument_references(attrs)
         if references:
@@ -380,7 +418,8 @@ class Op:
             types = [TensorType(a.shape, from_numpy(a.dtype)) for a in inputs]
             return self.run_reference(inputs, self._settled(types, attrs, values))
         if self.reference_rule is not None:
-            return self.reference_rule(*args, **attrs)
+            result = self.reference_rule(*args, **attrs)
+            return result if self.is_builtin else self._checked(result, args, attrs)
         assert self.compute is not None, f"{self.name} has neither reference nor compute"
         types = [TensorType(a.shape, from_numpy(a.dtype)) for a in args]
         tensors = self.placeholders(types)
@@ -390,6 +429,45 @@ class Op:
             dict(zip(tensors, args, strict=True)),
         )
         return tuple(results) if isinstance(outputs, tuple) else results[0]
+
+    def _checked(
+        self, result: Any, args: Sequence[Array], attrs: Mapping[str, Any]
+    ) -> Array | tuple[Array, ...]:
+        """Returns what a user's reference gave, in the dtypes that the operator has: numpy widens
+        here and there.
+        """
+        given_arrays = [np.asarray(a) for a in args]
+        if any(a.dtype == object for a in given_arrays):
+            return result  # type: ignore[no-any-return]  # sizes by name: nothing that runs
+        types = [TensorType(a.shape, from_numpy(a.dtype)) for a in given_arrays]
+        wanted = self._infer(tuple(types), attrs if isinstance(attrs, Attrs) else self.bind(attrs))
+        fields = wanted.fields if isinstance(wanted, TupleType) else (wanted,)
+        given = tuple(result) if isinstance(wanted, TupleType) else (result,)
+        arrays = [np.asarray(a) for a in given]
+        fits = len(arrays) == len(fields) and all(map(_fits, arrays, fields))
+        if not fits:
+            said = ", ".join(f"{a.dtype.name}{list(a.shape)}" for a in arrays)
+            what = "function" if self.host else "reference"
+            raise GraphTypeError(
+                "T020",
+                f"{self.name}: its {what} gave {said}, expected {wanted}",
+                hint=f"for {', '.join(map(str, types))}; clew.check_op tries all samples",
+            )
+        typed = [
+            a if from_numpy(a.dtype) == t.dtype else a.astype(to_numpy(t.dtype))  # type: ignore[union-attr]
+            for a, t in zip(arrays, fields, strict=True)
+        ]
+        return tuple(typed) if isinstance(wanted, TupleType) else typed[0]
+
+
+def _fits(array: Array, type_: Type) -> bool:
+    if not isinstance(type_, TensorType) or array.ndim != type_.rank:
+        return False
+    kind, wanted = array.dtype.kind, to_numpy(type_.dtype)
+    narrow = kind not in "fiub"  # ml_dtypes' floats are of no kind
+    alike = array.dtype == wanted or (not narrow and (kind == "f") == is_float(type_.dtype))
+    sizes = zip(array.shape, type_.shape, strict=True)
+    return alike and all(size == d for size, d in sizes if isinstance(d, int))
 
 
 def argument_references(attrs: Mapping[str, Any]) -> dict[str, int]:
@@ -443,6 +521,7 @@ def _coerce(wanted: Any, value: Any) -> Any:
 
 
 _REGISTRY: Final[dict[str, Op]] = {}
+_NAME: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*\Z")
 
 
 def register_op(
@@ -456,6 +535,8 @@ def register_op(
     reads_views: bool = False,
     melts: str = "",
     samples: Sequence[Sample] = (),
+    onnx: str = "",
+    since: int = 1,
     overwrite: bool = False,
 ) -> Callable[[Callable[..., Any]], Op]:
     """Decorator: registers an operator under a dotted name.
@@ -465,15 +546,30 @@ def register_op(
     docstring (`...`) declares a signature for an operator that has a `decompose` or `reference`.
     `reads_views` says that its kernel takes operands where they stand: slices, transposes and
     reshapes before it become strides of its loads. `melts` names an operator whose result its
-    kernel takes as the first operand and may compute itself, piece by piece.
+    kernel takes as the first operand and may compute itself, piece by piece. `onnx` binds it to an
+    operator of ONNX models, `domain::Name`, from version `since` of the domain on: inputs by
+    position, attributes by name.
 
-    Errors: T015 when the name is taken (`overwrite=True` replaces the operator).
+    Errors: T015 when the name is taken (`overwrite=True` replaces the operator), or the ONNX
+    operator is bound to another one; T018 for a name that is none.
     """
+    binding = _binding(onnx, since)
+    if not _NAME.match(name):
+        raise GraphTypeError(
+            "T018", f"{name!r} is no name of an operator", hint="words with dots: my.squared_relu"
+        )
 
     def register(function: Callable[..., Any]) -> Op:
         if name in _REGISTRY and not overwrite:
             raise GraphTypeError(
                 "T015", f"operator {name} exists", hint="pass overwrite=True to replace it"
+            )
+        rival = next((o for o in _REGISTRY.values() if binding and o.onnx == binding), None)
+        if rival is not None and rival.name != name:
+            raise GraphTypeError(
+                "T015",
+                f"{onnx} of version {since} is bound to {rival.name} already",
+                hint="bind one operator to it, or another version (since=)",
             )
         op = Op(
             name=name,
@@ -487,6 +583,7 @@ def register_op(
             reads_views=reads_views,
             melts=melts,
             samples=tuple(samples),
+            onnx=binding,
         )
         if host:
             op.reference_rule = function
@@ -496,6 +593,27 @@ def register_op(
         return op
 
     return register
+
+
+def _binding(onnx: str, since: int) -> OnnxBinding | None:
+    if not onnx:
+        return None
+    domain, separator, name = onnx.rpartition("::")
+    if not name or (separator and not domain):
+        raise GraphTypeError(
+            "T018", f"{onnx!r} names no operator of ONNX", hint="it is written domain::Name"
+        )
+    return OnnxBinding("" if domain == "ai.onnx" else domain, name, since)
+
+
+def bound_to(domain: str, name: str, version: int) -> Op | None:
+    """Returns the operator that a user bound to an ONNX operator, of the newest fitting version."""
+    found = [
+        op
+        for op in _REGISTRY.values()
+        if op.onnx and (op.onnx.domain, op.onnx.name) == (domain, name) and op.onnx.since <= version
+    ]
+    return max(found, key=lambda op: op.onnx.since if op.onnx else 0, default=None)
 
 
 def _is_declaration(function: Callable[..., Any]) -> bool:
@@ -519,7 +637,8 @@ def get_op(name: str) -> Op:
     """
     op = _REGISTRY.get(name)
     if op is None:
-        raise GraphTypeError("T016", f"no operator {name} is registered")
+        near = difflib.get_close_matches(name, _REGISTRY, 3) or ["see `clew ops`"]
+        raise GraphTypeError("T016", f"no operator {name} is registered", hint=", ".join(near))
     return op
 
 

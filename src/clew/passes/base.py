@@ -80,6 +80,11 @@ class Pass(ABC):
         return type(self).__name__
 
     @property
+    def is_builtin(self) -> bool:
+        """Whether clew declares the pass and all it does: it changes with clew's version alone."""
+        return type(self).__module__.startswith("clew.")
+
+    @property
     def options(self) -> dict[str, Any]:
         """The options by name."""
         return {f.name: getattr(self, f.name) for f in fields(self)}

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import ClassVar, Final
 
-from clew.ir.expr import Call, Constant, Expr, Function
+from clew.ir.expr import Call, Constant, Expr, Function, Var
 from clew.ir.module import Module
-from clew.ir.rewrite import Rewriter, layer_names, rebuild
+from clew.ir.rewrite import Rewriter, building_for, layer_names, rebuild
 from clew.ir.types import TensorType, to_numpy
 from clew.ir.visit import post_order
 from clew.ops.registry import Op, argument_references, get_op
 from clew.passes.base import Pass, PassContext
 from clew.support.arrays import aligned_copy
+from clew.support.errors import GraphTypeError
 
 _WIDE: Final = "f32"
 _PRODUCTS: Final = ("nn.conv2d", "nn.dense", "nn.matmul")
@@ -47,6 +48,10 @@ class ConvertPrecision(Pass):
     they have no dot product to gain from, unless a matrix unit sums over the columns of a filter as
     well, which takes `min_depth` numbers a line and `min_filters`.
 
+    An operator that is declared with a `quantize` rule is converted by that: of a call and the
+    dtype it makes an expression of the same type that reads the operands through casts to the
+    dtype, and so has them stored rounded; or None, for a call that stays in f32.
+
     Preconditions: layouts are plain, weights are constants. Non-goals: choosing layers by the error
     they cause.
     """
@@ -63,6 +68,17 @@ class ConvertPrecision(Pass):
         return _Converter(self, ctx).rewrite_module(module)
 
 
+@dataclass(frozen=True)
+class _Ruled:
+    """What a rule made of a call: the operands that its parameters stand for, by id, and the nodes
+    that round one.
+    """
+
+    made: Expr
+    args: dict[int, Expr]
+    casts: set[int]
+
+
 class _Converter(Rewriter):
     """The memo maps an old value to one of f32: where it is stored rounded, to a cast of that.
     Every user gets a cast of its own, which then fuses into it.
@@ -75,12 +91,15 @@ class _Converter(Rewriter):
         self._converted: set[int] = set()
         self._rounded: set[int] = set()
         self._narrow: dict[int, Expr] = {}
+        self._ruled: dict[int, _Ruled] = {}
 
     def enter(self, function: Function) -> None:
         """Finds the products to convert, and the values that are stored rounded for them."""
         calls = [n for n in post_order(function.body) if isinstance(n, Call)]
         for call in calls:
-            if self._converts(call):
+            if isinstance(call.op, Op) and call.op.quantize_rule is not None:
+                self._ask_rule(call, call.op.quantize_rule)
+            elif self._converts(call):
                 self._converted.add(call.id)
                 self._round(call.args[:2])
         for call in reversed(calls):
@@ -99,8 +118,7 @@ class _Converter(Rewriter):
             return False
         if call.op_name in _WEIGHTED and not isinstance(weight, Constant):
             return False
-        if any(fnmatchcase(n, p) for n in layer_names(call) for p in self._options.keep_f32):
-            self._ctx.remark(call, "stays in f32: keep_f32 names it")
+        if self._is_kept(call):
             return False
         if call.op_name == "nn.conv2d":
             inner, groups = weight.tensor.shape[1], call.attrs.groups
@@ -110,6 +128,56 @@ class _Converter(Rewriter):
                 return False
             return inner >= self._options.min_channels or self._joins_depth(weight.tensor)
         return True
+
+    def _is_kept(self, call: Call) -> bool:
+        kept = any(fnmatchcase(n, p) for n in layer_names(call) for p in self._options.keep_f32)
+        if kept:
+            self._ctx.remark(call, "stays in f32: keep_f32 names it")
+        return kept
+
+    def _ask_rule(self, call: Call, rule: Callable[[Call, str], Expr | None]) -> None:
+        """Notes what an operator's own rule makes of a call, over parameters, if anything.
+
+        Errors: T028 for something of another type.
+        """
+        if argument_references(call.attrs) or self._is_kept(call):
+            return
+        args = [a if isinstance(a, Constant) else Var(f"x{n}", a.type)
+                for n, a in enumerate(call.args)]  # fmt: skip
+        with building_for(call):
+            made = rule(Call(call.op, args, call.attrs), self._options.dtype)
+        if made is None:
+            self._ctx.remark(call, f"stays in f32: so says the rule of {call.op_name}")
+            return
+        if made.type != call.type:
+            raise GraphTypeError(
+                "T028",
+                f"{call.op_name}: its quantize rule gives {made.type} for {call.type}",
+                hint="operands are rounded, the result is not: cast it back",
+            )
+        ruled = _Ruled(made, {a.id: b for a, b in zip(args, call.args, strict=True)}, set())
+        for node in post_order(made):
+            if self._rounds(node) and node.children[0].id in ruled.args:
+                ruled.casts.add(node.id)
+                self._round([ruled.args[node.children[0].id]])
+        self._ruled[call.id] = ruled
+
+    def _rounds(self, node: Expr) -> bool:
+        if not isinstance(node, Call) or node.op_name != "cast":
+            return False
+        return bool(node.attrs.dtype == self._options.dtype)
+
+    def _by_rule(self, ruled: _Ruled) -> Expr:
+        """Returns what a rule made, over the operands as they are now."""
+        found: dict[int, Expr] = {}
+        for node in post_order(ruled.made):
+            if node.id in ruled.args:
+                found[node.id] = self.memo[ruled.args[node.id].id]
+            elif node.id in ruled.casts:
+                found[node.id] = self._rounded_value(ruled.args[node.children[0].id])
+            else:
+                found[node.id] = rebuild(node, [found[c.id] for c in node.children])
+        return found[ruled.made.id]
 
     def _joins_depth(self, weight: TensorType) -> bool:
         """Whether the columns of a filter and its few channels, filled up to an even number, are
@@ -134,7 +202,9 @@ class _Converter(Rewriter):
 
     def rewrite_call(self, old: Call, new: Call) -> Expr:
         result: Expr = new
-        if old.id in self._converted:
+        if old.id in self._ruled:
+            result = self._by_rule(self._ruled[old.id])
+        elif old.id in self._converted:
             args = [self._rounded_value(a) for a in old.args[:2]]
             result = Call(old.op, [*args, *old.args[2:]], old.attrs.with_(out_dtype=_WIDE))
         elif old.id in self._rounded and _moves(old):

@@ -7,8 +7,8 @@ from typing import ClassVar, Literal
 
 from clew.ir.expr import Call, Expr, Function
 from clew.ir.module import Module
-from clew.ir.parameters import Parameters
-from clew.ir.rewrite import Rewriter, replaces
+from clew.ir.outline import Outliner, Piece
+from clew.ir.rewrite import Rewriter
 from clew.passes.base import Pass, PassContext
 from clew.passes.fusion_groups import Group, Grouper, stays_inside
 
@@ -53,56 +53,29 @@ class FuseOps(Pass):
 
 
 class _Fuser(Rewriter):
-    """Copies each group's operators into a function. One fuser rewrites one function's body: a
-    value that two functions share (computed from constants) belongs to a group in each.
+    """Hands each function of a module to an outliner of its own: a value that two functions share
+    (computed from constants) belongs to a group in each.
     """
 
     def __init__(self, options: FuseOps, ctx: PassContext) -> None:
         super().__init__()
         self._options = options
         self._ctx = ctx
-        self._entered = False
-        self._groups: dict[int, Group] = {}
-        self._open: dict[int, Parameters] = {}
-
-    def rewrite_module(self, module: Module) -> Module:
-        changed = {name: self._another().rewrite_function(f) for name, f in module}
-        return module.with_functions(changed)
-
-    def _another(self) -> _Fuser:
-        return _Fuser(self._options, self._ctx)
 
     def rewrite_function(self, function: Function) -> Function:
-        if self._entered:
-            return self._another().rewrite_function(function)
-        self._entered = True
-        return super().rewrite_function(function)
-
-    def enter(self, function: Function) -> None:
+        if function.is_primitive:
+            return function
         options = self._options
         grouper = Grouper(function, self._ctx, options.max_ops, options.max_inputs)
         none = options.mode == "none"
-        self._groups = grouper.singletons() if none else grouper.groups(melt=options.melt)
+        groups = grouper.singletons() if none else grouper.groups(melt=options.melt)
+        pieces = [_piece(group) for group in dict.fromkeys(groups.values())]
+        return Outliner(pieces, self._stays, self.rewrite_function).rewrite_function(function)
 
-    def rewrite_call(self, old: Call, new: Call) -> Expr:
-        group = self._groups.get(old.id)
-        if group is None:
-            return new
-        parameters = self._open.setdefault(group.root.id, Parameters())
-        inner = old.with_args([self._inner(group, parameters, old, a) for a in old.args])
-        if old is not group.root:
-            return inner
-        del self._open[group.root.id]
-        replaces(old, inner)
-        with self.covers(*group.members_root_first()):
-            attrs = {"primitive": True, "name": group.name}
-            function = Function(parameters.variables, inner, attrs)
-            return Call(function, parameters.arguments)
+    def _stays(self, argument: Expr, user: Expr) -> bool:
+        return isinstance(user, Call) and stays_inside(argument, self._ctx.kind(user))
 
-    def _inner(self, group: Group, parameters: Parameters, user: Call, arg: Expr) -> Expr:
-        """Returns what stands for an argument inside the group's function."""
-        if self._groups.get(arg.id) is group:
-            return self.memo[arg.id]
-        if stays_inside(arg, self._ctx.kind(user)):
-            return arg
-        return parameters.of(self.memo[arg.id])
+
+def _piece(group: Group) -> Piece:
+    attrs = {"primitive": True, "name": group.name}
+    return Piece(tuple(group.members), attrs, (group.root,))

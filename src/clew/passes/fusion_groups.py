@@ -64,10 +64,6 @@ class Group:
         more = "_etc" if len(parts) > _MAX_NAMED else ""
         return "_".join(parts[:_MAX_NAMED]) + more
 
-    def members_root_first(self) -> tuple[Call, ...]:
-        """The members, the one whose value is the result first."""
-        return (self.root, *self.members[:-1])
-
 
 class Grouper:
     """Finds the groups of one function's body."""

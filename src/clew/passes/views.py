@@ -123,10 +123,12 @@ def _share(call: Call, placed: list[bool]) -> float:
 
 
 def made_by_kernel(arg: Expr) -> bool:
-    """Whether a value of an unfused graph will be computed by a kernel, or joined in place."""
+    """Whether a value will be computed by a kernel, or joined in place."""
     node = whole(arg)
     if isinstance(node, TupleGetItem):
         node = node.value
+    if isinstance(node, Call) and isinstance(node.op, Function):
+        return node.op.is_primitive
     if not isinstance(node, Call) or not isinstance(node.op, Op) or node.op.host:
         return False
     return view_offsets(node) is None and not argument_references(node.attrs)

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 from clew.ir.expr import Call, Constant, Expr, Function, If, Tuple, TupleGetItem, While
 from clew.ir.module import Module
-from clew.ir.parameters import Parameters
-from clew.ir.rewrite import Rewriter, rebuild, replaces
+from clew.ir.outline import Outliner, Piece
+from clew.ir.rewrite import Rewriter
 from clew.ir.visit import post_order, users
 from clew.patterns.explain import describe
 from clew.patterns.match import Match, candidates, match
@@ -21,17 +21,13 @@ Target = TypeVar("Target", Module, Function)
 _INSIDE = (Call, Tuple, TupleGetItem, If, While)
 
 
-@dataclass(frozen=True, eq=False)
-class Part:
-    """Nodes that become one function, operands first: the last one is the match's root.
-
-    `outputs` are values that are used outside, the root's first. `constants` are those that the
-    pattern names, by id; they stay inside.
+@dataclass(eq=False)
+class Part(Piece):
+    """What one match has: its root is the last of the members and the first of the outputs.
+    `constants` are those that the pattern names, by id; they stay inside.
     """
 
-    members: tuple[Expr, ...]
-    outputs: tuple[Expr, ...]
-    constants: frozenset[int]
+    constants: frozenset[int] = frozenset()
 
     @property
     def root(self) -> Expr:
@@ -153,7 +149,7 @@ class Finder:
             if m is not found.root and any(u.id not in inside for u in self._users[m.id])
         ]
         constants = frozenset(n.id for n in nodes if isinstance(n, Constant))
-        return Part(tuple(members), (found.root, *outputs), constants)
+        return Part(tuple(members), outputs=(found.root, *outputs), constants=constants)
 
     def _unfit(self, part: Part, alone: bool) -> str:
         """Returns why something cannot be a part; "" if it can."""
@@ -216,11 +212,7 @@ def _operands(nodes: Sequence[Expr]) -> list[Expr]:
 
 
 class _Partitioner(Rewriter):
-    """Copies each part into a function. One partitioner rewrites one function's body: a value that
-    two functions share belongs to a part in each.
-    """
-
-    rebuilds = False
+    """Hands each function of a module to an outliner of its own."""
 
     def __init__(
         self,
@@ -230,84 +222,15 @@ class _Partitioner(Rewriter):
         on_refusal: Callable[[Expr, str], None],
     ) -> None:
         super().__init__()
-        self._options = (pattern, attrs, extra_outputs, on_refusal)
-        self._entered = False
-        self._part_of: dict[int, Part] = {}
-        self._open: dict[int, Parameters] = {}
-
-    def rewrite_module(self, module: Module) -> Module:
-        changed = {n: _Partitioner(*self._options).rewrite_function(f) for n, f in module}
-        return module.with_functions(changed)
+        self._options = (pattern, extra_outputs, on_refusal)
+        self._attrs = attrs
 
     def rewrite_function(self, function: Function) -> Function:
-        if "composite" in function.attrs:
+        if function.is_primitive or "composite" in function.attrs:
             return function
-        if self._entered:
-            return _Partitioner(*self._options).rewrite_function(function)
-        self._entered = True
-        return super().rewrite_function(function)
-
-    def enter(self, function: Function) -> None:
-        pattern, _, extra_outputs, on_refusal = self._options
-        for part in Finder(function, pattern, extra_outputs, on_refusal).find():
-            self._part_of.update((m.id, part) for m in part.members)
-
-    def order(self, function: Function) -> Sequence[Expr]:
-        """Parts in one piece, each after all that its members use."""
-        if all(len(part.outputs) == 1 for part in self._part_of.values()):
-            return post_order(function.body)
-        order: list[Expr] = []
-        done: set[int] = set()
-        opened: set[int] = set()
-        stack: list[tuple[Expr, bool]] = [(function.body, False)]
-        while stack:
-            node, ready = stack.pop()
-            if node.id in done:
-                continue
-            part = self._part_of.get(node.id)
-            nodes = (node,) if part is None else part.members
-            if ready:
-                order.extend(nodes)
-                done.update(n.id for n in nodes)
-                continue
-            assert nodes[-1].id not in opened, "parts depend on each other in a circle"
-            opened.add(nodes[-1].id)
-            stack.append((node, True))
-            inside = {n.id for n in nodes}
-            for child in reversed([c for n in nodes for c in n.children]):
-                if child.id not in done and child.id not in inside:
-                    stack.append((child, False))
-        return order
-
-    def dispatch(self, old: Expr, new: Expr) -> Expr:
-        part = self._part_of.get(old.id)
-        if part is None:
-            return super().dispatch(old, rebuild(old, [self.memo[c.id] for c in old.children]))
-        parameters = self._open.setdefault(part.root.id, Parameters())
-        inner = rebuild(old, [self._inner(part, parameters, c) for c in old.children])
-        return inner if old is not part.root else self._close(part, parameters, inner)
-
-    def _inner(self, part: Part, parameters: Parameters, child: Expr) -> Expr:
-        """Returns what stands for a child inside the part's function."""
-        if self._part_of.get(child.id) is part or isinstance(child, Function):
-            return self.memo[child.id]
-        if child.id in part.constants:
-            return child
-        return parameters.of(self.memo[child.id])
-
-    def _close(self, part: Part, parameters: Parameters, inner: Expr) -> Expr:
-        """Returns what takes the place of a part's root: a call of the part's function."""
-        if inner is not part.root:
-            replaces(part.root, inner)
-        attrs = self._options[1]
-        others = part.outputs[1:]
-        with self.covers(part.root, *reversed(part.members[:-1])):
-            body = Tuple([inner, *(self.memo[o.id] for o in others)]) if others else inner
-            call = Call(Function(parameters.variables, body, attrs), parameters.arguments)
-            if not others:
-                return call
-            results = [TupleGetItem(call, n) for n in range(len(part.outputs))]
-        for output, result in zip(others, results[1:], strict=True):
-            replaces(output, result)
-            self.memo[output.id] = result
-        return results[0]
+        parts = Finder(function, *self._options).find()
+        for part in parts:
+            part.attrs = self._attrs
+        kept = {m.id: part.constants for part in parts for m in part.members}
+        outliner = Outliner(parts, lambda arg, user: arg.id in kept[user.id], self.rewrite_function)
+        return outliner.rewrite_function(function)

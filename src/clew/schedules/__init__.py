@@ -2,6 +2,7 @@
 sizes.
 """
 
-from clew.schedules.plan import schedule_kernel
+from clew.schedules.plan import schedule_kernel, schedule_melted
+from clew.schedules.stack import schedule_stack
 
-__all__ = ["schedule_kernel"]
+__all__ = ["schedule_kernel", "schedule_melted", "schedule_stack"]

@@ -16,6 +16,7 @@ from clew.schedules import (
     elementwise,
     matmul,
     matvec,
+    melt,
     melted,
     neighbours,
     parts,
@@ -52,6 +53,14 @@ def schedule_kernel(nest: Nest, target: Target) -> tuple[Schedule, tuple[str, ..
     left = [root for root in taken if root in stage_infos(schedule)]
     rules += [_schedule_root(schedule, root, target) for root in left]
     return schedule, tuple(rules)
+
+
+def schedule_melted(nest: Nest, target: Target) -> tuple[Schedule, tuple[str, ...]]:
+    """Returns the schedule of a kernel whose stages are to be computed at tiles of its result."""
+    schedule = Schedule(nest)
+    _inline(schedule)
+    melt.schedule(schedule, target)
+    return schedule, (melt.NAME,)
 
 
 def _taken_in(infos: dict[str, StageInfo], target: Target) -> list[str]:

@@ -44,10 +44,10 @@ def schedule(
         schedule.compute_at(member, attach, "register" if whole == 1 else "scratch")
     for member in members:
         if infos[member].is_reduction:
-            _reduce(schedule, infos[member], target)
+            reduce_in_vectors(schedule, infos[member], target)
         else:
-            _vectorize_last(schedule, infos[member].axes[-1:], target, infos[member])
-    _vectorize_last(schedule, inside[-1:], target, info)
+            vectorize_last(schedule, infos[member].axes[-1:], target, infos[member])
+    vectorize_last(schedule, inside[-1:], target, info)
     if not info.is_reduction:
         write_past_caches(schedule, info, target)
     if row:
@@ -81,7 +81,7 @@ def _reads_own(info: StageInfo, position: int, buffers: set[int]) -> bool:
     )
 
 
-def _reduce(schedule: Schedule, info: StageInfo, target: Target) -> None:
+def reduce_in_vectors(schedule: Schedule, info: StageInfo, target: Target) -> None:
     """Reduces in vectors along the contiguous axis: a reduction axis, or the stage's own last
     one.
     """
@@ -118,7 +118,7 @@ def _regular_lanes(load: Load, index: Index, most: int) -> int:
     return most
 
 
-def _vectorize_last(schedule: Schedule, last: list[str], target: Target, info: StageInfo) -> None:
+def vectorize_last(schedule: Schedule, last: list[str], target: Target, info: StageInfo) -> None:
     """Makes the last of a stage's loops vector lanes."""
     if not last or schedule.extent(last[0]) < 2:
         return

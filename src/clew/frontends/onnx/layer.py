@@ -10,18 +10,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 from onnx import AttributeProto, GraphProto
+from onnx.helper import get_attribute_value
 
 from clew.frontends.onnx.names import display
-from clew.frontends.onnx.survey import Schema
+from clew.frontends.onnx.survey import CustomSchema, Schema
 from clew.frontends.onnx.tensors import to_array
 from clew.ir.dims import Dim, SymDim
-from clew.ir.expr import Expr
-from clew.ir.types import TensorType
+from clew.ir.expr import Expr, TupleGetItem
+from clew.ir.types import TensorType, TupleType
 from clew.support.errors import ModelError, UnsupportedError
 
 if TYPE_CHECKING:
     from clew.frontends.onnx.importer import Importer
     from clew.frontends.onnx.scope import Captures, Scope
+    from clew.ops.registry import Op
 
 
 class Layer:
@@ -60,6 +62,8 @@ class Layer:
             raise self.wrong(f"takes {schema.min_input} to {schema.max_input} inputs, got {given}")
         if len(self.outputs) > schema.max_output:
             raise self.wrong(f"has at most {schema.max_output} outputs, got {len(self.outputs)}")
+        if isinstance(schema, CustomSchema):
+            return
         for name, attribute in self.given.items():
             if name not in schema.attributes:
                 raise self.wrong(f"has no attribute {display(name)!r} in version {self.version}")
@@ -280,6 +284,38 @@ class Layer:
         if not -rank <= axis < rank:
             raise self.wrong(f"axis {axis} is out of range for rank {rank}")
         return axis % rank
+
+    # --- operators that a user declared ---
+
+    def call_of(self, op: Op) -> list[Expr]:
+        """Returns the results of the operator that this one is bound to: inputs by position,
+        attributes by name.
+
+        Errors: U005 for an input that is left out before others, or an attribute that is no number,
+        text or list of these; those of the operator.
+        """
+        given = list(self.inputs)
+        while given and given[-1] is None:
+            given.pop()
+        if None in given:
+            raise self.unsupported(f"input {given.index(None)} is left out")
+        values = {name: self._plain(name) for name in self.given}
+        call = op(*(g for g in given if g is not None), **values)
+        if isinstance(call.type, TupleType):
+            return [TupleGetItem(call, n) for n in range(len(call.type.fields))]
+        return [call]
+
+    def _plain(self, name: str) -> Any:
+        value = get_attribute_value(self.given[name])
+        if isinstance(value, bytes):
+            return value.decode(errors="replace")
+        if isinstance(value, (int, float)):
+            return value
+        if isinstance(value, (list, tuple)) and all(
+            isinstance(v, (int, float, bytes)) for v in value
+        ):
+            return tuple(v.decode(errors="replace") if isinstance(v, bytes) else v for v in value)
+        raise self.unsupported(f"attribute {name!r} is no number, text or list of these")
 
     # --- subgraphs ---
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from clew.ir.expr import Call, Expr
-from clew.ops.registry import get_op
+from clew.ops.registry import bound_to, get_op
 
 if TYPE_CHECKING:
     from clew.frontends.onnx.layer import Layer
@@ -41,7 +41,13 @@ def converter(*op_types: str, since: int = 1, domain: str = "") -> Callable[[Con
 
 
 def find(domain: str, op_type: str, version: int) -> Converter | None:
-    """Returns the converter for an operator of the given version, None if there is none."""
+    """Returns the converter for an operator of the given version, None if there is none.
+
+    What a user bound an operator to goes first.
+    """
+    bound = bound_to(domain, op_type, version)
+    if bound is not None:
+        return lambda layer: layer.call_of(bound)
     versions = _CONVERTERS.get((domain, op_type), {})
     fitting = [since for since in versions if since <= version]
     return versions[max(fitting)] if fitting else None

@@ -57,9 +57,32 @@ def subgraphs(node: NodeProto) -> Iterator[tuple[str, GraphProto]]:
             yield f"{attribute.name}[{n}]", graph
 
 
-@lru_cache(maxsize=4096)
 def schema_of(domain: str, op_type: str, version: int) -> Schema | None:
-    """Returns ONNX's schema of an operator at an operator set's version, None if it has none."""
+    """Returns the schema of an operator at an operator set's version, None if it has none: ONNX's,
+    or one that asks for nothing, for an operator that somebody wrote a converter for.
+    """
+    schema = _standard_schema(domain, op_type, version)
+    if schema is None and find(domain, op_type, version) is not None:
+        return CustomSchema(domain, version)
+    return schema
+
+
+@dataclass(frozen=True)
+class CustomSchema:
+    """What is known of an operator that ONNX does not define: its converter checks the rest."""
+
+    domain: str
+    since_version: int
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    min_input: int = 0
+    max_input: int = 1 << 30
+    max_output: int = 1 << 30
+    has_function: bool = False
+    has_context_dependent_function: bool = False
+
+
+@lru_cache(maxsize=4096)
+def _standard_schema(domain: str, op_type: str, version: int) -> Schema | None:
     try:
         return onnx.defs.get_schema(op_type, version, domain)
     except onnx.defs.SchemaError:

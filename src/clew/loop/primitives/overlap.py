@@ -66,8 +66,8 @@ def overlap(
             raise ScheduleError("S032", f"stage {stage!r} is a reduction or not in scratch")
         if not steps or any(isinstance(s, If) and iterations(s, at) for s in walk(found.body)):
             raise ScheduleError("S012", f"loop {at} is not inside loop {ahead}")
-        written = {id(s.buffer) for s in walk(nest.body) if isinstance(s, Store)}
-        if any(id(x.source) in written for _, x in reads(own)):
+        written = {id(s.buffer.root) for s in walk(nest.body) if isinstance(s, Store)}
+        if any(id(x.source.root) in written for _, x in reads(own)):
             raise ScheduleError("S032", f"stage {stage!r} reads what this kernel computes")
         twice = _Twice(buffer, Buffer(buffer.name, (2, *buffer.shape), buffer.dtype, "scratch"))
         following = binary("add", found.index, Imm(1, INDEX))

@@ -15,17 +15,24 @@ from clew.te.tensor import substitute
 
 @primitive
 def flatten(
-    nest: Nest, simplifier: Simplifier, *, stages: tuple[str, ...], first: int, count: int
+    nest: Nest,
+    simplifier: Simplifier,
+    *,
+    stages: tuple[str, ...],
+    first: int,
+    count: int,
+    keep: tuple[str, ...] = (),
 ) -> Nest:
     """`for h in 7: for w in 7: s[h, w] = a[h, w]` becomes `for h+w in 49: s[h+w] = a[h+w]`.
 
     The `count` axes from `first` on become one in the loops of the stages, which have them in
-    common, and in every buffer that is walked along them; memory stays as it is.
+    common, and in every buffer that is walked along them; memory stays as it is. Buffers that are
+    named in `keep`, which other stages use, are seen so by these stages alone.
 
     Errors: S002; S027 where an access walks these axes in another way, or a stage's loops have been
     changed already.
     """
-    merged = _Merged(simplifier, count)
+    merged = _Merged(simplifier, count, frozenset(keep))
     own: dict[int, Stmt] = {}
     for stage in stages:
         for stmt in stage_statements(nest, stage):
@@ -58,19 +65,22 @@ class _Merged:
 
     simplifier: Simplifier
     count: int
+    shared: frozenset[str]
     buffers: dict[int, tuple[Buffer, int, Buffer]] = field(default_factory=dict)
     kept: dict[int, Buffer] = field(default_factory=dict)
 
     def of(self, buffer: Buffer) -> Buffer:
-        """Returns the buffer as it is now."""
-        return self.buffers[id(buffer)][2] if id(buffer) in self.buffers else buffer
+        """Returns an argument of the kernel as it is now."""
+        if id(buffer) not in self.buffers or buffer.name in self.shared:
+            return buffer
+        return self.buffers[id(buffer)][2]
 
     def check_untouched(self, stmt: Stmt) -> None:
         """Checks that a statement that stays does not use what has changed."""
         used = [load.source for _, load in reads(stmt)]
         used += [s.buffer for s in walk(stmt) if isinstance(s, Store)]
         for buffer in used:
-            if id(buffer) in self.buffers:
+            if id(buffer) in self.buffers and buffer.name not in self.shared:
                 raise _unfit(buffer.name, "is used by another stage")
 
     def nest(self, around: list[For], store: Store, axes: list[For]) -> Stmt:
@@ -119,7 +129,9 @@ class _Merged:
             raise _unfit(buffer.name, f"is not walked along {axes[0].name} and what follows")
         if before is None:
             shape = (*buffer.shape[:at], math.prod(buffer.shape[at:end]), *buffer.shape[end:])
-            before = self.buffers[id(buffer)] = (buffer, at, replace(buffer, shape=shape))
+            memory = buffer.root if buffer.name in self.shared else buffer.memory
+            view = replace(buffer, shape=shape, memory=memory)
+            before = self.buffers[id(buffer)] = (buffer, at, view)
         return before[2], (*indices[:at], index, *indices[end:])
 
     def _counted(

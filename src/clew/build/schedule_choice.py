@@ -1,0 +1,141 @@
+"""Schedules by hand: which kernels a user's schedule is for, and what it does there."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+from clew.ir.expr import Call, Function
+from clew.ir.visit import post_order
+from clew.loop.ir import Nest
+from clew.loop.schedule import Schedule, Step
+from clew.ops.registry import Op
+from clew.patterns import Pattern, find_all
+from clew.support.errors import ClewError, CompileError, InputError, locate
+from clew.target import Target
+
+ScheduleFunction = Callable[..., Any]
+
+
+@dataclass(frozen=True, eq=False)
+class ScheduleFor:
+    """A schedule and the kernels it is for: those that meet every condition given.
+
+    `kernel` is a kernel's name or a glob, `ops` are operators that it holds, `pattern` is matched
+    against its operators. `how` is a function of `(schedule, target)`, or recorded steps; a
+    function returns False where clew's own rules are to do it.
+    """
+
+    name: str
+    how: ScheduleFunction | Sequence[Step | str]
+    kernel: str = ""
+    ops: tuple[str, ...] = ()
+    pattern: Pattern | None = None
+    fusion: str = ""
+
+    def fits(self, name: str, function: Function) -> bool:
+        """Whether it is for a kernel: its name in the model, and its primitive function."""
+        if self.fusion and not (function.attrs.get("fusion") and name_of(function) == self.fusion):
+            return False
+        if self.kernel and not fnmatchcase(name, self.kernel):
+            return False
+        held = {n.op_name for n in post_order(function) if isinstance(n, Call)}
+        if not set(self.ops) <= held:
+            return False
+        return self.pattern is None or bool(find_all(self.pattern, function))
+
+    def apply(self, nest: Nest, target: Target) -> tuple[Schedule, tuple[str, ...]] | None:
+        """Returns the schedule of a kernel and the name of the rule; None where the function left
+        it to clew.
+
+        Errors: those of the primitives, with the kernel's name; C081 when the function fails.
+        """
+        with locate(stage=f"schedule {self.name} of kernel {nest.name}"):
+            if not callable(self.how):
+                return Schedule.replay(nest, self.how), (self.name,)
+            schedule = Schedule(nest)
+            try:
+                taken = inspect.signature(self.how).parameters.values()
+                few = sum(p.default is p.empty for p in taken) == 1
+                said = self.how(schedule) if few else self.how(schedule, target)
+            except ClewError:
+                raise
+            except Exception as error:
+                raise CompileError(
+                    "C081",
+                    f"the schedule {self.name} failed: {type(error).__name__}: {error}",
+                    hint="this is a mistake of the schedule; it was given:\n" + str(Schedule(nest)),
+                ) from error
+            return None if said is False else (schedule, (self.name,))
+
+
+def schedule_for(
+    kernel: str = "",
+    *,
+    op: str | Iterable[str] = (),
+    pattern: Pattern | None = None,
+    steps: str | Sequence[Step | str] | None = None,
+    name: str = "",
+) -> Any:
+    """Decorator: makes a function of `(schedule, target)` the schedule of the kernels that meet
+    every condition; with `steps` (text, a line each, or recorded ones) returns it at once.
+
+    ```python
+    @clew.schedule_for(op="nn.softmax")
+    def rows_in_vectors(schedule, target): ...
+
+
+    compiled = clew.compile(model, extend=[rows_in_vectors])
+    ```
+
+    Errors: I081 where no condition is given; P020 for steps that do not parse.
+    """
+    ops = (op,) if isinstance(op, str) else tuple(op)
+    if not (kernel or ops or pattern is not None):
+        raise InputError("I081", "no kernel is meant", hint="give kernel=, op= or pattern=")
+
+    def make(how: ScheduleFunction | Sequence[Step | str], called: str) -> ScheduleFor:
+        return ScheduleFor(name or called, how, kernel, ops, pattern)
+
+    if steps is not None:
+        return make(recorded(steps), kernel or ops[0] if ops or kernel else "steps")
+    return lambda function: make(function, function.__name__)
+
+
+def name_of(function: Function) -> str:
+    """Returns the name that a primitive function gives its kernels; equal ones share it."""
+    return str(function.attrs.get("name", "kernel"))
+
+
+def recorded(steps: str | Sequence[Step | str]) -> tuple[Step, ...]:
+    """Returns steps from text, a line each, or from a list of them.
+
+    Errors: P020 for a line that is no step.
+    """
+    lines = steps.splitlines() if isinstance(steps, str) else steps
+    return tuple(
+        Step.parse(line) if isinstance(line, str) else line
+        for line in lines
+        if not (isinstance(line, str) and (not line.strip() or line.lstrip().startswith("#")))
+    )
+
+
+def of_fusion(name: str, how: ScheduleFunction | str | Sequence[Step | str]) -> ScheduleFor:
+    """Returns the schedule that a user's fusion brings along."""
+    steps = how if callable(how) else recorded(how)
+    return replace(ScheduleFor(name, steps), fusion=name)
+
+
+def of_operators(function: Function, target: Target) -> list[ScheduleFor]:
+    """Returns the schedules that a kernel's operators were declared with, for this target."""
+    ops = dict.fromkeys(n.op for n in post_order(function) if isinstance(n, Call))
+    return [
+        ScheduleFor(op.name, rule, ops=(op.name,))
+        for op in ops
+        if isinstance(op, Op)
+        for feature, rule in op.schedule_rules
+        if not feature or target.has(feature)
+    ]

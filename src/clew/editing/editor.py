@@ -1,0 +1,310 @@
+"""The editor: operators put before, after, around or in place of layers, without writing a pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Final, Protocol, runtime_checkable
+from weakref import WeakSet
+
+from clew import frontends
+from clew.editing.selection import (
+    Part,
+    Selection,
+    functions_of,
+    parts_by_layer,
+    parts_by_node,
+    parts_by_pattern,
+)
+from clew.editing.surgery import Build, Insertion, Piece, Plan, Surgeon, follow
+from clew.ir.expr import Call, Constant, Expr, Function
+from clew.ir.module import Module
+from clew.ir.types import TensorType
+from clew.ir.visit import post_order
+from clew.ops.registry import get_op
+from clew.patterns import Pattern
+from clew.support.errors import InputError
+from clew.trace.span import Source, Span
+
+_FLOATS: Final = ("f16", "bf16", "f32", "f64")
+_FRONTEND: Final = "clew"
+
+
+@runtime_checkable
+class HasLayers(Protocol):
+    """What knows which layers it works for: a kernel of a compiled model, a node."""
+
+    @property
+    def layers(self) -> Sequence[str]:
+        """Their names."""
+        ...
+
+
+class Editor:
+    """A module under edit. The model it began with stays as it was.
+
+    Each edit builds the graph anew, so that types are checked at once: one that does not fit raises
+    the operator's error, names the layer, and leaves the graph as before. What an edit adds is a
+    layer of its own, named after the edit (or by `name`), in traces and profiles too.
+    """
+
+    def __init__(self, module: Module) -> None:
+        self._module = module
+        self._selections: WeakSet[Selection] = WeakSet()
+        self._names: set[str] = set()
+
+    @property
+    def module(self) -> Module:
+        """The graph as it stands."""
+        return self._module
+
+    def __str__(self) -> str:
+        return str(self._module)
+
+    def select(
+        self,
+        *layers: str | HasLayers,
+        op: str | Iterable[str] | None = None,
+        pattern: Pattern | None = None,
+        where: Callable[[Call], bool] | None = None,
+    ) -> Selection:
+        """Returns the parts that are meant: layers by name or glob, or those of a kernel or a trace
+        (whatever has `layers`); with `op` or `where`, the operator calls that pass, of these layers
+        or of all; with `pattern`, what it fits, in these layers or anywhere.
+
+        Errors: I050 for an unknown layer, I051 when nothing is left.
+        """
+        names = [
+            n for layer in layers for n in ([layer] if isinstance(layer, str) else layer.layers)
+        ]
+        parts = parts_by_layer(self._module, names) if names else None
+        if op is not None or where is not None:
+            wanted = None if op is None else {op} if isinstance(op, str) else set(op)
+            for name in wanted or ():
+                get_op(name)  # a name that is wrong is said to be
+
+            def fits(call: Call) -> bool:
+                return (wanted is None or call.op_name in wanted) and (where is None or where(call))
+
+            parts = _among(parts_by_node(self._module, fits), parts)
+        if pattern is not None:
+            parts = _among(parts_by_pattern(self._module, pattern), parts)
+        if not parts:
+            raise InputError(
+                "I051",
+                "nothing in the graph is selected",
+                hint="give layers, op=, where= or pattern=; print(edit.module) shows what there is",
+            )
+        return Selection(parts, self._selections)
+
+    def insert_after(
+        self, where: Selection | str, build: Build, *, output: int = 0, name: str = ""
+    ) -> Editor:
+        """Gives all users of each part's result `build(result)` instead.
+
+        `output` says which of the results. Errors: I052 (no expression), I054 (no such result), and
+        those of the operators.
+        """
+        plan = Plan()
+        for part in self._parts(where):
+            result = _nth(part.results, output, "output", part)
+            plan.values[result.id] = Insertion(self._source("insert_after", part, name), build)
+        return self._apply(plan)
+
+    def insert_before(
+        self, where: Selection | str, build: Build, *, input: int = 0, name: str = ""
+    ) -> Editor:
+        """Lets each part read `build(value)` in place of a value it read from outside.
+
+        `input` counts what it reads, parameters included, in order. Errors: as of `insert_after`.
+        """
+        plan = Plan()
+        for part in self._parts(where):
+            source = self._source("insert_before", part, name)
+            value = _nth(self._inputs(part), input, "input", part)
+            self._edges(plan, part, [value], Insertion(source, build))
+        return self._apply(plan)
+
+    def wrap(
+        self, where: Selection | str, before: Build, after: Build, *, name: str = ""
+    ) -> Editor:
+        """Puts `before` between each part and the first value it reads, and `after` behind its
+        first result: transposes there and back, for instance.
+
+        Errors: as of `insert_after`.
+        """
+        plan = Plan()
+        for part in self._parts(where):
+            value = _nth(self._inputs(part), 0, "input", part)
+            self._edges(plan, part, [value], Insertion(self._source("before", part, name), before))
+            result = _nth(part.results, 0, "output", part)
+            plan.values[result.id] = Insertion(self._source("after", part, name), after)
+        return self._apply(plan)
+
+    def replace(self, where: Selection | str, build: Build, *, name: str = "") -> Editor:
+        """Computes each part's results by `build(*inputs)` instead, which gets all that the part
+        read from outside, parameters included, in order. A part with several results takes a
+        `Tuple` of them.
+
+        The types of the results must be what they were. Errors: I052, I053 (number of results),
+        I055 (types), and those of the operators.
+        """
+        plan = Plan()
+        for part in self._parts(where):
+            source = self._source("replace", part, name)
+            insertion = Insertion(source, _same_type(part, build), _spans(part.results))
+            inputs = self._inputs(part)
+            for number, result in enumerate(part.results):
+                output = None if len(part.results) == 1 else number
+                plan.pieces[result.id] = Piece(insertion, inputs, output)
+        return self._apply(plan)
+
+    def remove(self, where: Selection | str, *, input: int = 0) -> Editor:
+        """Lets the users of each part read its input instead of its result.
+
+        Errors: I054; those of operators that do not take the input's type.
+        """
+        plan = Plan()
+        for part in self._parts(where):
+            value = _nth(self._inputs(part), input, "input", part)
+            for result in part.results:
+                insertion = Insertion(self._source("remove", part, ""), lambda x: x)
+                plan.pieces[result.id] = Piece(insertion, (value,))
+        return self._apply(plan)
+
+    def set_dtype(self, where: Selection | str, dtype: str, *, name: str = "") -> Editor:
+        """Computes each part in another float dtype: what it reads is cast, its results are cast
+        back.
+
+        Errors: I056 for a dtype that is no float; those of operators that have no such form.
+        """
+        if dtype not in _FLOATS:
+            raise InputError("I056", f"{dtype!r} is no float dtype", hint=", ".join(_FLOATS))
+        plan = Plan()
+        for part in self._parts(where):
+            source = self._source(f"set_dtype {dtype}", part, name)
+            floats = [i for i in self._inputs(part) if _dtype(i) in _FLOATS and _dtype(i) != dtype]
+            self._edges(plan, part, floats, Insertion(source, _cast(dtype)))
+            for result in part.results:
+                had = _dtype(result)
+                if had in _FLOATS and had != dtype:
+                    plan.values[result.id] = Insertion(source, _cast(had))
+        return self._apply(plan)
+
+    # --- how ---
+
+    def _parts(self, where: Selection | str) -> list[Part]:
+        selection = self.select(where) if isinstance(where, str) else where
+        if selection not in self._selections:
+            raise InputError(
+                "I057", "the selection belongs to another editor", hint="select with this one"
+            )
+        return list(selection)
+
+    def _home(self, part: Part) -> Function:
+        """Returns the function whose body a part is in."""
+        result = part.results[0]
+        for function in functions_of(self._module):
+            if any(n is result for n in post_order(function.body)):
+                return function
+        raise AssertionError(part)
+
+    def _inputs(self, part: Part) -> tuple[Expr, ...]:
+        return part.inputs(self._home(part))
+
+    def _edges(self, plan: Plan, part: Part, values: Sequence[Expr], insertion: Insertion) -> None:
+        """Puts an insertion on every edge by which the part reads one of the values."""
+        wanted = {v.id for v in values}
+        for node in post_order(self._home(part).body):
+            if node.id in part.nodes:
+                for child in node.children:
+                    if child.id in wanted:
+                        plan.edges[node.id, child.id] = insertion
+
+    def _source(self, what: str, part: Part, name: str) -> Source:
+        """Returns the source that what an edit adds carries, under a name no other has."""
+        wanted = name or f"{what}({part.name})"
+        unique, count = wanted, 1
+        while unique in self._names:
+            count += 1
+            unique = f"{wanted}#{count}"
+        self._names.add(unique)
+        return Source(unique, what.split()[0], _FRONTEND, "edit")
+
+    def _apply(self, plan: Plan) -> Editor:
+        surgeon = Surgeon(plan)
+        self._module = surgeon.module(self._module)
+        reached = {n.id for f in functions_of(self._module) for n in post_order(f.body)}
+
+        def became(part: Part) -> Part | None:
+            results = tuple(surgeon.became[r.id] for r in part.results)
+            if not all(r.id in reached for r in results):
+                return None
+            nodes = follow(part.nodes, surgeon.became) | {r.id for r in results}
+            return Part(part.name, results, nodes & reached)
+
+        for selection in list(self._selections):
+            selection.follow(became)
+        return self
+
+
+def edit(model: Module | str | Path) -> Editor:
+    """Returns an editor of a model: a module from `clew.load`, or a file.
+
+    Errors: those of loading.
+    """
+    return Editor(model if isinstance(model, Module) else frontends.load(model))
+
+
+def _among(parts: list[Part], layers: list[Part] | None) -> list[Part]:
+    if layers is None:
+        return parts
+    allowed = frozenset().union(*(p.nodes for p in layers)) if layers else frozenset()
+    return [p for p in parts if p.nodes <= allowed]
+
+
+def _nth(values: Sequence[Expr], number: int, what: str, part: Part) -> Expr:
+    if not 0 <= number < len(values):
+        raise InputError("I054", f"{part.name} has no {what} {number}; it has {len(values)}")
+    return values[number]
+
+
+def _dtype(value: Expr) -> str:
+    return value.type.dtype if isinstance(value.type, TensorType) else ""
+
+
+def _cast(dtype: str) -> Build:
+    def build(value: Expr) -> Expr:
+        if isinstance(value, Constant) and _dtype(value) == dtype:
+            return value
+        return get_op("cast")(value, dtype=dtype)
+
+    return build
+
+
+def _spans(results: Sequence[Expr]) -> Span:
+    span = results[0].span
+    for result in results[1:]:
+        span |= result.span
+    return span
+
+
+def _same_type(part: Part, build: Build) -> Build:
+    """Returns `build` with a check that it gives what the part gave."""
+    before = [r.type for r in part.results]
+
+    def checked(*values: Expr) -> Expr:
+        made = build(*values)
+        if isinstance(made, Expr):
+            after = [made.type] if len(before) == 1 else list(getattr(made.type, "fields", ()))
+            if after != before:
+                had, has = ", ".join(map(str, before)), ", ".join(map(str, after))
+                raise InputError(
+                    "I055",
+                    f"the replacement of {part.name} gives {has or made.type}, expected {had}",
+                    hint="users of the layer rely on its type; cast or reshape in the replacement",
+                    layer=part.name,
+                )
+        return made
+
+    return checked

@@ -1,0 +1,68 @@
+"""Part of a plain nest as a nest of its own: what some stages do, with the rest as arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from clew.loop.ir import (
+    Buffer,
+    Nest,
+    Stmt,
+    Store,
+    block,
+    buffer_loads,
+    map_expressions,
+    reads,
+    transform,
+    walk,
+)
+from clew.te.expr import Load, Scalar
+from clew.te.tensor import substitute
+
+
+def part_of(nest: Nest, stages: Collection[str]) -> tuple[Nest, frozenset[str]]:
+    """Returns the nest of some stages of a nest that no primitive has changed yet, and the names of
+    the buffers that it shares with the rest.
+
+    What they read of others are inputs; what others read of them, or is a result of the whole, are
+    outputs. Loops, stages and buffers keep their names, so that a step of a schedule of the part
+    can be applied to the whole.
+    """
+    own = [s for s in nest.body.stmts if _stages(s) <= set(stages)]
+    others = [s for s in nest.body.stmts if not _stages(s) <= set(stages)]
+    written = {id(s.buffer): s.buffer for stmt in own for s in _stores(stmt)}
+    read = {id(load.source): load.source for stmt in own for _, load in reads(stmt)}
+    used = {id(load.source): load.source.name for stmt in others for _, load in reads(stmt)}
+    used |= {id(s.buffer): s.buffer.name for stmt in others for s in _stores(stmt)}
+    wanted = {id(load.source) for stmt in others for _, load in reads(stmt)}
+    wanted |= {id(b) for b in nest.outputs}
+    inputs = {k: replace(b, scope="input") for k, b in read.items() if k not in written}
+    outputs = {k: replace(b, scope="output") for k, b in written.items() if k in wanted}
+    renamed: dict[int, Buffer] = {**inputs, **outputs}
+
+    def on_buffers(expr: Scalar) -> Scalar:
+        replaced: dict[int, Scalar] = {}
+        for load in reversed(list(buffer_loads(expr))):
+            if id(load.source) in renamed:
+                indices = [substitute(i, replaced) for i in load.indices]
+                replaced[id(load)] = Load(renamed[id(load.source)], indices)
+        return substitute(expr, replaced) if replaced else expr
+
+    def on_stores(stmt: Stmt) -> Stmt | None:
+        if isinstance(stmt, Store) and id(stmt.buffer) in renamed:
+            return replace(stmt, buffer=renamed[id(stmt.buffer)])
+        return None
+
+    body = [transform(map_expressions(s, on_buffers), on_stores) for s in own]
+    arguments = tuple(inputs.values()), tuple(outputs.values())
+    shared = frozenset(b.name for k, b in renamed.items() if k in used)
+    return Nest(nest.name, *arguments, block(*body)), shared
+
+
+def _stores(stmt: Stmt) -> list[Store]:
+    return [s for s in walk(stmt) if isinstance(s, Store)]
+
+
+def _stages(stmt: Stmt) -> set[str]:
+    return {s.stage for s in _stores(stmt)}

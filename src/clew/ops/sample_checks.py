@@ -1,0 +1,253 @@
+"""What an operator's samples say about it: types, values and coded errors.
+
+Tests go over the registry with these, `clew.check_op` over one operator of a user's.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from clew.ir.dims import SymDim
+from clew.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
+from clew.ir.module import Module
+from clew.ir.types import (
+    TensorType,
+    TupleType,
+    from_numpy,
+    is_float,
+    substitute_type,
+    to_numpy,
+)
+from clew.ops.registry import Op, Sample, get_op
+from clew.support.errors import ClewError, GraphTypeError
+from clew.te.interpret import evaluate
+from clew.trace.lineage import building
+from clew.trace.span import Source, Span
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+_CLOSE: Final = 1e-5
+_CLOSE_NARROW: Final = 1e-2
+# Attributes and blocks spell sizes out too, which a symbol cannot be held against.
+_NOT_SYMBOLIC: Final = ("T107", "T108", "T109", "T110")
+
+
+def types_of(sample: Sample) -> list[TensorType]:
+    """Returns the types of a sample's arguments."""
+    return [
+        a if isinstance(a, TensorType) else TensorType(a.shape, from_numpy(a.dtype))
+        for a in sample.args
+    ]
+
+
+def arrays_of(op: Op, sample: Sample) -> list[Array]:
+    """Returns arguments for a sample, the same ones for the same operator."""
+    return _arrays(np.random.default_rng(zlib.crc32(op.name.encode())), sample)
+
+
+def _arrays(rng: np.random.Generator, sample: Sample) -> list[Array]:
+    found = []
+    for arg in sample.args:
+        if not isinstance(arg, TensorType):
+            found.append(np.asarray(arg))
+        elif arg.dtype == "bool":
+            found.append(rng.random(arg.concrete) < 0.5)
+        elif is_float(arg.dtype):
+            values = rng.uniform(sample.low, sample.high, arg.concrete)
+            found.append(np.asarray(values).astype(to_numpy(arg.dtype)))
+        else:
+            numbers = rng.integers(int(sample.low), int(sample.high) + 1, arg.concrete)
+            found.append(np.asarray(numbers).astype(to_numpy(arg.dtype)))
+    return found
+
+
+def call_of(op: Op, sample: Sample) -> Call:
+    """Returns the graph call; arguments that the sample gives as arrays are constants."""
+    args: list[Expr] = [
+        Var(f"x{n}", a) if isinstance(a, TensorType) else Constant(a)
+        for n, a in enumerate(sample.args)
+    ]
+    return op(*args, **sample.attrs)
+
+
+def fields(value: Any) -> tuple[Any, ...]:
+    """Returns results as a tuple, which they are where there are several."""
+    return value if isinstance(value, tuple) else (value,)
+
+
+def difference(actual: Array, expected: Array) -> str:
+    """Returns how two arrays differ, "" if they do not: by rounding they may."""
+    try:
+        if is_float(from_numpy(expected.dtype)):
+            close = _CLOSE_NARROW if expected.dtype.itemsize == 2 else _CLOSE
+            wide = actual.astype("f8"), expected.astype("f8")
+            np.testing.assert_allclose(*wide, rtol=close, atol=close)
+        else:
+            np.testing.assert_array_equal(actual, expected)
+    except AssertionError as error:
+        return str(error).strip()
+    return ""
+
+
+def check_reference_types(op: Op, sample: Sample) -> None:
+    """Checks that the reference gives what the inferred types say.
+
+    Errors: T020, and those of building the call.
+    """
+    call = call_of(op, sample)
+    with np.errstate(all="ignore"):
+        results = fields(op.run_reference(arrays_of(op, sample), call.attrs))
+    types = call.type.fields if isinstance(call.type, TupleType) else (call.type,)
+    given = [str(TensorType(np.shape(r), from_numpy(np.asarray(r).dtype))) for r in results]
+    fits = len(results) == len(types) and all(
+        isinstance(t, TensorType)
+        and from_numpy(np.asarray(r).dtype) == t.dtype
+        and np.ndim(r) == t.rank
+        and all(a == d for a, d in zip(np.shape(r), t.shape, strict=True) if isinstance(d, int))
+        for r, t in zip(results, types, strict=False)
+    )
+    if not fits:
+        raise GraphTypeError(
+            "T020", f"{op.name}: its reference gave {', '.join(given)}, expected {call.type}"
+        )
+
+
+def check_compute(op: Op, sample: Sample) -> None:
+    """Checks that `compute` gives what the reference does.
+
+    Errors: T021.
+    """
+    assert op.compute is not None
+    call, arrays = call_of(op, sample), arrays_of(op, sample)
+    inputs = op.placeholders(types_of(sample))
+    outputs = list(fields(op.compute(*inputs, **call.attrs)))
+    actual = evaluate(outputs, dict(zip(inputs, arrays, strict=True)))
+    with np.errstate(all="ignore"):
+        expected = fields(op.run_reference(arrays, call.attrs))
+    for number, (a, b) in enumerate(zip(actual, expected, strict=True)):
+        what = difference(a, np.asarray(b))
+        if what:
+            raise GraphTypeError(
+                "T021", f"{op.name}: result {number} of compute is not the reference's\n{what}"
+            )
+
+
+def check_symbolic(op: Op, sample: Sample) -> None:
+    """Checks that types of symbolic sizes are those of the sample, once substituted. One size above
+    1 at a time becomes a symbol, wherever it stands in the inputs.
+
+    Errors: T022.
+    """
+    types = types_of(sample)
+    expected = call_of(op, sample).type
+    for size in {d for t in types for d in t.shape if isinstance(d, int) and d > 1}:
+        symbol = SymDim.symbol("n")
+        args: list[Expr] = [
+            Var(f"x{k}", t.with_(shape=tuple(symbol if d == size else d for d in t.shape)))
+            if isinstance(a, TensorType)
+            else Constant(a)
+            for k, (a, t) in enumerate(zip(sample.args, types, strict=True))
+        ]
+        try:
+            call = op(*args, **sample.attrs)
+        except ClewError as error:
+            if error.code not in _NOT_SYMBOLIC:
+                raise
+            continue
+        found = substitute_type(call.type, {"n": size})
+        if "?" not in str(expected) and found != expected:
+            raise GraphTypeError(
+                "T022",
+                f"{op.name}: its type for n = {size} is {found}, and {expected} without symbols",
+                hint="do not compute with the number of a size: x.shape may hold names",
+            )
+
+
+def check_error(op: Op, sample: Sample) -> None:
+    """Checks that a bad sample's call raises the code that it states.
+
+    Errors: T023.
+    """
+    try:
+        call_of(op, sample)
+    except ClewError as error:
+        if error.code == sample.error:
+            return
+        found = f"error {error.code}: {error.message}"
+    else:
+        found = "a call"
+    raise GraphTypeError("T023", f"{op.name}: expected error {sample.error}, got {found}")
+
+
+@dataclass(frozen=True)
+class SampleModel:
+    """A model of an operator's samples: what it is given, and what its outputs must be."""
+
+    module: Module
+    inputs: dict[str, Array]
+    expected: dict[str, Array]
+
+
+def model_of(op: Op, samples: Sequence[Sample], *, neighbours: bool = False) -> SampleModel:
+    """Returns a model in which each result of each sample is an output. With `neighbours` f32
+    arguments and results go through other operators, which kernels may take in.
+    """
+    rng = np.random.default_rng(zlib.crc32(op.name.encode()))
+    params: list[Var] = []
+    results: list[Expr] = []
+    inputs: dict[str, Array] = {}
+    expected: list[Array] = []
+    for n, sample in enumerate(samples):
+        arrays = _arrays(rng, sample)
+        args: list[Expr] = []
+        for k, array in enumerate(arrays):
+            with _layer(f"x{n}_{k}", kind="input"):
+                type_ = TensorType(array.shape, from_numpy(array.dtype))
+                params.append(Var(f"x{n}_{k}", type_))
+            inputs[f"x{n}_{k}"] = array
+            args.append(params[-1])
+            if neighbours and type_.dtype == "f32":
+                with _layer(f"before{n}_{k}", "clip"):
+                    low, high = float(array.min(initial=0)), float(array.max(initial=0))
+                    args[-1] = get_op("clip")(args[-1], min=low, max=high)
+        with _layer(f"sample{n}", op.name):
+            call = op(*args, **sample.attrs)
+        with np.errstate(all="ignore"):
+            values = op.run_reference(arrays, call.attrs)
+        for k, value in enumerate(fields(values)):
+            with _layer(f"sample{n}", op.name, output=k):
+                result = TupleGetItem(call, k) if isinstance(values, tuple) else call
+            array = np.asarray(value)
+            if neighbours and array.dtype == np.float32:
+                with _layer(f"after{n}_{k}", "nn.relu", output=0):
+                    result = get_op("nn.relu")(result)
+                array = get_op("nn.relu").run_reference([array], {})
+            results.append(result)
+            expected.append(array)
+    names = tuple(f"y{n}" for n in range(len(results)))
+    with _layer("samples"):
+        module = Module({"main": Function(params, Tuple(results), {"outputs": names})})
+    return SampleModel(module, inputs, dict(zip(names, expected, strict=True)))
+
+
+def _layer(
+    name: str, op: str = "", *, kind: str = "layer", output: int | None = None
+) -> AbstractContextManager[None]:
+    return building(Span([Source(name, op, "samples", kind, output)]))
+
+
+def wrong_output(model: SampleModel, actual: dict[str, Array]) -> str:
+    """Returns which output of a model is wrong, and how; "" if none is."""
+    for name, wanted in model.expected.items():
+        found = actual[name]
+        if (found.shape, found.dtype) != (wanted.shape, wanted.dtype):
+            return f"{name} is {found.dtype}{found.shape}, expected {wanted.dtype}{wanted.shape}"
+        what = difference(found, wanted)
+        if what:
+            return f"{name}: {what}"
+    return ""
