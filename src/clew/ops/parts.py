@@ -176,15 +176,19 @@ def weight_parts(weight: Tensor, parts: int, dtype: str) -> Tensor:
     """
 
     def body(*i: Scalar) -> Scalar:
-        rest, part = weight[(*i[:2], *i[3:])], i[2]
-        result = te.cast(dtype, _leading(rest))
-        for n in range(1, parts):
-            rest = rest - _leading(rest)
-            result = te.select(part >= n, te.cast(dtype, _leading(rest)), result)
-        return result
+        return cut_part_of(weight[(*i[:2], *i[3:])], i[2], parts, dtype)
 
     shape = (*weight.shape[:2], parts, *weight.shape[2:])
     return te.compute(shape, body, "weight_parts")
+
+
+def cut_part_of(value: Scalar, part: Scalar, parts: int, dtype: str) -> Scalar:
+    """Returns a part of a finite number, as `whole_parts` says; of others, NaN."""
+    result = te.cast(dtype, _leading(value))
+    for n in range(1, parts):
+        value = value - _leading(value)
+        result = te.select(part >= n, te.cast(dtype, _leading(value)), result)
+    return result
 
 
 def _leading(value: Scalar) -> Scalar:
