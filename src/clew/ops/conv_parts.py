@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from clew import te
+from clew.ir.types import to_numpy
 from clew.ops.common import f16, f32, need_rank
 from clew.ops.convolution import check_pairs, window_size
 from clew.ops.parts import TILE_DEPTH, check_parts, cut_part_of, cut_parts, part_terms, parts_of
-from clew.ir.types import to_numpy
 from clew.ops.registry import Sample, register_op
 from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor

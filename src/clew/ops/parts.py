@@ -183,7 +183,7 @@ def weight_parts(weight: Tensor, parts: int, dtype: str) -> Tensor:
 
 
 def cut_part_of(value: Scalar, part: Scalar, parts: int, dtype: str) -> Scalar:
-    """Returns a part of a finite number, as `whole_parts` says; of others, NaN."""
+    """Returns a part of a finite number, as `weight_parts` says; of others, NaN."""
     result = te.cast(dtype, _leading(value))
     for n in range(1, parts):
         value = value - _leading(value)

@@ -23,7 +23,7 @@ DIRECT: Final = 0
 _FMAS_A_CYCLE: Final = 2
 _REACHED: Final = 0.85
 # Weights are met once an inference, so they come from behind the second cache: as measured within
-# networks, where Winograd's larger panels come faster than those that are asked for between products.
+# networks, where Winograd's larger panels come faster than those asked for between products.
 _WEIGHT_BYTES_A_CYCLE: Final = 5.0
 _PANEL_BYTES_A_CYCLE: Final = 8.0
 # Cycles that a vector of an image takes to come, and one to go.
