@@ -87,6 +87,24 @@ def test_an_image_that_others_read_too_is_split_apart() -> None:
     assert np.abs(compiled(given)[0] - wanted).max() <= 1.5e-6 * np.abs(wanted).max()
 
 
+def test_an_image_changes_its_layout_before() -> None:
+    compiled = clew.compile(network(SHAPES[0])[0])
+    (ops,) = (k.ops for k in compiled.kernels if "split_image" in k.ops)
+    assert "layout_transform" not in ops[: ops.index("split_image")]
+
+
+def test_parts_of_an_image_are_the_image() -> None:
+    draw = np.random.default_rng(5)
+    image = (draw.standard_normal((1, 2, 3, 5, 16)) * 10.0 ** draw.integers(-9, 9)).astype("f4")
+    image[0, 0, 0, 0, :4] = 3.4028235e38, -3.4028235e38, 0.0, np.nan
+    x = Var("x", TensorType(image.shape, "f32"))
+    split = get_op("cast")(get_op("split_image")(x, kernel=(1, 1)), dtype="f32")
+    module = Module({"main": Function([x], split, {"outputs": ("y",)})})
+    whole = np.asarray(clew.compile(module)(image)).sum(axis=5)[0, 0, 0, 0]
+    pixels = image[0].transpose(1, 2, 0, 3).reshape(15, 32)
+    np.testing.assert_array_equal(whole, pixels)
+
+
 @pytest.mark.parametrize("shape", SHAPES[:4] + SHAPES[-2:], ids=str)
 def test_the_rule_is_used_where_there_is_a_matrix_unit(shape: tuple[int, ...]) -> None:
     if host().tile_shape("bf16", "bf16") is None:

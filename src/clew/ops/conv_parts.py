@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from clew import te
+from clew.ir.types import to_numpy
 from clew.ops.common import f16, f32, need_rank
 from clew.ops.convolution import check_pairs, window_size
-from clew.ops.parts import TILE_DEPTH, check_parts, part_of, part_terms, parts_of
+from clew.ops.parts import TILE_DEPTH, check_parts, cut_part_of, cut_parts, part_terms, parts_of
 from clew.ops.registry import Sample, register_op
 from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor
@@ -151,8 +152,9 @@ def split_image(
     dilation: tuple[int, ...] = (1, 1),
     parts: int = 3,
 ) -> Tensor:
-    """An image `x[N, C/16, H, W, 16]` as sums of `bf16` parts (see `split_parts`), as
-    `nn.conv2d_parts` reads it for a convolution of that kernel.
+    """An image `x[N, C/16, H, W, 16]` as sums of `bf16` parts, as `nn.conv2d_parts` reads it for a
+    convolution of that kernel. The parts are leading bits, those that follow, and so on; infinities
+    become NaN.
 
     The result is `bf16[N, C/32, y phases, x phases, P, parts, 32]`: P pixels, line by line, zeros
     between and around them, the parts of a pixel side by side.
@@ -183,7 +185,7 @@ def split_image(
 
     def piece(*at: Scalar) -> Scalar:
         *place, part, k = at
-        return part_of(pixels[*place, k], part, parts)
+        return cut_part_of(pixels[*place, k], part, parts, "bf16")
 
     axes = ("n", "co", "ph", "pw", "p", "part", "ci")
     pixels = te.compute((*shape[:5], TILE_DEPTH), pixel, "image_pixels", axes=(*axes[:5], "ci"))
@@ -212,7 +214,8 @@ def _split_image_reference(
         inside = (y >= 0) & (y < height) & (z >= 0) & (z < width)
         whole[:, : blocks * block, phase[0], phase[1], inside] = plain[:, :, y[inside], z[inside]]
     tiles = whole.reshape(batch, shape[1], TILE_DEPTH, *shape[2:5]).transpose(0, 1, 3, 4, 5, 2)
-    return np.ascontiguousarray(np.stack(parts_of(tiles, parts), axis=5))
+    pieces = np.stack(cut_parts(tiles, parts), axis=5)
+    return np.ascontiguousarray(pieces.astype(to_numpy("bf16")))
 
 
 def packed_weight(weight: Array, parts: int) -> Array:

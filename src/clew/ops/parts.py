@@ -43,7 +43,7 @@ class Terms:
     each takes.
 
     One operand stays the same from each to the next, so that it may stay loaded: for three parts
-    0*2, 0*1, 0*0, 1*0, 1*1, 2*0.
+    0*2, 0*1, 1*1, 1*0, 0*0, 2*0.
     """
 
     axis: Index
@@ -56,10 +56,10 @@ def part_terms(parts: int) -> Terms | None:
     if parts == 1:
         return None
     axis = te.reduce_axis(parts * (parts + 1) // 2, "term")
-    first = parts - 1 - axis
     if parts == 2:
-        return Terms(axis, axis // 2, te.maximum(first, 0))
-    return Terms(axis, axis // 3 + axis // 5, te.maximum(first, axis // 4 - axis // 5))
+        return Terms(axis, axis // 2, te.maximum(1 - axis, 0))
+    left = axis // 2 % 2 + axis // 5 * 2
+    return Terms(axis, left, te.maximum(2 - (axis + 1) // 2, 0))
 
 
 def check_parts(name: str, parts: int) -> None:
@@ -177,15 +177,19 @@ def whole_parts(weight: Tensor, parts: int, dtype: str) -> Tensor:
     """
 
     def body(*i: Scalar) -> Scalar:
-        rest, part = weight[(*i[:2], *i[3:])], i[2]
-        result = te.cast(dtype, _leading(rest))
-        for n in range(1, parts):
-            rest = rest - _leading(rest)
-            result = te.select(part >= n, te.cast(dtype, _leading(rest)), result)
-        return result
+        return cut_part_of(weight[(*i[:2], *i[3:])], i[2], parts, dtype)
 
     shape = (*weight.shape[:2], parts, *weight.shape[2:])
     return te.compute(shape, body, "weight_parts")
+
+
+def cut_part_of(value: Scalar, part: Scalar, parts: int, dtype: str) -> Scalar:
+    """Returns a part of a finite number, as `weight_parts` says; of others, NaN."""
+    result = te.cast(dtype, _leading(value))
+    for n in range(1, parts):
+        value = value - _leading(value)
+        result = te.select(part >= n, te.cast(dtype, _leading(value)), result)
+    return result
 
 
 def _leading(value: Scalar) -> Scalar:

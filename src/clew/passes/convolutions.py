@@ -22,8 +22,12 @@ DIRECT: Final = 0
 # What a core does in a cycle, and how much of that register tiles reach.
 _FMAS_A_CYCLE: Final = 2
 _REACHED: Final = 0.85
-# Weights are met once an inference, so they come from behind the second cache.
-_WEIGHT_BYTES_A_CYCLE: Final = 8.0
+# Weights are met once an inference, so they come from behind the second cache: as measured within
+# networks, where Winograd's larger panels come faster than those asked for between products.
+_WEIGHT_BYTES_A_CYCLE: Final = 5.0
+_PANEL_BYTES_A_CYCLE: Final = 8.0
+# Cycles that a vector of an image takes to come, and one to go.
+_MOVE_CYCLES: Final = 4.0
 # Cycles to transform one tile of one block of channels, forth and back.
 _TRANSFORM_CYCLES: Final[Mapping[int, tuple[int, int]]] = {2: (80, 45), 4: (240, 150)}
 # Fewer rows than this leave a register tile's arithmetic units waiting.
@@ -32,9 +36,8 @@ _FULL_TILE_ROWS: Final = 8
 _PRODUCT_CYCLES: Final = 10.0
 _ROW_CYCLES: Final = 1.0
 _LEAST_PRODUCT_CYCLES: Final = 14.0
-# Cycles to split a vector of numbers, and to take a vector of sums from tiles to the image.
-_SPLIT_CYCLES: Final = 18.0
-_STORE_CYCLES: Final = 4.0
+# Cycles to take a vector of numbers from afar and cut it.
+_SPLIT_CYCLES: Final = 11.0
 
 
 @dataclass(frozen=True)
@@ -61,12 +64,14 @@ def cost_cycles(layer: Layer, tile: int, lanes: int) -> float:
     vector_fmas = filters / lanes / _FMAS_A_CYCLE / _REACHED
     if tile == DIRECT:
         products = layer.batch * layer.height * layer.width * layer.taps * vector_fmas
-        return products + 4 * layer.taps * filters / _WEIGHT_BYTES_A_CYCLE
+        moved = layer.batch * layer.height * layer.width * (layer.inner + layer.outer) / lanes
+        weights = 4 * layer.taps * filters / _WEIGHT_BYTES_A_CYCLE
+        return products + moved * _MOVE_CYCLES + weights
     points, tiles = (tile + KERNEL - 1) ** 2, layer.tiles(tile)
     forth, back = _TRANSFORM_CYCLES[tile]
     products = points * max(tiles, _FULL_TILE_ROWS) * vector_fmas
     transforms = tiles * (layer.inner * forth + layer.outer * back) / lanes
-    return products + transforms + 4 * points * filters / _WEIGHT_BYTES_A_CYCLE
+    return products + transforms + 4 * points * filters / _PANEL_BYTES_A_CYCLE
 
 
 def parts_cycles(layer: Layer, places: Places, parts: int, lanes: int) -> float:
@@ -80,7 +85,7 @@ def parts_cycles(layer: Layer, places: Places, parts: int, lanes: int) -> float:
     products = layer.batch * rows * 2 * panels * steps
     read = places.pixels * places.lines.phases * places.columns.phases
     split = layer.batch * read * blocks * TILE_DEPTH / lanes * _SPLIT_CYCLES
-    stored = layer.batch * layer.height * layer.width * layer.outer / lanes * _STORE_CYCLES
+    stored = layer.batch * layer.height * layer.width * layer.outer / lanes * _MOVE_CYCLES
     weight_bytes = 2 * parts * layer.taps * panels * PANEL * blocks * TILE_DEPTH
     return products + split + stored + weight_bytes / _WEIGHT_BYTES_A_CYCLE
 

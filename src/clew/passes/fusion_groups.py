@@ -308,7 +308,7 @@ class Grouper:
 
     def _is_melted(self, group: Group, target: Group) -> bool:
         """Whether a group is what its user's anchor takes piece by piece, or comes before that in
-        the same kernel.
+        the same kernel; not a change of layout, whose reads would lie far apart there.
         """
         for anchor in target.members:
             assert isinstance(anchor.op, Op)
@@ -317,6 +317,8 @@ class Grouper:
                 continue
             if group.root is split:
                 return True
+            if any(m.op_name == "layout_transform" for m in group.members):
+                return False
             return self._group.get(split.id) is target and all(
                 user in target.members and self._order[user.id] <= self._order[split.id]
                 for user in self._users[group.root.id]

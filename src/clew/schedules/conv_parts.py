@@ -228,10 +228,9 @@ def _split(
     schedule: Schedule, split: StageInfo, pixels: StageInfo, step: int, target: Target
 ) -> list[str]:
     """An image in parts, pixel by pixel, all parts of one at once. Returns the outer loops."""
-    lanes = target.vector_lanes("f32")
     n, co, _, _, pixel, part, channel = split.axes
     schedule.split(pixel, step)
-    vector, lane = schedule.split(channel, lanes)
+    vector, lane = schedule.split(channel, target.vector_lanes(split.store.buffer.dtype))
     schedule.reorder(vector, part, lane)
     schedule.compute_at(pixels.name, vector, "register")
     schedule.vectorize(pixels.axes[-1])
