@@ -33,15 +33,18 @@ if TYPE_CHECKING:
     from clew.ops.registry import Sample, all_ops, get_op, register_op
     from clew.passes.mark_fusions import fusion
     from clew.passes.user_pass import graph_pass
+    from clew.precision import LayerError, PrecisionReport, precision_report
     from clew.target import Target
 
 _HOMES: Final = {
     "CompiledModel": "clew.compiled",
     "Editor": "clew.editing",
     "Kernel": "clew.compiled",
+    "LayerError": "clew.precision",
     "LoadedModel": "clew.loading",
     "Module": "clew.ir.module",
     "Sample": "clew.ops.registry",
+    "PrecisionReport": "clew.precision",
     "Target": "clew.target",
     "all_ops": "clew.ops.registry",
     "check_op": "clew.operator_checks",
@@ -55,6 +58,7 @@ _HOMES: Final = {
     "load": "clew.frontends",
     "load_compiled": "clew.loading",
     "parse": "clew.frontends.text",
+    "precision_report": "clew.precision",
     "register_op": "clew.ops.registry",
 }
 
@@ -73,8 +77,10 @@ __all__ = [
     "CompiledModel",
     "Editor",
     "Kernel",
+    "LayerError",
     "LoadedModel",
     "Module",
+    "PrecisionReport",
     "Sample",
     "Target",
     "__version__",
@@ -89,6 +95,7 @@ __all__ = [
     "load",
     "load_compiled",
     "parse",
+    "precision_report",
     "register_op",
     "schedule_for",
 ]

@@ -42,6 +42,7 @@ from clew.cli.output import (
     stderr,
     stdout,
 )
+from clew.cli.precision import precision as precision_
 from clew.cli.tracing import trace
 from clew.support.difference import relative_error
 from clew.support.errors import ClewError, CompileError, InputError
@@ -196,6 +197,7 @@ def compile_(
 app.command()(run)
 app.command("compile")(compile_)
 app.command()(bench)
+app.command("precision")(precision_)
 app.command()(trace)
 app.command()(ops)
 app.add_typer(storage.app)

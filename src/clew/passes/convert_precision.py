@@ -53,7 +53,7 @@ class ConvertPrecision(Pass):
     dtype, and so has them stored rounded; or None, for a call that stays in f32.
 
     Preconditions: layouts are plain, weights are constants. Non-goals: choosing layers by the error
-    they cause.
+    they cause (`clew.precision_report` does).
     """
 
     opt_level: ClassVar[int] = 0
@@ -77,6 +77,19 @@ class _Ruled:
     made: Expr
     args: dict[int, Expr]
     casts: set[int]
+
+
+def products_of(module: Module) -> list[Call]:
+    """Returns the convolutions and matrix products of a module, those of inner functions, too."""
+    functions = [function for _, function in module]
+    nodes = post_order(functions, into_functions=True)
+    return [n for n in nodes if isinstance(n, Call) and n.op_name in _PRODUCTS]
+
+
+def narrowed_products(before: Module, after: Module) -> list[Call]:
+    """Returns the products that the pass made narrow, as they are after it."""
+    old = {call.id for call in products_of(before)}
+    return [c for c in products_of(after) if c.id not in old and not _is_wide(c.args[0])]
 
 
 class _Converter(Rewriter):

@@ -1,0 +1,116 @@
+"""`clew precision`: the layers that a narrow precision's error comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+import clew
+from clew.cli import options as opt
+from clew.cli.arguments import shapes
+from clew.cli.options import SAVED_SUFFIX, model_inputs
+from clew.cli.output import emit_json, progress, stdout, table
+from clew.support.errors import CompileError
+
+
+def precision(
+    model: opt.Model,
+    inputs: opt.Inputs = [],  # noqa: B006 (typer takes the default from here)
+    seed: opt.Seed = 0,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Sets of inputs, where any are drawn: one seed each.")
+    ] = 4,
+    shape: opt.Shape = [],  # noqa: B006
+    target: opt.Target = "cpu",
+    threads: opt.Threads = None,
+    opt_level: opt.OptLevel = 3,
+    dtype: Annotated[
+        str, typer.Option("--precision", metavar="bf16|f16", help="What products multiply in.")
+    ] = "bf16",
+    error: Annotated[
+        float | None,
+        typer.Option(min=0, help="Find the fewest layers to keep in f32 for this relative error."),
+    ] = None,
+    savings: Annotated[
+        int, typer.Option(min=0, help="Layers tried with all others narrow, the worst first.")
+    ] = 10,
+    layers: Annotated[int, typer.Option(min=0, help="Layers shown; 0 for all.")] = 20,
+    json: opt.Json = False,
+) -> None:
+    """Name the layers that the error of narrow products comes from, and those to keep in f32."""
+    if model.suffix == SAVED_SUFFIX:
+        raise typer.BadParameter("layers are compiled anew: give the model's own file")
+    given: dict[str, Any] = {"inputs": shapes(shape)} if shape else {}
+    with progress(f"reading {model}") as say:
+        module = clew.load(model, **given)
+        specs = clew.compile(module, target, threads=threads, on_progress=say)
+        drawn = [model_inputs(specs, inputs, True, seed + n) for n in range(seeds)]
+        drawn = drawn[:1] if len(inputs) == len(specs.input_names) else drawn
+        report = clew.precision_report(
+            module,
+            drawn,
+            precision=dtype,
+            bound=error,
+            savings=savings,
+            target=target,
+            threads=threads,
+            opt_level=opt_level,
+            on_progress=say,
+        )
+    if json:
+        emit_json({"model": str(model), **report.to_json()})
+    else:
+        _show(report, layers)
+    if report.kept is not None and not report.kept.met:
+        raise CompileError(
+            "C093",
+            f"the error is {report.kept.left.worst:.2g} with every layer in f32 that has a name, "
+            f"more than {report.kept.bound:.2g}",
+            hint="it is that of f32 itself, in another order of summation",
+        )
+
+
+def _show(report: clew.PrecisionReport, most: int) -> None:
+    console = stdout()
+    console.print(layers_table(report.layers[: most or None], report.precision))
+    hidden = len(report.layers) - most
+    if most and hidden > 0:
+        console.print(Text(f"{hidden} more layers: --layers 0", style="dim"))
+    whole = report.error
+    console.print(
+        Text(
+            f"all {len(report.layers)} layers: {whole.worst:.2g}, rms {whole.rms:.2g} over "
+            f"{report.inputs} set{'s' * (report.inputs > 1)} of inputs; were the layers' errors "
+            f"independent, rms {report.independent:.2g}"
+        )
+    )
+    if report.kept is not None:
+        kept = report.kept
+        console.print(
+            Text(
+                f"at most {kept.bound:.2g}: {kept.left.worst:.2g} with {len(kept.keep_f32)} kept: "
+                f"keep_f32={list(kept.keep_f32)}"
+            )
+        )
+
+
+def layers_table(layers: Sequence[clew.LayerError], precision: str) -> Table:
+    """Returns a table of layers: the error of each alone, and of the network without it."""
+    numbers = ("rms alone", "worst alone", "share", "rms without it", "worst without it")
+    title = f"error of products in {precision} against f32"
+    made = table("layer", *numbers, right=numbers, title=title)
+    for layer in layers:
+        rest = layer.without
+        made.add_row(
+            Text(", ".join(layer.names)),
+            f"{layer.alone.rms:.1e}",
+            f"{layer.alone.worst:.1e}",
+            f"{100 * layer.share:.1f} %",
+            f"{rest.rms:.1e}" if rest else "",
+            f"{rest.worst:.1e}" if rest else "",
+        )
+    return made

@@ -1,0 +1,286 @@
+"""Which layers a narrow precision's error comes from, and the fewest to keep in f32 for a bound."""
+
+from __future__ import annotations
+
+import glob
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from clew import frontends
+from clew.compiler import compile
+from clew.ir.module import Module
+from clew.ir.rewrite import layer_names
+from clew.passes.convert_precision import ConvertPrecision, narrowed_products, products_of
+from clew.support.difference import relative_error
+from clew.support.errors import InputError
+from clew.target import Target
+
+_NARROW: Final = ("bf16", "f16")
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """How far outputs are from those in f32.
+
+    `worst` is the largest difference in any output and input set, relative to that output's largest
+    magnitude: the error of `clew bench`. `rms` is the Euclidean length of the differences relative
+    to that of the output, its root mean square over the input sets, of the output where that is
+    largest; it varies far less from input to input.
+    """
+
+    worst: float
+    rms: float
+
+
+@dataclass(frozen=True)
+class LayerError:
+    """What a layer does to the error.
+
+    `names` has several where no name is common to all products of a layer. `alone` is the error
+    where only this layer is narrow, `share` its part of the sum of all squared `alone.rms`.
+    `without` is the error of the network where only this layer is not narrow (it may exceed that of
+    the whole network, as roundings cancel by chance); None where not asked for.
+    """
+
+    names: tuple[str, ...]
+    alone: Deviation
+    share: float
+    without: Deviation | None = None
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The layers to keep in f32 for a bound, as `clew.compile(keep_f32=...)` takes them, and the
+    error that is left.
+
+    `met` is False where keeping every layer that has a name is not enough.
+    """
+
+    bound: float
+    keep_f32: tuple[str, ...]
+    left: Deviation
+    met: bool
+
+
+@dataclass(frozen=True)
+class PrecisionReport:
+    """The error of a narrow precision, layer by layer, the largest `alone.rms` first.
+
+    `error` is the whole network's; `independent` the `rms` that its layers would cause together if
+    their errors had nothing to do with each other: the root of the sum of squares. `kept` is None
+    where no bound was given.
+    """
+
+    precision: str
+    inputs: int
+    error: Deviation
+    independent: float
+    layers: tuple[LayerError, ...]
+    kept: Kept | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the report as nested dicts and lists of numbers and strings."""
+        return asdict(self)
+
+
+def precision_report(
+    model: Module | str | Path,
+    inputs: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+    *,
+    precision: str = "bf16",
+    bound: float | None = None,
+    savings: int = 10,
+    target: str | Target = "cpu",
+    threads: int | None = None,
+    opt_level: int = 3,
+    keep_f32: Sequence[str] = (),
+    on_progress: Callable[[str], None] | None = None,
+) -> PrecisionReport:
+    """Returns which layers of a model the error of a narrow precision comes from.
+
+    The model is compiled once a layer, with all others in f32, and once more for each of the
+    `savings` layers that cause most, with all others narrow. Variants share kernels through the
+    disk cache. `inputs` are arrays by name, or several such sets: one set says little of a single
+    layer, as roundings are chance. With a `bound` on the network's `Deviation.worst`, `kept` has
+    the fewest layers to keep in f32 for it, in the order of what they cause, found by bisection.
+    Other arguments are those of `clew.compile`; layers in `keep_f32` stay in f32 throughout.
+
+    Errors: I013 (not a narrow precision), I047 (no inputs, or no output of floats), and those of
+    compiling and running.
+    """
+    if precision not in _NARROW:
+        known = ", ".join(_NARROW)
+        raise InputError("I013", f"precision {precision!r} is not narrow", hint=f"one of {known}")
+    feeds = [inputs] if isinstance(inputs, Mapping) else list(inputs)
+    if not feeds:
+        raise InputError("I047", "no inputs to compare outputs on", hint="arrays by name")
+    module = model if isinstance(model, Module) else frontends.load(model)
+    say = on_progress or (lambda text: None)
+    options = {"target": target, "threads": threads, "opt_level": opt_level, "keep_f32": keep_f32}
+    variants = _Variants(module, feeds, precision, options, say)
+    whole = variants.error("the whole network", ())
+    layers = _ranked(variants)
+    most = min(savings, len(layers))
+    layers = [
+        replace(layer, without=variants.error(_nth("all but layer", n, most), layer.names))
+        if n < most
+        else layer
+        for n, layer in enumerate(layers)
+    ]
+    independent = math.hypot(*(layer.alone.rms for layer in layers))
+    kept = None if bound is None else _keep(variants, layers, bound)
+    return PrecisionReport(precision, len(feeds), whole, independent, tuple(layers), kept)
+
+
+@dataclass
+class _Narrowed:
+    """An instrument that notes the layers of the products that become narrow.
+
+    What is built with an instrument is not kept in the disk cache, only its kernels are: nobody
+    wants a copy of all weights for each layer there.
+    """
+
+    layers: list[tuple[str, ...]] = field(default_factory=list)
+    _before: Module | None = None
+
+    def before_pass(self, name: str, module: Module) -> None:
+        self._before = module
+
+    def after_pass(self, name: str, module: Module) -> None:
+        if name == ConvertPrecision.__name__ and self._before is not None:
+            found = narrowed_products(self._before, module)
+            self.layers += [layer_names(call) for call in found]
+
+
+class _Variants:
+    """The model with this layer or that in f32. Each variant is compiled and measured once."""
+
+    def __init__(
+        self,
+        module: Module,
+        feeds: Sequence[Mapping[str, Any]],
+        precision: str,
+        options: Mapping[str, Any],
+        say: Callable[[str], None],
+    ) -> None:
+        self._module, self._feeds, self._precision, self._say = module, feeds, precision, say
+        self._options = options
+        self._exact, _ = self._outputs("all in f32", "f32", ())
+        if not all(self._exact):
+            raise InputError("I047", "no output is of floats", hint="give those before the argmax")
+        found, seen = self._outputs(f"all in {precision}", precision, ())
+        self._errors: dict[tuple[str, ...], Deviation] = {(): self._error(found)}
+        self.layers = _layers(seen.layers, _product_names(module))
+
+    def error(self, what: str, keep: Iterable[str]) -> Deviation:
+        """Returns the error where layers stay in f32; `what` says so to who waits."""
+        names = tuple(sorted(keep))
+        if names not in self._errors:
+            found, _ = self._outputs(what, self._precision, names)
+            self._errors[names] = self._error(found)
+        return self._errors[names]
+
+    def _outputs(
+        self, what: str, precision: str, names: Sequence[str]
+    ) -> tuple[list[dict[str, Any]], _Narrowed]:
+        """Returns the outputs of floats for each input set, and which layers were narrow."""
+        self._say(what)
+        seen = _Narrowed()
+        keep = (*self._options["keep_f32"], *map(glob.escape, names))
+        changed = {"keep_f32": keep, "precision": precision, "instruments": [seen], "trace": False}
+        compiled = compile(self._module, **{**self._options, **changed})
+        runs = [compiled.run(feed) for feed in self._feeds]
+        return [{n: np.array(v) for n, v in run.items() if _is_float(v)} for run in runs], seen
+
+    def _error(self, found: Sequence[Mapping[str, Any]]) -> Deviation:
+        worst, rms = 0.0, 0.0
+        for name in self._exact[0]:
+            pairs = [(f[name], exact[name]) for f, exact in zip(found, self._exact, strict=True)]
+            worst = max(worst, *(relative_error(value, exact) for value, exact in pairs))
+            squares = [_relative_length(value, exact) ** 2 for value, exact in pairs]
+            rms = max(rms, math.sqrt(float(np.mean(squares))))
+        return Deviation(worst, rms)
+
+
+def _ranked(variants: _Variants) -> list[LayerError]:
+    """Returns the layers by the error that each causes alone, the largest first."""
+    every = [name for names in variants.layers for name in names]
+    found = []
+    for number, names in enumerate(variants.layers):
+        what = _nth("only layer", number, len(variants.layers))
+        error = variants.error(what, [n for n in every if n not in names])
+        found.append(LayerError(names, error, 0.0))
+    total = sum(layer.alone.rms**2 for layer in found) or 1.0
+    found = [replace(layer, share=layer.alone.rms**2 / total) for layer in found]
+    return sorted(found, key=lambda layer: -layer.alone.rms)
+
+
+def _keep(variants: _Variants, layers: Sequence[LayerError], bound: float) -> Kept:
+    """Returns the fewest layers to keep, of those that cause most."""
+
+    def first(count: int) -> tuple[str, ...]:
+        return tuple(name for layer in layers[:count] for name in layer.names)
+
+    def left(count: int) -> Deviation:
+        return variants.error(f"the first {count} of {len(layers)} layers in f32", first(count))
+
+    low, high = 0, len(layers)  # too few or just enough, and enough
+    while low < high:
+        middle = (low + high) // 2
+        if left(middle).worst <= bound:
+            high = middle
+        else:
+            low = middle + 1
+    patterns = tuple(map(glob.escape, first(high)))
+    return Kept(bound, patterns, left(high), left(high).worst <= bound)
+
+
+def _layers(
+    products: Iterable[tuple[str, ...]], preferred: frozenset[str]
+) -> list[tuple[str, ...]]:
+    """Returns the names that tell layers apart: products with a name in common are one layer.
+
+    The name of an operator that is a product in the model goes before others.
+    """
+    groups: list[list[tuple[str, ...]]] = []
+    for names in products:
+        if not names:
+            continue
+        joined = [g for g in groups if any(set(names) & set(other) for other in g)]
+        groups = [g for g in groups if g not in joined]
+        groups.append([*(other for g in joined for other in g), names])
+    found: list[tuple[str, ...]] = []
+    for group in groups:
+        common = [n for n in group[0] if all(n in names for names in group)]
+        if common:
+            found.append((min(common, key=lambda n: n not in preferred),))
+        else:
+            found.append(tuple(dict.fromkeys(names[0] for names in group)))
+    return found
+
+
+def _product_names(module: Module) -> frozenset[str]:
+    """Returns the names of layers that are products as the model was imported."""
+    return frozenset(name for call in products_of(module) for name in layer_names(call))
+
+
+def _nth(text: str, number: int, count: int) -> str:
+    return f"{text} {number + 1} of {count}"
+
+
+def _is_float(value: Any) -> bool:
+    dtype = getattr(value, "dtype", None)
+    return dtype is not None and dtype.kind in "fV"  # V: bfloat16 and its like
+
+
+def _relative_length(value: Any, exact: Any) -> float:
+    """Returns the length of the difference over that of `exact`; infinite where one is."""
+    x, y = value.astype(np.float64), exact.astype(np.float64)
+    difference, length = np.linalg.norm(x - y), np.linalg.norm(y)
+    found = float(difference / length) if length else float(difference)
+    return found if math.isfinite(found) else math.inf
