@@ -64,3 +64,44 @@ def test_what_is_not_per_channel_or_not_finite_stays(kit: Any, scale: Any) -> No
     y = kit.layer("nn.conv2d", x, kit.const(kit.random(8, 4, 1, 1)))
     given = kit.module([x], kit.layer("multiply", y, kit.const(scale * 2)))
     assert kit.apply(given, FoldScaleAxis()) is given
+
+
+def _scales(kit: Any, steps: list[tuple[str, Any]]) -> Any:
+    y = x = kit.var("x", 2, 4, 5, 6)
+    for op, value in steps:
+        y = kit.layer(op, y, kit.const(value))
+    return kit.module([x], kit.layer("nn.relu", y))
+
+
+def test_scales_and_shifts_in_a_row_become_one_of_each(kit: Any) -> None:
+    """Two batch norms without a layer between them, as in a network of dense blocks."""
+    a, b, c, d = (kit.random(4, 1, 1, seed=n) + np.float32(2) for n in range(4))
+    chain = [("multiply", a), ("add", b), ("multiply", c), ("add", d)]
+    before = _scales(kit, chain)
+    after = kit.apply(before, FoldScaleAxis())
+    assert kit.op_names(after) == ["multiply", "add", "nn.relu"]
+    kit.same(before, after)
+    before = _scales(kit, [("multiply", a), ("multiply", np.float32(0.5)), *chain, ("add", b)])
+    after = kit.apply(before, FoldScaleAxis())
+    assert kit.op_names(after) == ["multiply", "add", "nn.relu"]
+    kit.same(before, after)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (np.full((4, 1, 1), 1e30, "f4"), np.full((4, 1, 1), 1e30, "f4")),  # infinite
+        (np.full((4, 1, 1), 1e-30, "f4"), np.full((4, 1, 1), 1e-30, "f4")),  # lost
+        (np.ones((4, 1, 1), "f4") * 2, np.ones((5, 6), "f4") * 3),  # larger than either
+    ],
+)
+def test_scales_whose_product_is_no_better_stay(kit: Any, first: Any, second: Any) -> None:
+    given = _scales(kit, [("multiply", first), ("multiply", second)])
+    assert kit.apply(given, FoldScaleAxis()) is given
+
+
+def test_a_scaled_value_with_other_users_stays(kit: Any) -> None:
+    x = kit.var("x", 2, 4)
+    once = kit.layer("multiply", x, kit.const(kit.random(4)))
+    given = kit.module([x], kit.layer("multiply", once, kit.const(kit.random(4, seed=1))), once)
+    assert kit.apply(given, FoldScaleAxis()) is given

@@ -21,6 +21,7 @@ Array = np.ndarray[Any, Any]
 class FoldScaleAxis(Pass):
     """Moves multiplications by constants, per channel or of one element, into the weights of the
     convolution or dense layer before or after them, also through a bias add; and merges bias adds.
+    Scales and shifts by constants that follow each other without a layer become one of each.
 
     This is what a folded batch norm becomes: a convolution with other weights and one bias.
 
@@ -28,8 +29,9 @@ class FoldScaleAxis(Pass):
     After:  `%5 = nn.conv2d(%1, w')`, `%6 = add(%5, shift)` with `w' = w * scale`
 
     Preconditions: weights, scales and biases are constants (FoldConstant), layouts are plain. The
-    layer's value is used by nothing else, and scales are finite. Non-goals: scales that move
-    through activations or several layers; exact rounding (products are rounded in another order).
+    layer's value is used by nothing else, and scales are finite, as are their products. Non-goals:
+    scales that move through activations or several layers; exact rounding (products are rounded in
+    another order).
     """
 
     opt_level: ClassVar[int] = 2
@@ -187,4 +189,65 @@ def scale_before(found: Match) -> Expr | None:
     return layer.with_args([data, _scaled_inputs(found.constant(_weight), axes, scale)])
 
 
-_RULES: Final = (scale_after, scale_after_bias, merge_biases, scale_before)
+_shift, _factor = is_constant(), is_constant()
+_product = is_op("multiply")(_data, _scale)
+_shifted = is_op("add")(_product.used_once(), _shift)
+
+
+def _joined(found: Match, values: Array, *parts: Constant) -> Constant | None:
+    """Returns what two constants give together, where it is no larger than the larger of them,
+    floats, and all of it finite.
+    """
+    root = found.root.type
+    assert isinstance(root, TensorType)
+    if found[_data].type != root or not is_float(root.dtype) or not _finite(values):
+        return None
+    if values.size != max(part.data.size for part in parts):
+        return None
+    return Constant(values, name=parts[0].name)
+
+
+def _factors(found: Match) -> Constant | None:
+    """Returns the product of two scales, unless it is too small for a normal number."""
+    scale, factor = found.constant(_scale), found.constant(_factor)
+    with np.errstate(over="ignore", under="ignore"):
+        values = scale.data * factor.data
+    least = np.finfo(values.dtype).tiny if values.dtype == np.float32 else 0
+    lost = (np.abs(values) < least) & (scale.data != 0) & (factor.data != 0)
+    return None if lost.any() else _joined(found, values, scale, factor)
+
+
+@rule(is_op("multiply")(_product.used_once(), _factor))
+def scale_of_scale(found: Match) -> Expr | None:
+    """`(x * s) * t` is `x * (s * t)`."""
+    factors = _factors(found)
+    return None if factors is None else get_op("multiply")(found[_data], factors)
+
+
+@rule(is_op("multiply")(_shifted.used_once(), _factor))
+def scale_of_shifted(found: Match) -> Expr | None:
+    """`(x * s + b) * t` is `x * (s * t) + b * t`."""
+    factors, shift, factor = _factors(found), found.constant(_shift), found.constant(_factor)
+    shifts = _joined(found, shift.data * factor.data, shift, factor)
+    if factors is None or shifts is None:
+        return None
+    return get_op("add")(get_op("multiply")(found[_data], factors), shifts)
+
+
+@rule(is_op("add")(_shifted.used_once(), _more))
+def merge_shifts(found: Match) -> Expr | None:
+    """`(x * s + b) + c` is `x * s + (b + c)`."""
+    shift, more = found.constant(_shift), found.constant(_more)
+    total = _joined(found, shift.data + more.data, shift, more)
+    return None if total is None else get_op("add")(found[_product], total)
+
+
+_RULES: Final = (
+    scale_after,
+    scale_after_bias,
+    merge_biases,
+    scale_before,
+    scale_of_scale,
+    scale_of_shifted,
+    merge_shifts,
+)
