@@ -111,6 +111,38 @@ def test_rounding_moves_up_through_pooling(kit: Any) -> None:
     assert pool.args[0].op_name == "cast"
 
 
+def dense_block(kit: Any, between: str, *, shown: bool = False) -> Module:
+    """Two layers, each reading all that came before behind a scale and an activation."""
+    x = kit.var("x", 1, 16, 6, 6)
+    y = kit.layer("nn.conv2d", x, weight(kit, 16, 16, 1, 1))
+    for n in range(2):
+        channels = 16 * (n + 1)
+        scale = kit.const(kit.random(channels, 1, 1, seed=n) + np.float32(2))
+        active = kit.layer(between, kit.layer("multiply", y, scale))
+        new = kit.layer("nn.conv2d", active, weight(kit, 16, channels, 3, 3, seed=n), **BLOCK)
+        y = kit.layer("concatenate", y, new, axis=1)
+    end = kit.layer("nn.global_avg_pool2d", kit.layer("nn.relu", y))
+    end = kit.layer("nn.dense", kit.layer("reshape", end, shape=(1, 48)), weight(kit, 10, 48))
+    return kit.module([x], end, y) if shown else kit.module([x], end)
+
+
+def test_what_dense_blocks_join_is_stored_rounded(kit: Any) -> None:
+    before = dense_block(kit, "nn.relu")
+    after = kit.apply(before, ConvertPrecision())
+    assert [c.tensor.dtype for c in calls(after, "concatenate")] == ["bf16"] * 2
+    assert all(c.tensor.dtype == "f32" for c in calls(after, "multiply"))
+    kit.same(before, after, 3e-2)
+
+
+@pytest.mark.parametrize(("between", "shown"), [("exp", False), ("nn.relu", True)])
+def test_what_is_magnified_or_an_output_is_joined_in_f32(
+    kit: Any, between: str, *, shown: bool
+) -> None:
+    after = kit.apply(dense_block(kit, between, shown=shown), ConvertPrecision())
+    dtypes = [c.tensor.dtype for c in calls(after, "concatenate")]
+    assert dtypes[0] == "f32"
+
+
 def test_layers_that_are_named_stay(kit: Any) -> None:
     before = residual(kit)
     every = kit.apply(before, ConvertPrecision(keep_f32=("nn.*",)))

@@ -26,6 +26,12 @@ _MOVES: Final = frozenset((
     "nn.max_pool2d", "nn.global_max_pool2d",
 ))  # fmt: skip
 
+# Operators that magnify no rounding of an operand beyond that of their result.
+_GENTLE: Final = frozenset((
+    "add", "subtract", "multiply", "maximum", "minimum", "clip", "nn.relu",
+    "nn.avg_pool2d", "nn.global_avg_pool2d",
+))  # fmt: skip
+
 
 @dataclass(frozen=True)
 class ConvertPrecision(Pass):
@@ -34,8 +40,10 @@ class ConvertPrecision(Pass):
 
     What is rounded is stored rounded, once: other users of the value read that, so that activations
     travel between layers in half the bytes. Rounding moves up through what only moves elements
-    (pooling by maximum, concatenation, reshapes). Softmax, norms, reductions and elementwise
-    operators compute in f32; residual sums that feed no product directly are stored in f32, too.
+    (pooling by maximum, concatenation, reshapes). A concatenation is rounded, too, where nothing
+    but sums, scales, ReLU and means lead from it to rounded values: in dense blocks every layer
+    reads all that came before. Softmax, norms, reductions and elementwise operators compute in f32;
+    residual sums that feed no product directly are stored in f32, too.
 
     Before:
         %2 = nn.relu(%1); %3 = nn.conv2d(%2, w); %4 = add(%2, %3)
@@ -115,9 +123,38 @@ class _Converter(Rewriter):
             elif self._converts(call):
                 self._converted.add(call.id)
                 self._round(call.args[:2])
+        self._round_what_moves(calls)
+        self._round_joined(function)
+        self._round_what_moves(calls)
+
+    def _round_what_moves(self, calls: Sequence[Call]) -> None:
         for call in reversed(calls):
             if call.id in self._rounded and _moves(call):
                 self._round(call.args)
+
+    def _round_joined(self, function: Function) -> None:
+        """Marks the concatenations from which gentle operators alone lead to rounded values, as
+        they do from all that is joined: that is rounded as well.
+        """
+        users: dict[int, list[Expr]] = {}
+        nodes = post_order(function.body)
+        for node in nodes:
+            for child in node.children:
+                users.setdefault(child.id, []).append(node)
+        refused: set[int] = set()
+        while True:
+            leading = set(self._rounded)
+            for node in reversed(nodes):
+                ends = users.get(node.id, [])
+                gentle = all(u.id in leading and (_moves(u) or _is_gentle(u)) for u in ends)
+                if ends and gentle and node.id not in refused:
+                    leading.add(node.id)
+            joined = [n for n in nodes if n.id in leading - self._rounded and _joins(n)]
+            more = [n.id for n in joined if not all(a.id in leading for a in n.children)]
+            if not more:
+                self._rounded.update(n.id for n in joined)
+                return
+            refused.update(more)
 
     def _round(self, args: Sequence[Expr]) -> None:
         self._rounded.update(a.id for a in args if isinstance(a, Call) and _is_wide(a))
@@ -261,6 +298,14 @@ class _Converter(Rewriter):
 
 def _is_wide(value: Expr) -> bool:
     return isinstance(value.type, TensorType) and value.type.dtype == _WIDE
+
+
+def _joins(node: Expr) -> bool:
+    return isinstance(node, Call) and node.op_name == "concatenate" and _moves(node)
+
+
+def _is_gentle(node: Expr) -> bool:
+    return isinstance(node, Call) and node.op_name in _GENTLE
 
 
 def _moves(node: Expr) -> bool:
