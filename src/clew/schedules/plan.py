@@ -17,10 +17,10 @@ from clew.schedules import (
     matmul,
     matvec,
     melt,
-    melted,
     neighbours,
     parts,
     rows,
+    separable,
     spatial,
     split_weights,
     windows,
@@ -31,7 +31,7 @@ from clew.target import Target
 
 # Rules that know a kernel by all of its stages; the first that fits has it. One that gives up may
 # have begun.
-_WHOLE_KERNELS: Final = (attention, winograd, melted, neighbours, conv_parts)
+_WHOLE_KERNELS: Final = (attention, winograd, separable, neighbours, conv_parts)
 
 
 def schedule_kernel(nest: Nest, target: Target) -> tuple[Schedule, tuple[str, ...]]:

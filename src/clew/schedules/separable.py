@@ -30,7 +30,7 @@ from clew.schedules.tiles import balanced, rows_of_tile, window_tile
 from clew.support.errors import ScheduleError
 from clew.target import Target
 
-NAME = "melted"
+NAME = "separable"
 _RANK = 5
 _VECTORS = 2
 # What a band touches takes this share of the second-level cache.

@@ -142,7 +142,7 @@ def _compile(b: Block, *, melted: bool, **options: Any) -> Any:
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
 def test_gives_the_bits_of_kernels_apart(block: Block, side: GuardSide) -> None:
     melted = _compile(block, melted=True, threads=2, guard=side)
-    assert [k.rules for k in melted.kernels] == [("melted",)]
+    assert [k.rules for k in melted.kernels] == [("separable",)]
     apart = _compile(block, melted=False, threads=1)
     assert len(apart.kernels) > 1
     np.testing.assert_array_equal(melted(_image(block)), apart(_image(block)))
@@ -165,7 +165,7 @@ def test_bands_are_read_within_what_is_set(block: Block, l2_bytes: int) -> None:
     nest = lower("block", inputs, [_tensor(_kernel(small), inputs)])
     target: Target = replace(host(), l2_bytes=l2_bytes)
     schedule, rules = schedule_kernel(nest, target)
-    assert rules == ("melted",)
+    assert rules == ("separable",)
     (expected,) = interpret(nest, arrays)
     (found,) = interpret(schedule.finished(), arrays)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
