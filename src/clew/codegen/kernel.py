@@ -19,7 +19,8 @@ from clew.codegen.dot import emit_dot
 from clew.codegen.grid import entry_point
 from clew.codegen.lanes import literal
 from clew.codegen.tiles import Tiles
-from clew.codegen.values import Register, Values, literal_mask, unfit_register
+from clew.codegen.values import Register, Values, unfit_register
+from clew.codegen.vectors import literal_mask
 from clew.ir.types import is_float
 from clew.loop.affine import Linear, Simplifier
 from clew.loop.ir import (

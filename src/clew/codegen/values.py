@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from clew.codegen import arith, transpose
+from clew.codegen import arith, transpose, vectors
 from clew.codegen.address import (
     Addresses,
     Bound,
@@ -19,6 +19,7 @@ from clew.codegen.address import (
 from clew.codegen.builder import Builder, Value, llvm_type
 from clew.codegen.lanes import literal
 from clew.codegen.runs import read_runs, runs_of
+from clew.codegen.vectors import active_lanes, literal_mask, mask_lanes
 from clew.codegen.vmath import intrinsic
 from clew.ir.types import is_float
 from clew.loop.affine import Linear, Simplifier
@@ -300,7 +301,7 @@ class Values(Addresses):
 
     def _turned(self, expr: Load, form: Linear, place: Place) -> list[Value]:
         """Returns what a load and the next ones of an unrolled loop read, if that is one block."""
-        active = [True] * self.lanes if self.mask is None else mask_lanes(self.mask)
+        active = active_lanes(self.mask, self.lanes)
         if active is None or place.step <= 2:
             return []  # every other one is quicker had from two vectors
         numbers = {key: b.const for key, b in self.bound.items() if b.const is not None}
@@ -332,24 +333,25 @@ class Values(Addresses):
         stored = stored_dtype(buffer.dtype)
         if lanes == 1:
             value = self._read_one(element, stored, pointer, size)
-        elif not place.lane_parts and place.step == 2 and self._known_mask():
-            value = self._every_other(stored, pointer, size)
+        elif not place.lane_parts and place.step == 2 and active_lanes(self.mask, lanes):
+            value = vectors.load_every_other(self.b, stored, pointer, size, lanes, self.mask)
         elif place.lane_parts or place.step != 1:
             offsets = self._known_offsets(place)
-            value = (
-                self._near_lanes(stored, pointer, offsets, size)
-                or self._in_runs(stored, pointer, offsets, size)
-                or self._gather(element, stored, pointer, place, size)
-            )
+            known = vectors.load_near(self.b, stored, pointer, size, lanes, offsets)
+            known = known or self._in_runs(stored, pointer, offsets, size)
+            if known is None:
+                pointers = self.lane_pointers(element, pointer, place)
+                known = vectors.gather(self.b, stored, pointers, size, lanes, self.mask)
+            value = known
         else:
-            value = self._load_lanes(stored, pointer, size, self.mask)
+            value = self.masked_load(stored, pointer, size)
         return self._from_memory(buffer, value)
 
     def _known_offsets(self, place: Place) -> list[int | None]:
         """Returns each lane's offset from the pointer, None for lanes that are not active; nothing
         where only the run tells.
         """
-        active = [True] * self.lanes if self.mask is None else mask_lanes(self.mask)
+        active = active_lanes(self.mask, self.lanes)
         if active is None or self.lane_index is None:
             return []
         before = self.bound[id(self.lane_index)]
@@ -384,61 +386,7 @@ class Values(Addresses):
 
     def masked_load(self, stored: str, pointer: str, size: int) -> Value:
         """Returns the active lanes of a vector in memory, zeros in the others."""
-        return self._load_lanes(stored, pointer, size, self.mask)
-
-    def _known_mask(self) -> bool:
-        return self.mask is None or mask_lanes(self.mask) is not None
-
-    def _every_other(self, stored: str, pointer: str, size: int) -> Value:
-        """Returns lanes that lie two elements apart, from two vectors side by side; reads nothing
-        beyond the last of them.
-        """
-        lanes = self.lanes
-        active = [True] * lanes if self.mask is None else mask_lanes(self.mask)
-        assert active is not None
-        # Lane n is element 2n of the first vector, or 2n - (lanes - 1) of one that starts there.
-        half = lanes // 2
-        places = [2 * n if n < half else lanes + 2 * n - (lanes - 1) for n in range(lanes)]
-        parts: list[Value] = []
-        for number, start in enumerate((0, lanes - 1)):
-            wanted = {p - number * lanes for p, on in zip(places, active, strict=True) if on}
-            mask = literal_mask([n in wanted for n in range(lanes)])
-            at = pointer
-            if start:
-                element = llvm_type(stored)
-                at = self.b.pointer(f"getelementptr {element}, ptr {pointer}, i64 {start}")
-            whole = self.mask is None
-            parts.append(self._load_lanes(stored, at, size, None if whole else mask))
-        order = ", ".join(f"i32 {p}" for p in places)
-        return self.b.value(
-            f"shufflevector {parts[0].typed}, {parts[1].typed}, <{lanes} x i32> <{order}>",
-            stored,
-            lanes,
-        )
-
-    def _near_lanes(
-        self, stored: str, pointer: str, offsets: Sequence[int | None], size: int
-    ) -> Value | None:
-        """Returns lanes in a known order that lie within a vector's length: one load, put in order.
-        None where that is not so.
-        """
-        used = [offset for offset in offsets if offset is not None]
-        if not used:
-            return None
-        first, count = min(used), max(used) - min(used) + 1
-        if count > self.lanes:
-            return None
-        at = self.b.pointer(f"getelementptr {llvm_type(stored)}, ptr {pointer}, i64 {first}")
-        mask = None if count == self.lanes else [n < count for n in range(self.lanes)]
-        loaded = self._load_lanes(stored, at, size, None if mask is None else literal_mask(mask))
-        nothing = literal(0, stored, self.lanes)
-        order = [self.lanes if offset is None else offset - first for offset in offsets]
-        places = ", ".join(f"i32 {n}" for n in order)
-        return self.b.value(
-            f"shufflevector {loaded.typed}, {nothing.typed}, <{self.lanes} x i32> <{places}>",
-            stored,
-            self.lanes,
-        )
+        return vectors.load_vector(self.b, stored, pointer, size, self.lanes, self.mask)
 
     def _in_runs(
         self, stored: str, pointer: str, offsets: Sequence[int | None], size: int
@@ -447,20 +395,6 @@ class Values(Addresses):
         runs = runs_of(offsets)
         return read_runs(self.b, stored, pointer, size, offsets, runs) if runs else None
 
-    def _load_lanes(self, stored: str, pointer: str, size: int, mask: Value | None) -> Value:
-        """Returns lanes that lie side by side; zero where the mask does not hold."""
-        type_ = llvm_type(stored, self.lanes)
-        if mask is None:
-            return self.b.value(f"load {type_}, ptr {pointer}, align {size}", stored, self.lanes)
-        name = f"llvm.masked.load.{_mangled(stored, self.lanes)}.p0"
-        self.b.module.declare(name, type_, ["ptr", mask.type, type_])
-        return self.b.value(
-            f"call {type_} @{name}(ptr align {size} {pointer}, {mask.typed}, "
-            f"{type_} zeroinitializer)",
-            stored,
-            self.lanes,
-        )
-
     def lane_pointers(self, element: str, pointer: str, place: Place) -> str:
         """Returns the vector of pointers of an access whose lanes are not side by side."""
         offsets = self._binary("mul", ramp(self.lanes), literal(place.step, INDEX))
@@ -468,19 +402,6 @@ class Values(Addresses):
             part = self._binary("mul", self.load_value(atom), literal(coefficient, INDEX))
             offsets = self._binary("add", offsets, part)
         return self.b.pointer(f"getelementptr {element}, ptr {pointer}, {offsets.typed}")
-
-    def _gather(self, element: str, stored: str, pointer: str, place: Place, size: int) -> Value:
-        pointers = self.lane_pointers(element, pointer, place)
-        type_ = llvm_type(stored, self.lanes)
-        name = f"llvm.masked.gather.{_mangled(stored, self.lanes)}.v{self.lanes}p0"
-        mask = self.mask or literal(True, "bool", self.lanes)
-        self.b.module.declare(name, type_, [f"<{self.lanes} x ptr>", mask.type, type_])
-        return self.b.value(
-            f"call {type_} @{name}(<{self.lanes} x ptr> align {size} {pointers}, {mask.typed}, "
-            f"{type_} zeroinitializer)",
-            stored,
-            self.lanes,
-        )
 
     def write(
         self, buffer: Buffer, place: Place, value: Value, *, nontemporal: bool = False
@@ -501,43 +422,16 @@ class Values(Addresses):
         else:
             value = self.broadcast(value, lanes)
             if place.lane_parts or place.step != 1:
-                self._scatter(buffer, pointer, place, value, size)
+                pointers = self.lane_pointers(memory_type(buffer.dtype), pointer, place)
+                vectors.scatter(self.b, value, pointers, size, self.mask)
             elif self.mask is None:
                 hint = ""
                 if nontemporal:
                     size, hint = size * lanes, self.b.module.nontemporal()
                 self.b.emit(f"store {value.typed}, ptr {pointer}, align {size}{hint}")
             else:
-                self._masked_store(value, pointer, size)
+                vectors.store_masked(self.b, value, pointer, size, self.mask)
         self.forget(buffer)
-
-    def _masked_store(self, value: Value, pointer: str, size: int) -> None:
-        assert self.mask is not None
-        known = mask_lanes(self.mask)
-        if known is not None and known.count(True) == 1:
-            # LLVM makes a scalar store of this too, but of a narrowed value in its old width.
-            lane = known.index(True)
-            one = self.b.value(f"extractelement {value.typed}, i64 {lane}", value.dtype)
-            if lane:
-                element = llvm_type(value.dtype)
-                pointer = self.b.pointer(f"getelementptr {element}, ptr {pointer}, i64 {lane}")
-            self.b.emit(f"store {one.typed}, ptr {pointer}, align {size}")
-            return
-        name = f"llvm.masked.store.{_mangled(value.dtype, value.lanes)}.p0"
-        self.b.module.declare(name, "void", [value.type, "ptr", self.mask.type])
-        self.b.emit(
-            f"call void @{name}({value.typed}, ptr align {size} {pointer}, {self.mask.typed})"
-        )
-
-    def _scatter(self, buffer: Buffer, pointer: str, place: Place, value: Value, size: int) -> None:
-        pointers = self.lane_pointers(memory_type(buffer.dtype), pointer, place)
-        many = f"<{value.lanes} x ptr>"
-        name = f"llvm.masked.scatter.{_mangled(value.dtype, value.lanes)}.v{value.lanes}p0"
-        mask = self.mask or literal(True, "bool", value.lanes)
-        self.b.module.declare(name, "void", [value.type, many, mask.type])
-        self.b.emit(
-            f"call void @{name}({value.typed}, {many} align {size} {pointers}, {mask.typed})"
-        )
 
     def forget(self, buffer: Buffer) -> None:
         """Drops what was loaded from a buffer that is written now."""
@@ -633,24 +527,6 @@ def _is_load_or_zero(expr: Select) -> bool:
         a = a.value
     memory = isinstance(a, Load) and a.source.scope != "register" and a.dtype != "bool"
     return memory and isinstance(zero, Imm) and str(zero.value) in ("0", "0.0")
-
-
-def _mangled(dtype: str, lanes: int) -> str:
-    names = {"f16": "f16", "bf16": "i16", "f32": "f32", "f64": "f64", "bool": "i1"}
-    return f"v{lanes}{names.get(dtype) or 'i' + dtype[1:]}"
-
-
-def literal_mask(lanes: Sequence[bool]) -> Value:
-    """Returns a mask of known lanes."""
-    text = ", ".join(f"i1 {str(lane).lower()}" for lane in lanes)
-    return Value(f"<{text}>", "bool", len(lanes))
-
-
-def mask_lanes(mask: Value) -> list[bool] | None:
-    """Returns the lanes of a mask that `literal_mask` made; None for one that a run computes."""
-    if not mask.text.startswith("<"):
-        return None
-    return [lane.endswith("true") for lane in mask.text[1:-1].split(",")]
 
 
 def _literal_splat(value: Value, lanes: int) -> Value | None:

@@ -23,24 +23,21 @@ from __future__ import annotations
 import difflib
 import inspect
 import re
-import types as pytypes
-import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from clew.ir.dims import SymDim
 from clew.ir.expr import ArgRef, Attrs, Call, Constant, Expr
 from clew.ir.parser import operators_from
-from clew.ir.types import TensorType, TupleType, Type, from_numpy, is_float, to_numpy
+from clew.ir.types import TensorType, TupleType, Type, from_numpy, to_numpy
+from clew.ops.signature import Signature, convert, fits, signature_of
 from clew.support.errors import GraphTypeError, UnsupportedError
 from clew.te.analysis import Kind, kind_of, view_offset
 from clew.te.interpret import evaluate
 from clew.te.tensor import Tensor, placeholder
 
-_REQUIRED: Final = inspect.Parameter.empty
 # Types and kinds of calls that an operator remembers.
 _KEPT: Final = 4096
 
@@ -66,47 +63,6 @@ class Sample:
         object.__setattr__(self, "error", error)
         object.__setattr__(self, "low", low)
         object.__setattr__(self, "high", high)
-
-
-@dataclass(frozen=True)
-class Attribute:
-    """One attribute: its annotation and default (`required` when it has none)."""
-
-    name: str
-    annotation: Any
-    default: Any
-
-    @property
-    def required(self) -> bool:
-        """Whether a call must give it."""
-        return self.default is _REQUIRED
-
-
-@dataclass(frozen=True)
-class Signature:
-    """Names of the inputs and the attributes. `variadic` names what takes the rest."""
-
-    inputs: tuple[str, ...]
-    optional: int
-    variadic: str
-    attributes: Mapping[str, Attribute]
-
-
-def _signature(function: Callable[..., Any]) -> Signature:
-    inputs, variadic, attributes, optional = [], "", {}, 0
-    try:
-        hints = typing.get_type_hints(function)
-    except Exception:  # a notebook's annotations may name what is gone
-        hints = {}
-    for p in inspect.signature(function).parameters.values():
-        if p.kind is p.KEYWORD_ONLY:
-            attributes[p.name] = Attribute(p.name, hints.get(p.name, Any), p.default)
-        elif p.kind is p.VAR_POSITIONAL:
-            variadic = p.name
-        else:
-            inputs.append(p.name)
-            optional += p.default is not _REQUIRED
-    return Signature(tuple(inputs), optional, variadic, attributes)
 
 
 @dataclass(frozen=True)
@@ -258,7 +214,7 @@ class Op:
         bound = {}
         for name, attribute in known.items():
             if name in attrs:
-                bound[name] = _convert(self.name, attribute, attrs[name])
+                bound[name] = convert(self.name, attribute, attrs[name])
             elif attribute.required:
                 raise GraphTypeError("T012", f"{self.name} needs the attribute {name!r}")
             else:
@@ -444,8 +400,8 @@ class Op:
         fields = wanted.fields if isinstance(wanted, TupleType) else (wanted,)
         given = tuple(result) if isinstance(wanted, TupleType) else (result,)
         arrays = [np.asarray(a) for a in given]
-        fits = len(arrays) == len(fields) and all(map(_fits, arrays, fields))
-        if not fits:
+        alike = len(arrays) == len(fields) and all(map(fits, arrays, fields))
+        if not alike:
             said = ", ".join(f"{a.dtype.name}{list(a.shape)}" for a in arrays)
             what = "function" if self.host else "reference"
             raise GraphTypeError(
@@ -460,64 +416,10 @@ class Op:
         return tuple(typed) if isinstance(wanted, TupleType) else typed[0]
 
 
-def _fits(array: Array, type_: Type) -> bool:
-    if not isinstance(type_, TensorType) or array.ndim != type_.rank:
-        return False
-    kind, wanted = array.dtype.kind, to_numpy(type_.dtype)
-    narrow = kind not in "fiub"  # ml_dtypes' floats are of no kind
-    alike = array.dtype == wanted or (not narrow and (kind == "f") == is_float(type_.dtype))
-    sizes = zip(array.shape, type_.shape, strict=True)
-    return alike and all(size == d for size, d in sizes if isinstance(d, int))
-
-
 def argument_references(attrs: Mapping[str, Any]) -> dict[str, int]:
     """Returns the attributes whose values arguments hold, with the arguments' indices."""
     plain = attrs.plain if isinstance(attrs, Attrs) else attrs
     return {name: v.index for name, v in plain.items() if type(v) is ArgRef}
-
-
-def _convert(op: str, attribute: Attribute, value: Any) -> Any:
-    wanted = attribute.annotation
-    given = type(value)
-    if given is wanted or given is ArgRef:
-        return value
-    if given is tuple and wanted == _INTS and all(type(v) is int for v in value):
-        return value
-    converted = _coerce(wanted, value)
-    if converted is _MISMATCH:
-        text = getattr(wanted, "__name__", None) or str(wanted)
-        raise GraphTypeError("T013", f"{op}: attribute {attribute.name}={value!r} is not {text}")
-    return converted
-
-
-_MISMATCH: Final = object()
-_INTS: Final = tuple[int, ...]
-
-
-def _coerce(wanted: Any, value: Any) -> Any:
-    """Returns `value` as the annotated type, or `_MISMATCH`. Ints may be symbolic sizes."""
-    origin = typing.get_origin(wanted)
-    if wanted is Any:
-        return value
-    if origin in (typing.Union, pytypes.UnionType):
-        options = [_coerce(option, value) for option in typing.get_args(wanted)]
-        return next((o for o in options if o is not _MISMATCH), _MISMATCH)
-    if wanted is type(None):
-        return None if value is None else _MISMATCH
-    if origin is tuple:
-        if not isinstance(value, (tuple, list, np.ndarray)):
-            return _MISMATCH
-        items = [_coerce(typing.get_args(wanted)[0], v) for v in value]
-        return _MISMATCH if any(i is _MISMATCH for i in items) else tuple(items)
-    if wanted is bool:
-        return bool(value) if isinstance(value, (bool, int, np.bool_)) else _MISMATCH
-    if wanted is int:
-        if isinstance(value, SymDim):
-            return value
-        return int(value) if isinstance(value, (int, np.integer)) else _MISMATCH
-    if wanted is float:
-        return float(value) if isinstance(value, (int, float, np.number)) else _MISMATCH
-    return value if isinstance(value, wanted) else _MISMATCH
 
 
 _REGISTRY: Final[dict[str, Op]] = {}
@@ -573,7 +475,7 @@ def register_op(
             )
         op = Op(
             name=name,
-            signature=_signature(function),
+            signature=signature_of(function),
             doc=inspect.getdoc(function) or "",
             kind_override=kind,
             commutative=commutative,

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from clew.ir.expr import Call, Constant, Expr, Function, If, While
+from clew.ir.expr import Call, Expr, Function, If, While
 from clew.ir.module import Module
 from clew.ir.outline import Outliner, Piece, returns_to, schedulable, whole
 from clew.ir.regions import regions_of
 from clew.ir.rewrite import Rewriter
+from clew.ir.types import TensorType
 from clew.ir.visit import post_order, users
 from clew.ops.registry import Op
 from clew.passes.base import Pass, PassContext
@@ -127,7 +128,7 @@ class _Regions:
                 return f"{_name(node)} is control flow"
             if not isinstance(node.op, Op) or node.op.compute is None or node.op.host:
                 return f"{_name(node)} has no tensor form and runs outside of kernels"
-            if any(not isinstance(a, Constant) and not hasattr(a.type, "dtype") for a in node.args):
+            if not all(isinstance(a.type, TensorType) for a in node.args):
                 return f"{_name(node)} reads a value that is no tensor"
         return ""
 

@@ -6,6 +6,7 @@ that build patterns, `match.py` says what they mean.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -42,7 +43,7 @@ def explained_by(form: Callable[..., Explanation]) -> None:
     _explain[:] = [form]
 
 
-class Pattern:
+class Pattern(ABC):
     """What a node may look like. Constraints return a narrower pattern.
 
     Arithmetic on patterns is the pattern of that arithmetic (`a + b`, `a * 2.0`, `-a`), in which a
@@ -64,9 +65,9 @@ class Pattern:
         """Kinds of nodes that can match; `None` for any."""
         return None
 
+    @abstractmethod
     def written(self, parts: Sequence[str]) -> str:
         """Returns the pattern in words, its parts being written already."""
-        raise NotImplementedError
 
     def __repr__(self) -> str:
         return text(self)

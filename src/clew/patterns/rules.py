@@ -54,14 +54,18 @@ class Rewrite:
 
     def rewrite(self, found: Match) -> Expr | None:
         """Returns what takes the place of the match's root; `None` leaves it as it is."""
-        raise NotImplementedError
+        return None
 
     def as_rule(self) -> Rule:
         """Returns it as a rule.
 
-        Errors: I025 without a pattern.
+        Errors: I025 without a pattern, or a `rewrite` of its own.
         """
         name = type(self).__name__
+        if type(self).rewrite is Rewrite.rewrite:
+            raise InputError(
+                "I025", f"the rewrite {name} builds nothing", hint="define rewrite(self, found)"
+            )
         pattern = getattr(self, "pattern", None)
         if not isinstance(pattern, Pattern):
             raise InputError(

@@ -77,7 +77,15 @@ def _call(found: Match, pattern: CallOf, node: Expr, rest: Goals) -> Outcome:
     return _pairs(wanted, given, rest)
 
 
-def _pairs(wanted: tuple[Pattern, ...], given: tuple[Expr, ...], rest: Goals) -> Goals:
+def _as_many(wanted: tuple[Pattern, ...] | None, given: tuple[Expr, ...]) -> bool:
+    """Whether there are as many nodes as patterns; `None` stands for any number."""
+    return wanted is None or len(wanted) == len(given)
+
+
+def _pairs(wanted: tuple[Pattern, ...] | None, given: tuple[Expr, ...], rest: Goals) -> Goals:
+    """Returns the goals with a pattern for each node before them; `None` asks nothing of any."""
+    if wanted is None:
+        return rest
     for pattern, node in zip(reversed(wanted), reversed(given), strict=True):
         rest = (pattern, node, rest)
     return rest
@@ -126,22 +134,17 @@ def _projection(found: Match, pattern: Projection, node: Expr, rest: Goals) -> O
 
 
 def _tuple(found: Match, pattern: TupleOf, node: Expr, rest: Goals) -> Outcome:
-    if not isinstance(node, Tuple):
-        return FAILED
-    if pattern.fields is not None and len(pattern.fields) != len(node.fields):
+    if not isinstance(node, Tuple) or not _as_many(pattern.fields, node.fields):
         return FAILED
     found._bound[pattern] = node
-    return rest if pattern.fields is None else _pairs(pattern.fields, node.fields, rest)
+    return _pairs(pattern.fields, node.fields, rest)
 
 
 def _if(found: Match, pattern: IfOf, node: Expr, rest: Goals) -> Outcome:
-    if not isinstance(node, If):
+    if not isinstance(node, If) or not _as_many(pattern.args, node.args):
         return FAILED
-    if pattern.args is not None:
-        if len(pattern.args) != len(node.args):
-            return FAILED
-        rest = _pairs(pattern.args, node.args, rest)
     found._bound[pattern] = node
+    rest = _pairs(pattern.args, node.args, rest)
     sides = (pattern.cond, pattern.then, pattern.orelse)
     return _pairs(sides, (node.cond, node.then.body, node.orelse.body), rest)
 
@@ -149,22 +152,18 @@ def _if(found: Match, pattern: IfOf, node: Expr, rest: Goals) -> Outcome:
 def _function_call(found: Match, pattern: FunctionCall, node: Expr, rest: Goals) -> Outcome:
     if not isinstance(node, Call) or not isinstance(node.op, Function):
         return FAILED
-    if pattern.args is not None:
-        if len(pattern.args) != len(node.args):
-            return FAILED
-        rest = _pairs(pattern.args, node.args, rest)
+    if not _as_many(pattern.args, node.args):
+        return FAILED
     found._bound[pattern] = node
+    rest = _pairs(pattern.args, node.args, rest)
     return (pattern.function, node.op, rest)
 
 
 def _function(found: Match, pattern: FunctionOf, node: Expr, rest: Goals) -> Outcome:
-    if not isinstance(node, Function):
+    if not isinstance(node, Function) or not _as_many(pattern.params, node.params):
         return FAILED
-    if pattern.params is not None:
-        if len(pattern.params) != len(node.params):
-            return FAILED
-        rest = _pairs(pattern.params, node.params, rest)
     found._bound[pattern] = node
+    rest = _pairs(pattern.params, node.params, rest)
     return (pattern.body, node.body, rest)
 
 

@@ -9,24 +9,18 @@ from __future__ import annotations
 
 import math
 
-from clew.loop.ir import Buffer, loops
+from clew.loop.ir import loops
 from clew.loop.primitives.prefetch import CACHE_LINE_BYTES, iterations
 from clew.loop.products import product_of
 from clew.loop.schedule import Schedule
 from clew.schedules.matmul import spread
-from clew.schedules.parts import rows_in_cache
-from clew.schedules.shape import StageInfo, flatten_axes, stage_infos
+from clew.schedules.parts import DATA_RANK, HIGH, WIDE, panels_of
+from clew.schedules.shape import StageInfo, stage_infos
 from clew.target import Target
 
 NAME = "split_weights"
-_HIGH = 2
-_WIDE = 2
-_DATA_RANK = 5  # blocks of rows, blocks of depth, part, row, depth
-# Steps of the depth whose parts lie side by side, twice, in the first-level cache; where many rows
-# pass by, their sums come from memory and go back less often.
+# Steps of the depth whose parts lie side by side, twice, in the first-level cache.
 _STEPS = (2, 3, 1)
-_STEPS_OF_MANY = (4, 6, 5, 3, 7, 2, 1)
-_MANY_PAIRS = 5
 # With more rows taking apart is little beside the products, and shares of it would be too small.
 _MOST_PAIRS = 16
 # A hardware prefetcher follows what it has seen begin: of a share's lines, one in so many is asked
@@ -46,9 +40,9 @@ def operand(infos: dict[str, StageInfo], anchor: str, target: Target) -> str:
         return ""
     shape = target.tile_shape(product.a.dtype, product.b.dtype)
     data, weight = product.a.source, product.b.source
-    if shape is None or len(data.shape) != _DATA_RANK or data.shape[-2:] != (shape[0], shape[2]):
+    if shape is None or len(data.shape) != DATA_RANK or data.shape[-2:] != (shape[0], shape[2]):
         return ""
-    if len(weight.shape) != _DATA_RANK or weight.shape[-2:] != (_WIDE * shape[1], product.group):
+    if len(weight.shape) != DATA_RANK or weight.shape[-2:] != (WIDE * shape[1], product.group):
         return ""
     made = [n for n, i in infos.items() if i.store.buffer is weight]
     return made[0] if made and infos[made[0]].readers == [anchor] else ""
@@ -66,44 +60,20 @@ def schedule(
     there is none); False if the rule does not fit.
     """
     pieces = operand(infos, anchor, target)
-    if not pieces or infos[root].store.buffer.shape != infos[anchor].store.buffer.shape:
+    panels = panels_of(schedule, infos, root, anchor, target) if pieces else None
+    if panels is None:
         return False
-    flattened = flatten_axes(schedule, anchor, root)
     infos = stage_infos(schedule)
-    info = infos[anchor]
-    product = product_of(info.store)
-    assert product is not None
-    shape = target.tile_shape(product.a.dtype, product.b.dtype)
-    assert shape is not None
-    height, width, deep = shape
-    extents = infos[root].store.buffer.shape
-    several = any(e > 1 for e in extents[:-2])
-    if (several and extents[-2] % height) or schedule.extent(info.reduction_axes[-1]) % deep:
-        for _ in range(flattened):
-            schedule.undo()
-        return False
-    out = schedule.cache_write(anchor) if root == anchor else root
-    *batch, row, across = infos[root].axes_in(out)
-    bands: list[str] = []
-    rows = rows_in_cache(schedule, info, target) // (_HIGH * height) * _HIGH * height
-    if rows < schedule.extent(row):
-        schedule.reorder(row, *batch, across)  # outermost: the last band may be lower
-        band, row = schedule.split(row, max(rows, _HIGH * height))
-        bands = [band]
-    schedule.reorder(across, *batch, row)
-    panel, inside = schedule.split(across, _WIDE * width)
-    schedule.reorder(*batch, panel, row, inside)
-    schedule.compute_at(anchor, panel, "scratch")
-    vector, lane = schedule.split(inside, target.vector_lanes("f32"), tail="guard")
-    schedule.unroll(vector)
-    schedule.vectorize(lane)
-    pairs, chunks, steps = _multiply(schedule, info, anchor, (height, deep))
-    _take_apart(schedule, infos[pieces], chunks, product.b.source, target)
+    height, width, deep = panels.tile
+    schedule.compute_at(anchor, panels.outer[-1], "scratch")
+    panels.write_vectors(schedule, target)
+    pairs, chunks, steps = _multiply(schedule, panels.info, anchor, (height, deep))
+    _take_apart(schedule, infos[pieces], chunks, target)
     if schedule.extent(pairs) <= _MOST_PAIRS and schedule.extent(chunks) > 1:
         lines = _lines_of_share(schedule, infos[pieces].axes[1], chunks, steps, width)
         lines = max(1, lines // _LINES_A_REQUEST)
         schedule.overlap(pieces, chunks, steps, lines=lines, distance=_DISTANCE_BYTES)
-    spread(schedule, [*bands, *batch, panel])
+    spread(schedule, panels.outer)
     return True
 
 
@@ -116,14 +86,12 @@ def _multiply(
     height, deep = tile
     terms, depth = info.reduction_axes
     *others, m, n = info.axes
-    whole = schedule.extent(depth) // deep
-    many = schedule.extent(m) >= _MANY_PAIRS * _HIGH * height
-    chunk = next(s for s in (_STEPS_OF_MANY if many else _STEPS) if whole % s == 0)
+    chunk = next(s for s in _STEPS if schedule.extent(depth) // deep % s == 0)
     schedule.reorder(depth, *others, m, n, terms)
     chunks, within = schedule.split(depth, chunk * deep)
     schedule.reorder(chunks, *others, m, n, within, terms)
     blocks, line = schedule.split(m, height)
-    pairs, pair = schedule.split(blocks, _HIGH)
+    pairs, pair = schedule.split(blocks, HIGH)
     steps, inner = schedule.split(within, deep)
     schedule.reorder(pairs, steps, terms, pair, line, n, inner)
     schedule.unroll(terms)
@@ -135,18 +103,16 @@ def _lines_of_share(schedule: Schedule, pair: str, chunks: str, steps: str, widt
     """Returns how many cache lines of weights each step takes apart."""
     body = next(n for n in loops(schedule.nest.body) if n.name == chunks).body
     share = math.ceil(schedule.extent(pair) / iterations(body, steps))
-    return share * _WIDE * width * _PAIR_BYTES // CACHE_LINE_BYTES
+    return share * WIDE * width * _PAIR_BYTES // CACHE_LINE_BYTES
 
 
-def _take_apart(
-    schedule: Schedule, info: StageInfo, chunks: str, buffer: Buffer, target: Target
-) -> None:
+def _take_apart(schedule: Schedule, info: StageInfo, chunks: str, target: Target) -> None:
     """All parts of a vector of weights together, as each is what those before have left."""
     schedule.compute_at(info.name, chunks, "scratch")
     panel, pair, part, column, group = info.axes
     element = schedule.fuse(column, group)
     schedule.reorder(pair, panel, element, part)
-    vector, lane = schedule.split(element, target.vector_lanes(buffer.dtype))
+    vector, lane = schedule.split(element, target.vector_lanes(info.store.buffer.dtype))
     schedule.reorder(vector, part, lane)
     for name in (vector, part):
         schedule.unroll(name)

@@ -1,0 +1,142 @@
+"""Vectors in memory: loads and stores of lanes side by side, two apart, near each other or
+anywhere, under masks.
+
+Pointers are LLVM text, sizes are an element's in bytes. What a mask leaves out is neither read nor
+written; a load has zeros there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from clew.codegen.builder import Builder, Value, llvm_type
+from clew.codegen.lanes import literal
+
+
+def literal_mask(lanes: Sequence[bool]) -> Value:
+    """Returns a mask of known lanes."""
+    text = ", ".join(f"i1 {str(lane).lower()}" for lane in lanes)
+    return Value(f"<{text}>", "bool", len(lanes))
+
+
+def mask_lanes(mask: Value) -> list[bool] | None:
+    """Returns the lanes of a mask that `literal_mask` made; None for one that a run computes."""
+    if not mask.text.startswith("<"):
+        return None
+    return [lane.endswith("true") for lane in mask.text[1:-1].split(",")]
+
+
+def active_lanes(mask: Value | None, lanes: int) -> list[bool] | None:
+    """Returns which lanes are active, all without a mask; None where only the run tells."""
+    return [True] * lanes if mask is None else mask_lanes(mask)
+
+
+def load_vector(
+    b: Builder, stored: str, pointer: str, size: int, lanes: int, mask: Value | None
+) -> Value:
+    """Returns lanes that lie side by side."""
+    type_ = llvm_type(stored, lanes)
+    if mask is None:
+        return b.value(f"load {type_}, ptr {pointer}, align {size}", stored, lanes)
+    name = f"llvm.masked.load.{_mangled(stored, lanes)}.p0"
+    b.module.declare(name, type_, ["ptr", mask.type, type_])
+    return b.value(
+        f"call {type_} @{name}(ptr align {size} {pointer}, {mask.typed}, {type_} zeroinitializer)",
+        stored,
+        lanes,
+    )
+
+
+def load_every_other(
+    b: Builder, stored: str, pointer: str, size: int, lanes: int, mask: Value | None
+) -> Value:
+    """Returns lanes that lie two elements apart, from two vectors side by side; reads nothing
+    beyond the last of them. Asserts that the mask is known.
+    """
+    active = active_lanes(mask, lanes)
+    assert active is not None
+    # Lane n is element 2n of the first vector, or 2n - (lanes - 1) of one that starts there.
+    half = lanes // 2
+    places = [2 * n if n < half else lanes + 2 * n - (lanes - 1) for n in range(lanes)]
+    parts: list[Value] = []
+    for number, start in enumerate((0, lanes - 1)):
+        wanted = {p - number * lanes for p, on in zip(places, active, strict=True) if on}
+        at = _at(b, stored, pointer, start) if start else pointer
+        part = None if mask is None else literal_mask([n in wanted for n in range(lanes)])
+        parts.append(load_vector(b, stored, at, size, lanes, part))
+    return _in_order(b, parts[0], parts[1], places)
+
+
+def load_near(
+    b: Builder, stored: str, pointer: str, size: int, lanes: int, offsets: Sequence[int | None]
+) -> Value | None:
+    """Returns lanes in a known order (None: a lane that is not read) that lie within a vector's
+    length: one load, put in order. None where that is not so.
+    """
+    used = [offset for offset in offsets if offset is not None]
+    if not used:
+        return None
+    first, count = min(used), max(used) - min(used) + 1
+    if count > lanes:
+        return None
+    at = _at(b, stored, pointer, first)
+    mask = None if count == lanes else literal_mask([n < count for n in range(lanes)])
+    loaded = load_vector(b, stored, at, size, lanes, mask)
+    order = [lanes if offset is None else offset - first for offset in offsets]
+    return _in_order(b, loaded, literal(0, stored, lanes), order)
+
+
+def gather(
+    b: Builder, stored: str, pointers: str, size: int, lanes: int, mask: Value | None
+) -> Value:
+    """Returns lanes from wherever a vector of pointers says."""
+    type_ = llvm_type(stored, lanes)
+    name = f"llvm.masked.gather.{_mangled(stored, lanes)}.v{lanes}p0"
+    mask = mask or literal(True, "bool", lanes)
+    b.module.declare(name, type_, [f"<{lanes} x ptr>", mask.type, type_])
+    return b.value(
+        f"call {type_} @{name}(<{lanes} x ptr> align {size} {pointers}, {mask.typed}, "
+        f"{type_} zeroinitializer)",
+        stored,
+        lanes,
+    )
+
+
+def store_masked(b: Builder, value: Value, pointer: str, size: int, mask: Value) -> None:
+    """Writes lanes side by side where the mask holds."""
+    known = mask_lanes(mask)
+    if known is not None and known.count(True) == 1:
+        # LLVM makes a scalar store of this too, but of a narrowed value in its old width.
+        lane = known.index(True)
+        one = b.value(f"extractelement {value.typed}, i64 {lane}", value.dtype)
+        at = _at(b, value.dtype, pointer, lane) if lane else pointer
+        b.emit(f"store {one.typed}, ptr {at}, align {size}")
+        return
+    name = f"llvm.masked.store.{_mangled(value.dtype, value.lanes)}.p0"
+    b.module.declare(name, "void", [value.type, "ptr", mask.type])
+    b.emit(f"call void @{name}({value.typed}, ptr align {size} {pointer}, {mask.typed})")
+
+
+def scatter(b: Builder, value: Value, pointers: str, size: int, mask: Value | None) -> None:
+    """Writes lanes to wherever a vector of pointers says."""
+    many = f"<{value.lanes} x ptr>"
+    name = f"llvm.masked.scatter.{_mangled(value.dtype, value.lanes)}.v{value.lanes}p0"
+    mask = mask or literal(True, "bool", value.lanes)
+    b.module.declare(name, "void", [value.type, many, mask.type])
+    b.emit(f"call void @{name}({value.typed}, {many} align {size} {pointers}, {mask.typed})")
+
+
+def _at(b: Builder, dtype: str, pointer: str, offset: int) -> str:
+    return b.pointer(f"getelementptr {llvm_type(dtype)}, ptr {pointer}, i64 {offset}")
+
+
+def _in_order(b: Builder, first: Value, second: Value, order: Sequence[int]) -> Value:
+    """Returns elements of two vectors side by side, by their places."""
+    places = ", ".join(f"i32 {n}" for n in order)
+    text = f"shufflevector {first.typed}, {second.typed}, <{len(order)} x i32> <{places}>"
+    return b.value(text, first.dtype, len(order))
+
+
+def _mangled(dtype: str, lanes: int) -> str:
+    names = {"f16": "f16", "bf16": "i16", "f32": "f32", "f64": "f64", "bool": "i1"}
+    return f"v{lanes}{names.get(dtype) or 'i' + dtype[1:]}"

@@ -1,0 +1,118 @@
+"""What an operator's declaration says of its inputs and attributes, and values held to it."""
+
+from __future__ import annotations
+
+import inspect
+import types as pytypes
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from clew.ir.dims import SymDim
+from clew.ir.expr import ArgRef
+from clew.ir.types import TensorType, Type, is_float, to_numpy
+from clew.support.errors import GraphTypeError
+
+_REQUIRED: Final = inspect.Parameter.empty
+_MISMATCH: Final = object()
+_INTS: Final = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """One attribute: its annotation and default (`required` when it has none)."""
+
+    name: str
+    annotation: Any
+    default: Any
+
+    @property
+    def required(self) -> bool:
+        """Whether a call must give it."""
+        return self.default is _REQUIRED
+
+
+@dataclass(frozen=True)
+class Signature:
+    """Names of the inputs and the attributes. `variadic` names what takes the rest."""
+
+    inputs: tuple[str, ...]
+    optional: int
+    variadic: str
+    attributes: Mapping[str, Attribute]
+
+
+def signature_of(function: Callable[..., Any]) -> Signature:
+    """Returns what a declaration's parameters say: inputs by position, attributes by keyword."""
+    inputs, variadic, attributes, optional = [], "", {}, 0
+    try:
+        hints = typing.get_type_hints(function)
+    except Exception:  # a notebook's annotations may name what is gone
+        hints = {}
+    for p in inspect.signature(function).parameters.values():
+        if p.kind is p.KEYWORD_ONLY:
+            attributes[p.name] = Attribute(p.name, hints.get(p.name, Any), p.default)
+        elif p.kind is p.VAR_POSITIONAL:
+            variadic = p.name
+        else:
+            inputs.append(p.name)
+            optional += p.default is not _REQUIRED
+    return Signature(tuple(inputs), optional, variadic, attributes)
+
+
+def convert(op: str, attribute: Attribute, value: Any) -> Any:
+    """Returns an attribute's value as its declared type.
+
+    Errors: T013 for one that is not of it.
+    """
+    wanted = attribute.annotation
+    given = type(value)
+    if given is wanted or given is ArgRef:
+        return value
+    if given is tuple and wanted == _INTS and all(type(v) is int for v in value):
+        return value
+    converted = _coerce(wanted, value)
+    if converted is _MISMATCH:
+        text = getattr(wanted, "__name__", None) or str(wanted)
+        raise GraphTypeError("T013", f"{op}: attribute {attribute.name}={value!r} is not {text}")
+    return converted
+
+
+def _coerce(wanted: Any, value: Any) -> Any:
+    """Returns `value` as the annotated type, or `_MISMATCH`. Ints may be symbolic sizes."""
+    origin = typing.get_origin(wanted)
+    if wanted is Any:
+        return value
+    if origin in (typing.Union, pytypes.UnionType):
+        options = [_coerce(option, value) for option in typing.get_args(wanted)]
+        return next((o for o in options if o is not _MISMATCH), _MISMATCH)
+    if wanted is type(None):
+        return None if value is None else _MISMATCH
+    if origin is tuple:
+        if not isinstance(value, (tuple, list, np.ndarray)):
+            return _MISMATCH
+        items = [_coerce(typing.get_args(wanted)[0], v) for v in value]
+        return _MISMATCH if any(i is _MISMATCH for i in items) else tuple(items)
+    if wanted is bool:
+        return bool(value) if isinstance(value, (bool, int, np.bool_)) else _MISMATCH
+    if wanted is int:
+        if isinstance(value, SymDim):
+            return value
+        return int(value) if isinstance(value, (int, np.integer)) else _MISMATCH
+    if wanted is float:
+        return float(value) if isinstance(value, (int, float, np.number)) else _MISMATCH
+    return value if isinstance(value, wanted) else _MISMATCH
+
+
+def fits(array: np.ndarray[Any, Any], type_: Type) -> bool:
+    """Whether an array is of a type, but for the width of its numbers."""
+    if not isinstance(type_, TensorType) or array.ndim != type_.rank:
+        return False
+    kind, wanted = array.dtype.kind, to_numpy(type_.dtype)
+    narrow = kind not in "fiub"  # ml_dtypes' floats are of no kind
+    alike = array.dtype == wanted or (not narrow and (kind == "f") == is_float(type_.dtype))
+    sizes = zip(array.shape, type_.shape, strict=True)
+    return alike and all(size == d for size, d in sizes if isinstance(d, int))
