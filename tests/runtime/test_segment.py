@@ -182,12 +182,13 @@ def test_profile_and_single_steps() -> None:
         [],
     )
     segment = segment_of(plan)
-    times = segment.profile([], 4)
-    assert times.shape == (4, 3)
+    times = segment.profile([], 40)
+    assert times.shape == (40, 3)
     assert (times[:, 1] > 20_000).all()
-    assert (np.median(times, axis=0)[[0, 2]] < 20_000).all()
+    # The least of many: another process may have had the core.
+    assert (times.min(axis=0)[[0, 2]] < 20_000).all()
     assert (segment.time_step(1, [], 3) > 20_000).all()
-    assert np.median(segment.time_step(2, [], 9)) < 20_000
+    assert segment.time_step(2, [], 40).min() < 20_000
 
 
 def test_empty_plans_and_empty_arrays() -> None:
