@@ -18,7 +18,7 @@ def test_turns_rotate_and_one_call_a_turn_is_not_counted() -> None:
 
 def test_times_are_of_single_calls() -> None:
     times = interleaved_ns({"sleep": lambda: time.sleep(0.002)}, rounds=9, min_turn_s=0.01)
-    assert 2 <= median_ms(times["sleep"])
+    assert median_ms(times["sleep"]) >= 2
     assert 9 <= len(times["sleep"]) <= 9 * 5
     assert min(times["sleep"]) < 10e6  # a call's, not a turn's
 
