@@ -313,9 +313,9 @@ class ProgramBuilder:
             case Call():
                 self._run_on_host(self.make_deferred(node), reads, node)
             case If():
-                cond, *args = reads
                 then, orelse = self._inner(node.then), self._inner(node.orelse)
-                self.instructions.append(Branch(cond, then, orelse, tuple(args), outputs))
+                branch = Branch(then, orelse, tuple(reads), outputs, node.id)
+                self.instructions.append(branch)
             case While():
                 empty = tuple(_empty(t) for t in _flat(node.type)[len(node.init) :])
                 loop = Repeat(
@@ -325,12 +325,14 @@ class ProgramBuilder:
                     outputs,
                     node.scans,
                     empty,
+                    node.id,
                 )
                 self.instructions.append(loop)
 
     def _run_on_host(self, function: Callable[..., Any], reads: list[int], node: Call) -> None:
         slots, layers = self.slots[node.id], tuple(node.span.layers)
-        self.instructions.append(RunHost(function, tuple(reads), slots, node.op_name, layers))
+        step = RunHost(function, tuple(reads), slots, node.op_name, layers, node.id)
+        self.instructions.append(step)
 
     def _inner(self, function: Function) -> Program:
         builder = ProgramBuilder(function, self.codes, self.make_segment, self.make_deferred)

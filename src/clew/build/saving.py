@@ -184,10 +184,11 @@ def _instruction(
         case Branch():
             return {
                 "do": "if",
-                "cond": instruction.cond,
+                "cond": instruction.inputs[0],
                 "then": _program(writer, instruction.then, numbers),
                 "else": _program(writer, instruction.orelse, numbers),
-                **ends,
+                "inputs": instruction.inputs[1:],
+                "outputs": instruction.outputs,
             }
         case Repeat():
             return {

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
 from clew.ir.expr import Function
+from clew.ir.types import TupleType
 
 # How `str` shows a module. The printer, which needs modules, puts its text form here.
 _text_form: list[Callable[[Module], str]] = [repr]
@@ -40,8 +41,12 @@ class Module:
 
     @property
     def output_names(self) -> tuple[str, ...]:
-        """Names of the outputs in order."""
-        return tuple(self.main.attrs["outputs"])
+        """Names of the outputs in order: `output0` and so on where `main` names none."""
+        if "outputs" in self.main.attrs:
+            return tuple(self.main.attrs["outputs"])
+        result = self.main.body.type
+        count = len(result.fields) if isinstance(result, TupleType) else 1
+        return tuple(f"output{n}" for n in range(count))
 
     def with_functions(self, changed: Mapping[str, Function]) -> Module:
         """Returns the module with some functions replaced or added; itself when nothing changed."""

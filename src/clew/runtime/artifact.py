@@ -158,7 +158,7 @@ class BuildReader:
             case "if":
                 then = self._program(record["then"], segments)
                 orelse = self._program(record["else"], segments)
-                return Branch(record["cond"], then, orelse, reads, writes)
+                return Branch(then, orelse, (record["cond"], *reads), writes)
             case "while":
                 cond = self._program(record["while"], segments)
                 body = self._program(record["body"], segments)

@@ -168,13 +168,26 @@ class Context:
         )
         self.segment_address = address_of(self._segment)
 
+    def arguments(self, step: int) -> list[int]:
+        """Returns the addresses of a step's arguments in the call that `bases` is laid out for.
+
+        They are written to where the step reads them, as running the segment would.
+        """
+        first = self._first_args[step]
+        slots = self._args[first : self._first_args[step + 1]]
+        for number, base, offset in self._moving.get(step, ()):
+            slots[number] = self.bases[base] + offset
+        return [int(a) for a in slots]
+
     def _lay_out_args(self, plan: SegmentPlan, places: Places) -> np.ndarray:
         """Writes the addresses known now; returns the patches that write the others."""
         patches = []
         address = address_of(self._args)
         slot = 0
-        for step in plan.steps:
-            for ref in step.args:
+        self._first_args = [0]
+        self._moving: dict[int, list[tuple[int, int, int]]] = {}
+        for position, step in enumerate(plan.steps):
+            for number, ref in enumerate(step.args):
                 if ref.kind is BufferKind.CONSTANT:
                     self._args[slot] = places.constants[ref.index] + ref.offset_bytes
                 elif ref.kind is BufferKind.ARENA:
@@ -183,6 +196,8 @@ class Context:
                     output = ref.kind is BufferKind.OUTPUT
                     base = ref.index + self._n_inputs * output
                     patches.append((address + 8 * slot, base, ref.offset_bytes))
+                    self._moving.setdefault(position, []).append((number, base, ref.offset_bytes))
                 slot += 1
+            self._first_args.append(slot)
         self._n_patches = len(patches)
         return np.array(patches or [(0, 0, 0)], np.int64)

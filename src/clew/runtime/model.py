@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 
-from clew.runtime.program import Program
+from clew.runtime.program import Instruction, Program, RunSegment
 from clew.runtime.segment import NativeSegment
 from clew.support.errors import InputError
 
@@ -190,8 +190,12 @@ def _captured(ready: Ready[Any], arrays: Sequence[Any]) -> dict[int, list[Array]
     seen: dict[int, list[Array]] = {}
     numbers = {id(s): n for n, s in enumerate(ready.segments)}
 
-    def note(segment: Any, inputs: Sequence[Array]) -> None:
-        seen[numbers[id(segment)]] = list(inputs)
+    def note(
+        instruction: Instruction, inputs: Sequence[Any], run: Callable[[], Sequence[Any]]
+    ) -> Sequence[Any]:
+        if isinstance(instruction, RunSegment):
+            seen[numbers[id(instruction.segment)]] = list(inputs)
+        return run()
 
     ready.program.observed(arrays, note)
     return seen

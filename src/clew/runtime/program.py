@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from functools import partial
+from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 
@@ -22,6 +23,9 @@ class Runnable(Protocol):
     def __call__(self, inputs: Sequence[Array]) -> list[Array]:
         """Returns the outputs for the inputs."""
         ...
+
+
+NO_NODE: Final = -1
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,7 @@ class RunHost:
     """Runs a function of numpy arrays (and sequences); its results go to `outputs`.
 
     `label` and `layers` say what it is: an operator, and the model's layers that it works for.
+    `node` is the graph's node, as long as there is a graph.
     """
 
     function: Callable[..., Any]
@@ -45,6 +50,7 @@ class RunHost:
     outputs: tuple[int, ...]
     label: str
     layers: tuple[str, ...] = ()
+    node: int = NO_NODE
 
 
 @dataclass(frozen=True)
@@ -56,16 +62,26 @@ class View:
     shape: tuple[int, ...]
     offset: int = 0
 
+    @property
+    def inputs(self) -> tuple[int, ...]:
+        """The slot it shows."""
+        return (self.source,)
+
+    @property
+    def outputs(self) -> tuple[int, ...]:
+        """The slot it is."""
+        return (self.target,)
+
 
 @dataclass(frozen=True)
 class Branch:
-    """Runs one of two programs."""
+    """Runs one of two programs. The first input decides, the others are theirs."""
 
-    cond: int
     then: Program
     orelse: Program
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+    node: int = NO_NODE
 
 
 @dataclass(frozen=True)
@@ -78,11 +94,15 @@ class Repeat:
     outputs: tuple[int, ...]
     scans: int
     empty: tuple[Array, ...]
+    node: int = NO_NODE
 
 
-# Is told of a segment that is about to run, and of its inputs.
-Observer: TypeAlias = Callable[[Runnable, Sequence[Any]], None]
 Instruction: TypeAlias = RunSegment | RunHost | View | Branch | Repeat
+# Stands around each instruction of a run: is given it, its inputs and what runs it, and returns its
+# results. Those inside branches and loops come while these run.
+Observer: TypeAlias = Callable[
+    [Instruction, Sequence[Any], Callable[[], Sequence[Any]]], Sequence[Any]
+]
 
 
 class Program:
@@ -127,13 +147,17 @@ class Program:
             return self._whole(arrays)
         return self.observed(arrays, None)
 
-    def observed(self, arrays: Sequence[Any], note: Observer | None) -> list[Any]:
-        """Returns the outputs, telling `note` of each native segment and what it is given."""
+    def observed(self, arrays: Sequence[Any], observer: Observer | None) -> list[Any]:
+        """Returns the outputs of a run with an observer around each instruction."""
         frame = list(self._frame)
         for slot, array in zip(self.inputs, arrays, strict=True):
             frame[slot] = array
         for instruction in self.instructions:
-            _execute(instruction, frame, note)
+            inputs = [frame[s] for s in instruction.inputs]
+            run = partial(_results, instruction, inputs, observer)
+            results = run() if observer is None else observer(instruction, inputs, run)
+            for slot, value in zip(instruction.outputs, results, strict=True):
+                frame[slot] = value
         return [frame[slot] for slot in self.outputs]
 
     def walk(self) -> list[Program]:
@@ -147,25 +171,23 @@ class Program:
         return found
 
 
-def _execute(instruction: Instruction, frame: list[Any], note: Observer | None) -> None:
+def _results(
+    instruction: Instruction, inputs: Sequence[Any], observer: Observer | None
+) -> Sequence[Any]:
+    """Returns an instruction's results, one for each of its outputs."""
     match instruction:
         case RunSegment():
-            arrays = [frame[s] for s in instruction.inputs]
-            if note is not None:
-                note(instruction.segment, arrays)
-            _put(frame, instruction.outputs, instruction.segment(arrays))
+            return instruction.segment(inputs)
         case View():
-            frame[instruction.target] = _view(frame[instruction.source], instruction)
+            return (_view(inputs[0], instruction),)
         case RunHost():
-            result = instruction.function(*[frame[s] for s in instruction.inputs])
-            many = isinstance(result, tuple)
-            _put(frame, instruction.outputs, result if many else (result,))
+            result = instruction.function(*inputs)
+            return result if isinstance(result, tuple) else (result,)
         case Branch():
-            taken = instruction.then if bool(frame[instruction.cond]) else instruction.orelse
-            arrays = [frame[s] for s in instruction.inputs]
-            _put(frame, instruction.outputs, taken.observed(arrays, note))
+            taken = instruction.then if bool(inputs[0]) else instruction.orelse
+            return taken.observed(inputs[1:], observer)
         case Repeat():
-            _put(frame, instruction.outputs, _repeat(instruction, frame, note))
+            return _repeat(instruction, inputs, observer)
 
 
 def _view(source: Array, view: View) -> Array:
@@ -175,23 +197,18 @@ def _view(source: Array, view: View) -> Array:
     return source.reshape(view.shape)
 
 
-def _repeat(loop: Repeat, frame: list[Any], note: Observer | None) -> list[Any]:
-    state = [frame[s] for s in loop.inputs]
+def _repeat(loop: Repeat, inputs: Sequence[Any], observer: Observer | None) -> list[Any]:
+    state = list(inputs)
     stacks: list[list[Any]] = [[] for _ in range(loop.scans)]
     step = 0
     while True:
         counter = np.asarray(step, np.int64)
-        if not bool(loop.cond.observed([counter, *state], note)[0]):
+        if not bool(loop.cond.observed([counter, *state], observer)[0]):
             break
-        results = loop.body.observed([counter, *state], note)
+        results = loop.body.observed([counter, *state], observer)
         state = list(results[: len(state)])
         for stack, value in zip(stacks, results[len(state) :], strict=True):
             stack.append(value)
         step += 1
     stacked = [np.stack(s) if s else e for s, e in zip(stacks, loop.empty, strict=True)]
     return [*state, *stacked]
-
-
-def _put(frame: list[Any], slots: Sequence[int], values: Sequence[Any]) -> None:
-    for slot, value in zip(slots, values, strict=True):
-        frame[slot] = value

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 
@@ -23,6 +25,7 @@ from clew.runtime.threads import ThreadPool
 from clew.support.arrays import ALIGNMENT_BYTES, aligned_copy
 from clew.support.errors import InputError
 
+Run: TypeAlias = Callable[[], object]
 # A context holds an arena. More exist while more calls run at once; this many are kept.
 _IDLE_CONTEXTS = 4
 
@@ -120,6 +123,28 @@ class NativeSegment:
         del arrays, results
         total: np.ndarray = times.sum(axis=1)
         return total
+
+    def step_by_step(
+        self, inputs: Sequence[np.ndarray], around: Callable[[int, list[int], Run], None]
+    ) -> list[np.ndarray]:
+        """Returns the outputs of a run in which each step is a call of its own.
+
+        `around` is given the number of a step, the addresses of its arguments and what runs it,
+        and runs it. Addresses hold for the time of its call. Neither arena nor fusion are other
+        than in any run.
+
+        Errors: as `__call__`.
+        """
+        context, arrays, results = self._begin(inputs, None)
+        begins = [*context.first_entries, context.n_entries]
+        for index in range(len(self.plan.steps)):
+            first = context.steps_address + begins[index] * native.STEP_BYTES
+            count = begins[index + 1] - begins[index]
+            run = partial(driver().run_steps, first, count, self.pool.address, None)
+            around(index, context.arguments(index), run)
+        self._give_back(context)
+        del arrays
+        return results
 
     def _take(self) -> Context:
         try:

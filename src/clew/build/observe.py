@@ -1,0 +1,200 @@
+"""What a run of a build computed: operands and results of its kernels, values of its nodes.
+
+The program runs as it is, with the arena, fusion and order of any run, one kernel after the other.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from clew.build.build import Build, KernelUse
+from clew.ir.expr import Call, Constant, Expr, Function, Let, Tuple, TupleGetItem, Var
+from clew.ir.types import TensorType, TupleType, Type, to_numpy
+from clew.ir.visit import post_order
+from clew.ops.registry import Op
+from clew.passes.views import part_offsets, view_offsets
+from clew.runtime.program import NO_NODE, Instruction, RunSegment
+from clew.runtime.segment import NativeSegment
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One run of a kernel: copies of its operands as it found them, and of what it wrote.
+
+    Tuples are spread out. In a loop a kernel runs several times.
+    """
+
+    use: KernelUse
+    operands: tuple[Array, ...]
+    results: tuple[Array, ...]
+
+
+def observe(
+    build: Build,
+    inputs: Sequence[Any],
+    note: Callable[[Ran], None],
+    *,
+    only: Collection[int] | None = None,
+) -> list[Any]:
+    """Returns the outputs of a run, telling `note` of each kernel that ran, in order.
+
+    `inputs` are those of the model, checked. `only` has the ids of the calls to tell of (all by
+    default). What `note` is given it may keep.
+    """
+    return _observe(build, inputs, note, only, {})
+
+
+def node_values(
+    build: Build, inputs: Sequence[Any], wanted: Collection[int] | None = None
+) -> dict[int, Any]:
+    """Returns what nodes of the last stage were in a run, by id: those outside kernels.
+
+    These are the values that exist in memory: inputs, results of kernels and host steps, and what
+    is part of them. Nodes of branches and loops have the last value they had, if they ran.
+    `wanted` are the nodes asked for (all by default); ids of others are left out.
+    """
+    main = build.stages[-1].module.main
+    reach = _Reach(main)
+    asked = reach.nodes.keys() if wanted is None else wanted
+    needed = reach.behind(asked)
+    known: dict[int, Any] = dict(zip((p.id for p in main.params), inputs, strict=True))
+
+    def note(ran: Ran) -> None:
+        known[ran.use.call.id] = _packed(ran.use.call.type, iter(ran.results))
+
+    _observe(build, inputs, note, None if wanted is None else needed, known)
+    for node in needed:
+        parts = reach.parts(node)
+        found = reach.nodes.get(node)
+        if isinstance(found, Constant):
+            known[node] = found.data
+        elif (
+            found is not None and node not in known and parts and all(a.id in known for a in parts)
+        ):
+            known[node] = _value(found, [known[a.id] for a in parts])
+    return {node: known[node] for node in asked if node in known}
+
+
+class _Reach:
+    """The nodes of a function outside kernels, and what is part of what in memory."""
+
+    def __init__(self, main: Function) -> None:
+        self.nodes = {n.id: n for n in (*main.params, *post_order(main.body))}
+        self._bound = {n.var.id: n.value for n in self.nodes.values() if isinstance(n, Let)}
+
+    def parts(self, node: int) -> Sequence[Expr]:
+        """Returns the nodes whose memory a node shows or puts together; none for one that has
+        memory of its own.
+        """
+        found = self.nodes.get(node)
+        match found:
+            case Var():
+                return (self._bound[node],) if node in self._bound else ()
+            case Let():
+                return (found.body,)
+            case Tuple():
+                return found.fields
+            case TupleGetItem():
+                return (found.value,)
+            case Call() if view_offsets(found) is not None or part_offsets(found) is not None:
+                return found.args
+        return ()
+
+    def behind(self, asked: Collection[int]) -> list[int]:
+        """Returns the nodes asked for and all that they are part of, each after its parts."""
+        order: list[int] = []
+        done: set[int] = set()
+        stack = [(n, False) for n in asked]
+        while stack:
+            node, expanded = stack.pop()
+            if expanded:
+                order.append(node)
+            elif node not in done:
+                done.add(node)
+                stack.append((node, True))
+                stack.extend((a.id, False) for a in self.parts(node))
+        return order
+
+
+def _value(node: Expr, parts: Sequence[Any]) -> Any:
+    """Returns the value of a node that computes nothing, from those of its parts."""
+    match node:
+        case Tuple():
+            return tuple(parts)
+        case TupleGetItem():
+            return parts[0][node.index]
+        case Call(op=Op() as op):
+            return op.run_reference(parts, node.attrs)
+    return parts[0]
+
+
+def _observe(
+    build: Build,
+    inputs: Sequence[Any],
+    note: Callable[[Ran], None],
+    only: Collection[int] | None,
+    hosts: dict[int, Any],
+) -> list[Any]:
+    """As `observe`; puts the values of host steps, branches and loops into `hosts`."""
+    uses = {(use.segment, use.step): use for use in build.uses}
+    numbers = {id(s): n for n, s in enumerate(build.segments)}
+    main = build.stages[-1].module.main
+    types = {n.id: n.type for n in post_order(main, into_functions=True)}
+
+    def around(
+        instruction: Instruction, given: Sequence[Any], run: Callable[[], Sequence[Any]]
+    ) -> Sequence[Any]:
+        if isinstance(instruction, RunSegment) and isinstance(instruction.segment, NativeSegment):
+            segment = instruction.segment
+            number = numbers.get(id(segment))
+            if number is None:
+                return run()
+
+            def around_step(step: int, addresses: list[int], go: Callable[[], object]) -> None:
+                use = uses[number, step]
+                if only is not None and use.call.id not in only:
+                    go()
+                    return
+                call = use.call
+                reads = [t for a in call.args for t in _flat(a.type)]
+                operands = tuple(map(_copied, reads, addresses))
+                go()
+                writes = _flat(call.type)
+                results = tuple(map(_copied, writes, addresses[len(reads) :]))
+                note(Ran(use, operands, results))
+
+            return segment.step_by_step(given, around_step)
+        results = run()
+        node = getattr(instruction, "node", NO_NODE)
+        if node != NO_NODE and node in types:
+            hosts[node] = _packed(types[node], iter(results))
+        return results
+
+    return build.program.observed(inputs, around)
+
+
+def _copied(type_: TensorType, address: int) -> Array:
+    array = np.empty(type_.concrete, to_numpy(type_.dtype))
+    ctypes.memmove(array.ctypes.data, address, array.nbytes)
+    return array
+
+
+def _flat(type_: Type) -> list[TensorType]:
+    if isinstance(type_, TupleType):
+        return [t for f in type_.fields for t in _flat(f)]
+    assert isinstance(type_, TensorType)
+    return [type_]
+
+
+def _packed(type_: Type, values: Iterator[Any]) -> Any:
+    """Returns values in the shape of a type: tuples of as many."""
+    if isinstance(type_, TupleType):
+        return tuple(_packed(f, values) for f in type_.fields)
+    return next(values)

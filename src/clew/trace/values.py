@@ -1,0 +1,75 @@
+"""Where the values of the model's layers are, stage by stage, by *same* links.
+
+A layer's value may be held by several nodes at once, and by none: folded into a constant that is
+another, merged with its neighbours, dead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from clew.trace.links import LinkKind
+from clew.trace.refs import NodeRef
+
+if TYPE_CHECKING:
+    from clew.trace.trace import Trace
+
+
+@dataclass(frozen=True)
+class LayerValue:
+    """A result of a layer, and what became of it.
+
+    `first` is the node that is this result in the first stage, `last` are those that hold it in the
+    last one, in another layout or dtype perhaps. Where there is none, `gone` is the first stage
+    without one.
+    """
+
+    layer: str
+    output: int
+    first: NodeRef
+    last: tuple[NodeRef, ...]
+    gone: int | None = None
+
+
+def layer_values(trace: Trace) -> list[LayerValue]:
+    """Returns every result of every layer, in the order of the import."""
+    starts: dict[tuple[str, int], int] = {}
+    for node in trace.nodes(0).values():
+        for source in node.span.sources:
+            if source.output is not None:
+                starts[source.layer, source.output] = node.id
+    held = follow_values(trace, 0, starts.values())
+    found = []
+    for (layer, output), start in starts.items():
+        last, gone = held[start]
+        refs = tuple(NodeRef(trace.last, n) for n in last)
+        found.append(LayerValue(layer, output, NodeRef(0, start), refs, gone))
+    return found
+
+
+def follow_values(
+    trace: Trace, stage: int, nodes: Iterable[int]
+) -> dict[int, tuple[tuple[int, ...], int | None]]:
+    """Returns for nodes of a stage the nodes of the last one with the same value, or the stage at
+    which there is none any more.
+    """
+    held: dict[int, dict[int, None]] = {node: {node: None} for node in nodes}
+    gone: dict[int, int] = {}
+    for following in range(stage + 1, len(trace.stages)):
+        if not trace.stages[following].changed:
+            continue
+        links = trace.links(following)
+        for node, now in held.items():
+            if node in gone:
+                continue
+            held[node] = {
+                link.new: None
+                for old in now
+                for link in links.forward(old)
+                if link.kind is not LinkKind.DERIVED
+            }
+            if not held[node]:
+                gone[node] = following
+    return {node: (tuple(now), gone.get(node)) for node, now in held.items()}
