@@ -35,3 +35,16 @@ def test_there_is_one_driver() -> None:
 def test_it_is_written_for_several_machines(triple: str, cpu: str, threads: bool) -> None:
     assert emit_object(driver_text(triple), triple, cpu, "")
     assert supports_threads(triple) == threads
+
+
+@pytest.mark.parametrize("triple", ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"])
+def test_steps_are_timed_by_the_processors_counter_where_it_runs_steadily(triple: str) -> None:
+    cpu = {"x86_64": "x86-64"}.get(triple.split("-")[0], "generic")
+    assert emit_object(driver_text(triple, True), triple, cpu, "")
+    assert driver_text(triple, True) != driver_text(triple)
+
+
+def test_a_tick_is_as_long_as_the_clock_says() -> None:
+    assert driver().ns_per_tick() == pytest.approx(driver().ns_per_tick(), rel=1e-3)
+    assert driver().ns_per_tick() > 0
+    assert driver().stamp_ns >= 0

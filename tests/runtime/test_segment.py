@@ -24,6 +24,7 @@ from clew.runtime.memory import plan_segment
 from clew.runtime.plan import BufferSpec, SegmentPlan
 from clew.runtime.segment import NativeSegment
 from clew.runtime.threads import shared_pool
+from clew.runtime.watch import Watch
 from clew.support.errors import InputError
 
 
@@ -114,7 +115,9 @@ def test_phases_of_a_kernel_run_one_after_another(threads: int) -> None:
     a = np.arange(16, dtype=np.float32)
     for _ in range(50):
         assert segment([a])[0] == 120
-    assert segment.profile([a], 3).shape == (3, 1)
+    assert segment.n_entries == 2
+    assert segment.entries_of(0) == (0, 2)
+    assert segment.by_step(np.array([[1.0, 2.0]])).tolist() == [[3.0]]
 
 
 def test_references_with_offsets() -> None:
@@ -182,8 +185,16 @@ def test_profile_and_single_steps() -> None:
         [],
     )
     segment = segment_of(plan)
-    times = segment.profile([], 40)
-    assert times.shape == (40, 3)
+    watch = Watch(3)
+    watched = segment.watched(watch)
+    rows = []
+    for _ in range(40):
+        watch.clear()
+        watched([])
+        rows.append(watch.ns())
+        assert watch.calls == 1
+        assert watch.whole_ns >= watch.ns().sum()
+    times = np.array(rows)
     assert (times[:, 1] > 20_000).all()
     # The least of many: another process may have had the core.
     assert (times.min(axis=0)[[0, 2]] < 20_000).all()
@@ -191,9 +202,28 @@ def test_profile_and_single_steps() -> None:
     assert segment.time_step(2, [], 40).min() < 20_000
 
 
+def test_a_watch_times_a_range_and_sums_up_over_calls() -> None:
+    segment = segment_of(chain(64, 8))
+    x = np.ones(64, np.float32)
+    watch = Watch(segment.n_entries)
+    watched = segment.watched(watch)
+    for first, last in ((0, 8), (0, 3), (3, 4), (5, 8), (2, 2)):
+        watch.clear()
+        watch.time(first, last)
+        for _ in range(2):
+            assert watched([x, x])[0].tolist() == [9.0] * 64
+        timed = [n for n, ns in enumerate(watch.ns()) if ns > 0]
+        assert timed == list(range(first, last))
+        assert watch.calls == 2
+    before = watch.ns()
+    segment([x, x])  # is not watched
+    assert (watch.ns() == before).all()
+    assert watch.calls == 2
+
+
 def test_empty_plans_and_empty_arrays() -> None:
     assert segment_of(plan_segment([], [], [], [], []))([]) == []
-    assert segment_of(plan_segment([], [], [], [], [])).profile([], 2).shape == (2, 0)
+    assert segment_of(plan_segment([], [], [], [], [])).by_step(np.zeros((2, 0))).shape == (2, 0)
     empty = single(code("add", grid=0), [f32("a", 0), f32("b", 0)], [f32("out", 0)])
     nothing = np.empty(0, np.float32)
     assert segment_of(empty, 2)([nothing, nothing])[0].shape == (0,)

@@ -4,11 +4,11 @@ Python lays out the memory described here and calls the functions; between two k
 runs. Written for any architecture that LLVM has; threads wait with Linux futexes.
 
 Functions:
-- `i32 clew_run_steps(steps, n_steps, pool, times)`: runs the steps in order. `times`, unless
-  null, receives the nanoseconds of each. Returns `RAN`, or `RAN_SERIALLY` when another call had the
-  pool.
-- `i32 clew_run_segment(segment, bases, pool, times)`: puts the addresses of this call's buffers
+- `i32 clew_run_steps(steps, n_steps, pool, watch)`: runs the steps in order. `watch`, unless null,
+  says which of them to time. Returns `RAN`, or `RAN_SERIALLY` when another call had the pool.
+- `i32 clew_run_segment(segment, bases, pool, watch)`: puts the addresses of this call's buffers
   into the argument tables, then runs the steps.
+- `void clew_clock(now)`: writes the clock's nanoseconds, then the ticks that a watch counts.
 - `ptr clew_worker(record)`: what a thread of the pool runs until the pool is stopped.
 - `i32 clew_pool_lock(pool)`: 1 if the pool is now the caller's alone.
 - `void clew_pool_stop(pool)`: makes the workers of a locked pool return.
@@ -21,6 +21,11 @@ them from the back, in the order that `runtime.grid` gives them: so two threads 
 of every step, up to a chunk or two. Whoever claims a chunk may read the job, because
 the caller leaves a step only when all its chunks are done. Waiting threads spin for a while and
 then sleep; nobody is woken who does not sleep.
+
+Times: a step takes from the stamp after the step before it to its own. Stamps are ticks of the
+processor's own counter where that runs at one rate, as reading it takes a third of what asking the
+system's clock does; elsewhere they are that clock's nanoseconds. Kernels of some ten nanoseconds
+take no longer than a stamp, so a watch names a range of steps: no others are stamped.
 """
 
 from __future__ import annotations
@@ -44,6 +49,10 @@ CHUNK_FIRST, CHUNK_LAST, CHUNK_BYTES = 24, 32, 40
 SEGMENT_STEPS, SEGMENT_N_STEPS, SEGMENT_PATCHES, SEGMENT_N_PATCHES, SEGMENT_BYTES = 0, 8, 16, 24, 32
 PATCH_ADDRESS, PATCH_BASE, PATCH_OFFSET, PATCH_BYTES = 0, 8, 16, 24
 
+# A watch: where the ticks of each step are added up, the first step that is timed, the step after the
+# last, the calls it has seen, and the ticks of these from first to last step.
+WATCH_TICKS, WATCH_FIRST, WATCH_LAST, WATCH_CALLS, WATCH_WHOLE, WATCH_BYTES = 0, 8, 16, 24, 32, 40
+
 # A pool: each field on a cache line of its own, as different threads write them.
 POOL_TICKET, POOL_JOB, POOL_DONE, POOL_SLEEPERS = 0, 128, 256, 384
 POOL_CALLER_SLEEPS, POOL_STOP, POOL_LOCKED, POOL_BYTES = 512, 640, 768, 1024
@@ -60,6 +69,7 @@ EXPORTS = (
     "clew_pool_lock",
     "clew_pool_stop",
     "clew_pause",
+    "clew_clock",
 )
 
 
@@ -71,14 +81,21 @@ class _Platform:
     pause: str  # instruction that eases spinning
     pause_declaration: str
     clock: int  # CLOCK_MONOTONIC
+    counter: str = ""  # instruction that reads the processor's counter; none where it has none
+    counter_declaration: str = ""
 
 
 def _platform(triple: str) -> _Platform:
     arch = triple.split("-")[0]
+    declaration = ""
     if arch in ("x86_64", "amd64"):
         futex, name, argument = 202, "llvm.x86.sse2.pause", ""
+        counter = "call i64 @llvm.readcyclecounter()"
+        declaration = "declare i64 @llvm.readcyclecounter()"
     elif arch in ("aarch64", "arm64"):
         futex, name, argument = 98, "llvm.aarch64.hint", "i32 1"
+        counter = "call i64 @llvm.readsteadycounter()"
+        declaration = "declare i64 @llvm.readsteadycounter()"
     else:
         return _Platform(None, "fence seq_cst", "", 1)
     linux = "linux" in triple
@@ -87,6 +104,8 @@ def _platform(triple: str) -> _Platform:
         f"call void @{name}({argument})",
         f"declare void @{name}({argument.removesuffix(' 1')})",
         1 if linux else 6,
+        counter,
+        declaration,
     )
 
 
@@ -125,6 +144,16 @@ define internal i64 @now_ns() noinline nounwind {
   %scaled = mul i64 %s, 1000000000
   %t = add i64 %scaled, %ns
   ret i64 %t
+}
+
+{counter_declaration}
+define void @clew_clock(ptr %now) nounwind {
+  %ns = call i64 @now_ns()
+  %ticks = {ticks}
+  %ticksp = getelementptr i8, ptr %now, i64 8
+  store i64 %ns, ptr %now, align 8
+  store i64 %ticks, ptr %ticksp, align 8
+  ret void
 }
 
 define void @clew_pause(i64 %n) nounwind {
@@ -329,9 +358,9 @@ define void @clew_pool_stop(ptr %pool) nounwind {
 """
 
 _RUN = """
-define i32 @clew_run_steps(ptr %steps, i64 %n, ptr %pool, ptr %times) nounwind {
+define i32 @clew_run_steps(ptr %steps, i64 %n, ptr %pool, ptr %watch) nounwind {
 entry:
-  %timed = icmp ne ptr %times, null
+  %timed = icmp ne ptr %watch, null
   %pooled = icmp ne ptr %pool, null
   br i1 %pooled, label %lock, label %begin
 lock:
@@ -344,13 +373,27 @@ begin:
   %p = phi ptr [ null, %entry ], [ %pool, %lock ], [ null, %alone ]
   %status = phi i32 [ {RAN}, %entry ], [ {RAN}, %lock ], [ {RAN_SERIALLY}, %alone ]
   %threaded = icmp ne ptr %p, null
-  br i1 %timed, label %first, label %loop
-first:
-  %t0 = call i64 @now_ns()
+  br i1 %timed, label %wind, label %loop
+wind:
+  %ticksp = getelementptr i8, ptr %watch, i64 {WATCH_TICKS}
+  %firstp = getelementptr i8, ptr %watch, i64 {WATCH_FIRST}
+  %lastp = getelementptr i8, ptr %watch, i64 {WATCH_LAST}
+  %ticks0 = load ptr, ptr %ticksp, align 8
+  %first0 = load i64, ptr %firstp, align 8
+  %last0 = load i64, ptr %lastp, align 8
+  %width = sub i64 %last0, %first0
+  %none = icmp eq i64 %width, 0
+  %wider = add i64 %width, 1
+  %stamps0 = select i1 %none, i64 0, i64 %wider
+  %t0 = {ticks}
   br label %loop
 loop:
-  %i = phi i64 [ 0, %begin ], [ 0, %first ], [ %next, %step_done ]
-  %t = phi i64 [ 0, %begin ], [ %t0, %first ], [ %t2, %step_done ]
+  %i = phi i64 [ 0, %begin ], [ 0, %wind ], [ %next, %step_done ]
+  %t = phi i64 [ 0, %begin ], [ %t0, %wind ], [ %t2, %step_done ]
+  %ticks = phi ptr [ null, %begin ], [ %ticks0, %wind ], [ %ticks, %step_done ]
+  %first = phi i64 [ 0, %begin ], [ %first0, %wind ], [ %first, %step_done ]
+  %stamps = phi i64 [ 0, %begin ], [ %stamps0, %wind ], [ %stamps, %step_done ]
+  %began = phi i64 [ 0, %begin ], [ %t0, %wind ], [ %began, %step_done ]
   %more = icmp ult i64 %i, %n
   br i1 %more, label %step, label %end
 step:
@@ -373,18 +416,39 @@ again:
   %following = add i64 %chunk, 1
   br label %serial
 ran:
-  br i1 %timed, label %stamp, label %step_done
+  %next = add i64 %i, 1
+  %since = sub i64 %next, %first
+  %inside = icmp ult i64 %since, %stamps
+  br i1 %inside, label %stamp, label %step_done
 stamp:
-  %t1 = call i64 @now_ns()
+  %t1 = {ticks}
+  %before = icmp eq i64 %since, 0
+  br i1 %before, label %step_done, label %note
+note:
   %took = sub i64 %t1, %t
-  %timep = getelementptr i64, ptr %times, i64 %i
-  store i64 %took, ptr %timep, align 8
+  %tickp = getelementptr i64, ptr %ticks, i64 %i
+  %sum = load i64, ptr %tickp, align 8
+  %summed = add i64 %sum, %took
+  store i64 %summed, ptr %tickp, align 8
   br label %step_done
 step_done:
-  %t2 = phi i64 [ %t, %ran ], [ %t1, %stamp ]
-  %next = add i64 %i, 1
+  %t2 = phi i64 [ %t, %ran ], [ %t1, %stamp ], [ %t1, %note ]
   br label %loop
 end:
+  br i1 %timed, label %finish, label %over
+finish:
+  %t3 = {ticks}
+  %whole = sub i64 %t3, %began
+  %callsp = getelementptr i8, ptr %watch, i64 {WATCH_CALLS}
+  %wholep = getelementptr i8, ptr %watch, i64 {WATCH_WHOLE}
+  %calls = load i64, ptr %callsp, align 8
+  %called = add i64 %calls, 1
+  store i64 %called, ptr %callsp, align 8
+  %wholes = load i64, ptr %wholep, align 8
+  %wholed = add i64 %wholes, %whole
+  store i64 %wholed, ptr %wholep, align 8
+  br label %over
+over:
   br i1 %threaded, label %unlock, label %exit
 unlock:
   %lockp = getelementptr i8, ptr %p, i64 {POOL_LOCKED}
@@ -394,7 +458,7 @@ exit:
   ret i32 %status
 }
 
-define i32 @clew_run_segment(ptr %segment, ptr %bases, ptr %pool, ptr %times) nounwind {
+define i32 @clew_run_segment(ptr %segment, ptr %bases, ptr %pool, ptr %watch) nounwind {
 entry:
   %nstepsp = getelementptr i8, ptr %segment, i64 {SEGMENT_N_STEPS}
   %patchesp = getelementptr i8, ptr %segment, i64 {SEGMENT_PATCHES}
@@ -423,27 +487,35 @@ patch:
   %next = add i64 %i, 1
   br label %loop
 run:
-  %status = call i32 @clew_run_steps(ptr %steps, i64 %nsteps, ptr %pool, ptr %times)
+  %status = call i32 @clew_run_steps(ptr %steps, i64 %nsteps, ptr %pool, ptr %watch)
   ret i32 %status
 }
 """
 
+_LAID_OUT = ("STEP_", "CHUNK_", "SEGMENT_", "PATCH_", "WATCH_", "POOL_", "RECORD_", "RAN")
 _OFFSETS = {
     name: value
     for name, value in globals().items()
-    if name.startswith(("STEP_", "CHUNK_", "SEGMENT_", "PATCH_", "POOL_", "RECORD_", "RAN"))
+    if name.startswith(_LAID_OUT)
 }
 
 
-def driver_text(triple: str) -> str:
-    """Returns the LLVM module of the driver for a platform."""
+def driver_text(triple: str, counter: bool = False) -> str:
+    """Returns the LLVM module of the driver for a platform.
+
+    With `counter` steps are timed by the processor's counter, if the architecture has one; it must
+    run at one rate on all cores.
+    """
     platform = _platform(triple)
+    counts = counter and platform.counter
     words: dict[str, object] = {
         **_OFFSETS,
         "number": platform.futex,
         "pause": platform.pause,
         "pause_declaration": platform.pause_declaration,
         "clock": platform.clock,
+        "ticks": platform.counter if counts else "call i64 @now_ns()",
+        "counter_declaration": platform.counter_declaration if counts else "",
     }
     text = (_NO_FUTEX if platform.futex is None else _FUTEX) + _BASICS + _WORKER + _PARALLEL + _RUN
     for name, value in words.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import llvmlite.binding as llvm
@@ -83,6 +84,24 @@ def check_machine(needs: MachineNeeds) -> None:
             f"the model is compiled for {needs.cpu}, this machine's CPU ({cpu}) {lacks}",
             hint='compile it for an older CPU, such as target="cpu-avx2", or on this machine',
         )
+
+
+def has_steady_counter() -> bool:
+    """Whether the processor's counter of ticks runs at one rate, on all cores, asleep or not.
+
+    ARM's always does. x86 says so, and Linux lists it.
+    """
+    arch, system = _platform(llvm.get_process_triple())
+    if arch != "x86_64":
+        return arch == "aarch64"
+    if system != "linux":
+        return False
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return False
+    flags = next((line.split() for line in text.splitlines() if line.startswith("flags")), [])
+    return "constant_tsc" in flags and "nonstop_tsc" in flags
 
 
 def _platform(triple: str) -> tuple[str, str]:

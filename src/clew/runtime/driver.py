@@ -5,19 +5,28 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
+import time
 from collections.abc import Callable
 
 import llvmlite
 import llvmlite.binding as llvm
+import numpy as np
 
 from clew.codegen.artifact import ObjectCode
+from clew.codegen import native
 from clew.codegen.native import EXPORTS, driver_text, supports_threads
 from clew.codegen.worker import emit_object
 from clew.runtime.cache import Cache, default_cache
+from clew.runtime.cpu import has_steady_counter
 from clew.runtime.jit import Library
+from clew.runtime.memory import address_of
 
 # The oldest CPU of an architecture that can run it: one object then serves every machine.
 _BASELINE_CPUS = {"x86_64": "x86-64", "aarch64": "generic", "arm64": "generic"}
+
+# The clock and the counter are read some nanoseconds apart: over this time that is a millionth.
+_LEAST_BASELINE_NS = 20_000_000
+_EMPTY_STEPS, _EMPTY_RUNS = 2000, 20
 
 
 class Driver:
@@ -38,12 +47,47 @@ class Driver:
         self.pool_lock = function("clew_pool_lock", status, pointer)
         self.pool_stop = function("clew_pool_stop", None, pointer)
         self.pause = function("clew_pause", None, count)
+        self._clock = function("clew_clock", None, pointer)
+        self._began = self._now()
+
+    def _now(self) -> tuple[int, int]:
+        """Returns the clock's nanoseconds and the ticks of the same moment."""
+        now = np.zeros(2, np.int64)
+        self._clock(address_of(now))
+        return int(now[0]), int(now[1])
+
+    def ns_per_tick(self) -> float:
+        """Returns how long a tick of a watch is, by the clock since the driver was loaded.
+
+        It is good to a millionth, after the first call, which may wait for some milliseconds.
+        """
+        while True:
+            (began_ns, began), (now_ns, now) = self._began, self._now()
+            if now_ns - began_ns >= _LEAST_BASELINE_NS and now > began:
+                return (now_ns - began_ns) / (now - began)
+            time.sleep(_LEAST_BASELINE_NS / 5e9)
+
+    @functools.cached_property
+    def stamp_ns(self) -> float:
+        """How much longer a step takes when it is stamped: found with steps that do nothing."""
+        steps = np.zeros((_EMPTY_STEPS, native.STEP_BYTES // 8), np.int64)
+        ticks = np.zeros(_EMPTY_STEPS, np.int64)
+        watch = np.array([address_of(ticks), 0, _EMPTY_STEPS, 0], np.int64)
+        table, count = address_of(steps), _EMPTY_STEPS
+        taken: dict[int | None, float] = {}
+        for _ in range(_EMPTY_RUNS):
+            for given in (None, address_of(watch)):
+                start = time.perf_counter_ns()
+                self.run_steps(table, count, None, given)
+                took = (time.perf_counter_ns() - start) / count
+                taken[given] = min(taken.get(given, took), took)
+        return max(0.0, taken[address_of(watch)] - taken[None])
 
 
 def driver_object(cache: Cache) -> ObjectCode:
     """Returns the driver's object for this platform, from the cache where it is there."""
     triple: str = llvm.get_process_triple()
-    text = driver_text(triple)
+    text = driver_text(triple, has_steady_counter())
     parts = (llvmlite.__version__, triple, text)
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
     data = cache.get(key)

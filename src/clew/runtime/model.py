@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 
-from clew.runtime.program import Instruction, Program, RunSegment
+from clew.runtime.program import Program
 from clew.runtime.segment import NativeSegment
+from clew.runtime.timing import Turns
 from clew.support.errors import InputError
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -139,21 +140,27 @@ class Model(ABC, Generic[K]):
         return dict(zip(self._output_names, results, strict=True))
 
     def time_kernels(self, *arrays: Any, repeats: int = 20) -> list[KernelTime[K]]:
-        """Returns the time of each kernel over runs with these inputs.
+        """Returns the time of each kernel that runs with these inputs.
 
-        Segments are timed one by one with what the program gives them, so control flow and host
-        steps are left out.
+        `profile` says more: host steps, what is outside kernels, layers.
         """
         checked = self._checked(arrays)
         ready = self._ready_for(checked)
-        captured = _captured(ready, checked)
-        medians: list[tuple[K, float]] = []
-        for number, given in sorted(captured.items()):
-            segment = ready.segments[number]
-            segment.profile(given, 3)
-            times = np.median(segment.profile(given, repeats), axis=0)
-            uses = [(k, step) for k, of, step in ready.uses if of == number]
-            medians += [(kernel, float(times[step])) for kernel, step in uses]
+        turns = Turns(ready.program, ready.segments, lambda: checked, warmup=3)
+        for _ in range(repeats):
+            turns.take()
+        timings = turns.timings
+        calls = timings.rounds[0].calls
+        by_segment = {
+            number: np.median(timings.kernel_ns(number), axis=0)
+            for number, times in enumerate(calls)
+            if times
+        }
+        medians = [
+            (kernel, max(0.0, float(by_segment[segment][step])))
+            for kernel, segment, step in ready.uses
+            if segment in by_segment
+        ]
         total = sum(t for _, t in medians) or 1.0
         return [KernelTime(kernel, t, t / total) for kernel, t in medians]
 
@@ -183,19 +190,3 @@ def sizes_key(arrays: Sequence[Any], deciding: Sequence[int]) -> SizesKey:
     """Returns what a build for these inputs is kept under. `deciding` are positions of inputs."""
     shapes = tuple(getattr(a, "shape", None) for a in arrays)
     return shapes, tuple(arrays[n].tobytes() for n in deciding)
-
-
-def _captured(ready: Ready[Any], arrays: Sequence[Any]) -> dict[int, list[Array]]:
-    """Returns what each native segment is given when the program runs (the last time it does)."""
-    seen: dict[int, list[Array]] = {}
-    numbers = {id(s): n for n, s in enumerate(ready.segments)}
-
-    def note(
-        instruction: Instruction, inputs: Sequence[Any], run: Callable[[], Sequence[Any]]
-    ) -> Sequence[Any]:
-        if isinstance(instruction, RunSegment):
-            seen[numbers[id(instruction.segment)]] = list(inputs)
-        return run()
-
-    ready.program.observed(arrays, note)
-    return seen

@@ -36,8 +36,15 @@ class Resident:
         Each leaves its file's pages as it is copied, so that both are in memory of one at a time.
         """
         self._calls += 1
-        if self._calls != _AFTER_CALLS:
-            return None
+        return self._move() if self._calls == _AFTER_CALLS else None
+
+    def settle(self) -> list[np.ndarray] | None:
+        """Does what some more calls would do; as `count_call`."""
+        early = self._calls < _AFTER_CALLS
+        self._calls = max(self._calls, _AFTER_CALLS)
+        return self._move() if early else None
+
+    def _move(self) -> list[np.ndarray] | None:
         total = _room([a for a in self._arrays if _file_of(a) is not None])
         worthwhile = _LEAST_BYTES <= total <= _free_bytes() * _SHARE_OF_FREE
         moved = self._moved(total) if worthwhile and settings().huge_pages else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,6 +14,7 @@ import numpy as np
 from clew.codegen import native
 from clew.runtime.context import Context, GuardedMemory, SymbolTable, plain_places
 from clew.runtime.driver import driver
+from clew.runtime.grid import phases
 from clew.runtime.guard import GuardSide
 from clew.runtime.memory import (
     address_of,
@@ -22,6 +24,7 @@ from clew.runtime.memory import (
 from clew.runtime.plan import BufferSpec, SegmentPlan
 from clew.runtime.resident import Resident
 from clew.runtime.threads import ThreadPool
+from clew.runtime.watch import Watch
 from clew.support.arrays import ALIGNMENT_BYTES, aligned_copy
 from clew.support.errors import InputError
 
@@ -34,7 +37,8 @@ class NativeSegment:
     """A plan that is ready to run. May be called from several Python threads at once.
 
     The GIL is released while the kernels run. With `guard` every buffer of a call lies on its own
-    between forbidden pages: an access outside kills the process (for tests; slow).
+    between forbidden pages: an access outside kills the process (for tests; slow). `checked`
+    leaves out the check of a plan that has passed it.
     """
 
     def __init__(
@@ -44,8 +48,10 @@ class NativeSegment:
         pool: ThreadPool,
         *,
         guard: GuardSide | bool = False,
+        checked: bool = False,
     ):
-        check_plan(plan)
+        if not checked:
+            check_plan(plan)
         self.pool = pool
         self._library = library
         self._guard = GuardSide.END if guard is True else guard
@@ -53,6 +59,8 @@ class NativeSegment:
         # The plan holds the aligned constants too, lest it keep the others in memory.
         self._constants = [_readable(constant) for constant in plan.constants]
         self.plan = replace(plan, constants=tuple(self._constants))
+        counts = [len(phases(step.code.entries)) for step in plan.steps]
+        self._first_entries = [0, *itertools.accumulate(counts)]
         self._inputs = [(spec.shape, np.dtype(spec.dtype)) for spec in plan.inputs]
         self._outputs = [
             (spec.shape, np.dtype(spec.dtype), spec.size_bytes + ALIGNMENT_BYTES)
@@ -60,6 +68,8 @@ class NativeSegment:
         ]
         self._idle: deque[Context] = deque()  # its pop and append need no lock
         self._resident = Resident(self._constants)
+        self._watch: Watch | None = None
+        self._watch_address: int | None = None
 
     def __call__(
         self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray] | None = None
@@ -72,7 +82,9 @@ class NativeSegment:
         if self._guard:
             return self._call_guarded(self._guard, inputs, outputs)
         context, arrays, results = self._begin(inputs, outputs)
-        self._run(context.segment_address, context.bases_address, self.pool.address, None)
+        self._run(
+            context.segment_address, context.bases_address, self.pool.address, self._watch_address
+        )
         self._give_back(context)
         moved = self._resident.count_call()
         if moved is not None:
@@ -86,26 +98,20 @@ class NativeSegment:
         self.plan = replace(self.plan, constants=tuple(constants))
         self._idle.clear()
 
-    def profile(self, inputs: Sequence[np.ndarray], repeats: int = 1) -> np.ndarray:
-        """Returns i64[repeats, steps]: the nanoseconds that each step of the plan took.
-
-        Errors: as `__call__`.
+    def watched(self, watch: Watch) -> NativeSegment:
+        """Returns this segment such that its calls are timed. They take the same way otherwise,
+        through the same memory; the segment itself is left alone.
         """
-        context, arrays, results = self._begin(inputs, None)
-        times = np.zeros((repeats, max(1, context.n_entries)), np.int64)
-        address = address_of(times)
-        for _ in range(repeats):
-            self._run(context.segment_address, context.bases_address, self.pool.address, address)
-            address += times.strides[0]
-        self._give_back(context)
-        del arrays, results
-        if not self.plan.steps:
-            return times[:, :0]
-        by_step: np.ndarray = np.add.reduceat(times, context.first_entries, axis=1)
-        return by_step
+        moved = self._resident.settle()
+        if moved is not None:
+            self._settle(moved)
+        made = NativeSegment(self.plan, self._library, self.pool, guard=self._guard, checked=True)
+        made._constants, made._idle, made._resident = self._constants, self._idle, self._resident
+        made._watch, made._watch_address = watch, watch.address
+        return made
 
     def time_step(self, index: int, inputs: Sequence[np.ndarray], repeats: int = 10) -> np.ndarray:
-        """Returns i64[repeats]: nanoseconds of one step, run again and again after one whole run.
+        """Returns f64[repeats]: nanoseconds of one step, run again and again after one whole run.
 
         Its operands are whatever the whole run has left in its buffers.
 
@@ -113,16 +119,33 @@ class NativeSegment:
         """
         context, arrays, results = self._begin(inputs, None)
         self._run(context.segment_address, context.bases_address, self.pool.address, None)
-        begin, end = [*context.first_entries, context.n_entries][index : index + 2]
-        count = end - begin
+        begin, end = self.entries_of(index)
         first = context.steps_address + begin * native.STEP_BYTES
-        times = np.zeros((repeats, count), np.int64)
-        for row in times:
-            driver().run_steps(first, count, self.pool.address, address_of(row))
+        watch = Watch(end - begin)
+        times = np.zeros(repeats)
+        for number in range(repeats):
+            watch.clear()
+            driver().run_steps(first, end - begin, self.pool.address, watch.address)
+            times[number] = watch.ns().sum()
         self._give_back(context)
         del arrays, results
-        total: np.ndarray = times.sum(axis=1)
-        return total
+        return times
+
+    @property
+    def n_entries(self) -> int:
+        """How many steps the driver runs, and times: each phase of a kernel is one of its own."""
+        return self._first_entries[-1]
+
+    def entries_of(self, step: int) -> tuple[int, int]:
+        """Returns the first of the driver's steps for a step of the plan, and that after its last."""
+        return self._first_entries[step], self._first_entries[step + 1]
+
+    def by_step(self, entries: np.ndarray) -> np.ndarray:
+        """Returns sums over the last axis, from the driver's steps to those of the plan."""
+        if not self.plan.steps:
+            return entries[..., :0]
+        sums: np.ndarray = np.add.reduceat(entries, self._first_entries[:-1], axis=-1)
+        return sums
 
     def step_by_step(
         self, inputs: Sequence[np.ndarray], around: Callable[[int, list[int], Run], None]
@@ -240,7 +263,9 @@ class NativeSegment:
         context = Context(self.plan, self._library, self.pool.threads, memory.places())
         for position, buffer in enumerate([*memory.inputs, *memory.outputs]):
             context.bases[position] = buffer.address
-        self._run(context.segment_address, context.bases_address, self.pool.address, None)
+        self._run(
+            context.segment_address, context.bases_address, self.pool.address, self._watch_address
+        )
         memory.check(arrays)
         results = [np.empty(shape, dtype) for shape, dtype, _ in self._outputs]
         if outputs is not None:

@@ -1,0 +1,254 @@
+"""Where the time of a program's runs goes: kernels by the native driver's watch, host steps by the
+clock.
+
+The program that is timed is the program, with a watch in each native segment and a clock around
+each host step; nothing else of it is different. Stamping a kernel takes some nanoseconds, which
+kernels of ten nanoseconds are not worth: where all stamps would slow a run down, each run stamps
+only some steps, and several runs make up one *round* in which every step has been timed. What a stamp
+adds to such kernels is found by comparing their sum with whole runs, and left out.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+
+from clew.runtime.driver import driver
+from clew.runtime.program import Branch, Instruction, Program, Repeat, RunHost, RunSegment
+from clew.runtime.segment import NativeSegment
+from clew.runtime.watch import Watch
+
+# Of a run's time, what stamps may take: with what they disturb, that is well below a hundredth.
+_SHARE_OF_STAMPS = 0.004
+_HOST_STAMP_NS = 250.0
+_MOST_PARTS = 1000
+# What a stamp takes is measured in the program itself where that is quick enough for it to matter:
+# between kernels it may be ten times what it is between steps that do nothing, as one kernel no
+# longer begins while the one before it ends.
+_SHORT_RUN_NS = 1e6
+_STAMP_RUNS = 31
+
+
+class TimedProgram:
+    """A program whose kernels and host steps are timed.
+
+    `segments` are those of the build, in its order. One run at a time.
+    """
+
+    def __init__(self, program: Program, segments: Sequence[NativeSegment]) -> None:
+        self.hosts = [
+            i for inner in program.walk() for i in inner.instructions if isinstance(i, RunHost)
+        ]
+        self.parts = 1
+        self.measures_stamps = False
+        self._stamp_ns = driver().stamp_ns
+        self._program = program
+        self._segments = list(segments)
+        self._watches = [Watch(s.n_entries) for s in segments]
+        watched = (s.watched(w) for s, w in zip(segments, self._watches, strict=True))
+        self._watched = {id(s): w for s, w in zip(segments, watched, strict=True)}
+        self._host_ns = [0] * len(self.hosts)
+        self._host_calls = [0] * len(self.hosts)
+        self._by_part: dict[int, Program] = {}
+
+    def share_out(self, run: Callable[[Program], float]) -> None:
+        """Chooses how many runs make a round. `run` runs a program and returns the nanoseconds."""
+        program = self.part(0)
+        self.clear()
+        run(program)
+        stamps = sum(w.calls * s.n_entries for w, s in self._pairs())
+        hosts = sum(self._host_calls) * _HOST_STAMP_NS
+        least = min(run(self._program) for _ in range(3))
+        if stamps and least < _SHORT_RUN_NS:
+            self.measures_stamps = True
+            self._stamp_ns = self._measured_stamp_ns(stamps, partial(run, program))
+        allowed = max(1.0, _SHARE_OF_STAMPS * least)
+        self.parts = min(_MOST_PARTS, math.ceil((stamps * self._stamp_ns + hosts) / allowed) or 1)
+        self._by_part.clear()
+
+    def _pairs(self) -> Iterator[tuple[Watch, NativeSegment]]:
+        return zip(self._watches, self._segments, strict=True)
+
+    def entries(self, segment: int) -> np.ndarray:
+        """Returns i64[steps]: the stamps of each kernel of a segment in one call."""
+        made = self._segments[segment]
+        return made.by_step(np.ones(made.n_entries, np.int64))
+
+    def stamps(self, taken: Round) -> float:
+        """Returns how many stamps a round has."""
+        return sum(n * s.n_entries for n, s in zip(taken.calls, self._segments, strict=True))
+
+    def _measured_stamp_ns(self, stamps: int, run: Callable[[], float]) -> float:
+        """Returns how much longer a step takes where all are stamped rather than none."""
+        took: tuple[list[float], list[float]] = ([], [])
+        for _ in range(_STAMP_RUNS):
+            for stamped in (0, 1):
+                self.clear()
+                for watch, segment in self._pairs():
+                    watch.time(0, segment.n_entries * stamped)
+                run()
+                took[stamped].append(sum(w.whole_ns for w in self._watches))
+        found = float(np.median(took[1]) - np.median(took[0])) / stamps
+        return max(found, driver().stamp_ns)
+
+    def clear(self) -> None:
+        """Begins a round."""
+        for watch in self._watches:
+            watch.clear()
+        self._host_ns[:] = [0] * len(self.hosts)
+        self._host_calls[:] = [0] * len(self.hosts)
+
+    def part(self, number: int) -> Program:
+        """Returns the program whose run times the given part of the round; run it at once."""
+        for watch, segment in self._pairs():
+            count = segment.n_entries
+            watch.time(count * number // self.parts, count * (number + 1) // self.parts)
+        made = self._by_part.get(number)
+        if made is None:
+            hosts = {id(h): n for n, h in enumerate(self.hosts) if n % self.parts == number}
+            made = self._by_part[number] = self._timed(self._program, hosts)
+        return made
+
+    def _timed(self, program: Program, hosts: dict[int, int]) -> Program:
+        def timed(instruction: Instruction) -> Instruction:
+            match instruction:
+                case RunSegment(segment=segment):
+                    return replace(instruction, segment=self._watched.get(id(segment), segment))
+                case RunHost() if id(instruction) in hosts:
+                    return replace(instruction, function=self._clocked(instruction, hosts))
+                case Branch(then=then, orelse=orelse):
+                    inner = self._timed(then, hosts), self._timed(orelse, hosts)
+                    return replace(instruction, then=inner[0], orelse=inner[1])
+                case Repeat(cond=cond, body=body):
+                    loop = self._timed(cond, hosts), self._timed(body, hosts)
+                    return replace(instruction, cond=loop[0], body=loop[1])
+            return instruction
+
+        instructions = [timed(i) for i in program.instructions]
+        return Program(
+            instructions, program.slots, program.inputs, program.outputs, program.constants
+        )
+
+    def _clocked(self, host: RunHost, hosts: dict[int, int]) -> Callable[..., Any]:
+        function, number = host.function, hosts[id(host)]
+        took, calls, now = self._host_ns, self._host_calls, time.perf_counter_ns
+
+        def run(*arrays: Any) -> Any:
+            start = now()
+            result = function(*arrays)
+            took[number] += now() - start
+            calls[number] += 1
+            return result
+
+        return run
+
+    def round(self) -> Round:
+        """Returns what the parts run since `clear` have taken."""
+        kernels, calls, native = [], [], 0.0
+        for watch, segment in self._pairs():
+            runs = watch.calls / self.parts
+            kernels.append(segment.by_step(watch.ns()))
+            calls.append(runs)
+            native += watch.whole_ns / self.parts
+            native -= runs * segment.n_entries / self.parts * self._stamp_ns
+        return Round(kernels, calls, native, list(self._host_ns), list(self._host_calls))
+
+
+@dataclass(frozen=True)
+class Round:
+    """Times of one run, put together from the parts of a round.
+
+    `kernels` has f64[steps] for each segment: nanoseconds in all calls of a run, with what the
+    stamps took. `calls` says how often each segment ran, `native_ns` how long all calls took from
+    first step to last without stamps; `hosts` and `host_calls` are those of the host steps.
+    """
+
+    kernels: list[np.ndarray]
+    calls: list[float]
+    native_ns: float
+    hosts: list[int]
+    host_calls: list[int]
+
+
+@dataclass(frozen=True)
+class Timings:
+    """Rounds, and the whole times of the runs without and with watches, that took turns."""
+
+    timed: TimedProgram
+    rounds: list[Round]
+    plain_ns: list[int]
+    timed_ns: list[int]
+
+    @cached_property
+    def stamp_ns(self) -> float:
+        """What a stamp adds to the step it is put on."""
+        counts = self.timed.stamps(self.rounds[0])
+        if not self.timed.measures_stamps or not counts:
+            return driver().stamp_ns
+        stamped = typical([float(sum(k.sum() for k in r.kernels)) for r in self.rounds])
+        return max(0.0, (stamped - typical([r.native_ns for r in self.rounds])) / counts)
+
+    def kernel_ns(self, segment: int) -> np.ndarray:
+        """Returns f64[rounds, steps]: nanoseconds of a segment's kernels in a run."""
+        raw = np.array([r.kernels[segment] for r in self.rounds])
+        return raw - self.timed.entries(segment) * self.rounds[0].calls[segment] * self.stamp_ns
+
+
+def typical(values: Sequence[float]) -> float:
+    """Returns the mean of the middle half: as robust as the median, nearly, and sums keep."""
+    ordered = np.sort(np.asarray(values, float))
+    cut = len(ordered) // 4
+    return float(ordered[cut : len(ordered) - cut].mean())
+
+
+class Turns:
+    """Runs a program plain and with watches in turn, and keeps what they took."""
+
+    def __init__(
+        self,
+        program: Program,
+        segments: Sequence[NativeSegment],
+        arrays: Callable[[], Sequence[Any]],
+        warmup: int,
+    ) -> None:
+        """Runs it `warmup` times plainly, at least once, then once with watches.
+
+        `arrays` returns the inputs; it is called in each run, and timed with it.
+        """
+        self._program, self._arrays = program, arrays
+        self.timed = TimedProgram(program, segments)
+        self.timings = Timings(self.timed, [], [], [])
+        for _ in range(max(1, warmup)):
+            self._run(program)
+        self.timed.share_out(self._run)
+        self.run_ns = self._run(program)
+
+    @property
+    def round_ns(self) -> float:
+        """About what `take` takes."""
+        return 2.0 * self.timed.parts * self.run_ns
+
+    def _run(self, program: Program) -> int:
+        start = time.perf_counter_ns()
+        program(self._arrays())
+        return time.perf_counter_ns() - start
+
+    def take(self) -> None:
+        """Times one round; half of the time the plain run comes first."""
+        self.timed.clear()
+        timings = self.timings
+        for number in range(self.timed.parts):
+            program = self.timed.part(number)
+            if (len(timings.rounds) + number) % 2:
+                timings.timed_ns.append(self._run(program))
+                timings.plain_ns.append(self._run(self._program))
+            else:
+                timings.plain_ns.append(self._run(self._program))
+                timings.timed_ns.append(self._run(program))
+        timings.rounds.append(self.timed.round())

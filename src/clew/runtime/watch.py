@@ -1,0 +1,49 @@
+"""What the native driver adds up the times of steps in."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from clew.codegen import native
+from clew.runtime.driver import driver
+from clew.runtime.memory import address_of
+
+
+class Watch:
+    """Times of a segment's steps, summed over the calls since it was cleared.
+
+    Only steps of a range are timed, all at first. One run at a time.
+    """
+
+    def __init__(self, steps: int) -> None:
+        self._ticks = np.zeros(max(1, steps), np.int64)
+        self._steps = steps
+        self._words = np.zeros(native.WATCH_BYTES // 8, np.int64)
+        self._words[native.WATCH_TICKS // 8] = address_of(self._ticks)
+        self.address = address_of(self._words)
+        self.time(0, steps)
+
+    def time(self, first: int, last: int) -> None:
+        """Times steps from `first` to before `last` from now on."""
+        self._words[native.WATCH_FIRST // 8] = first
+        self._words[native.WATCH_LAST // 8] = last
+
+    @property
+    def calls(self) -> int:
+        """How many calls it has seen."""
+        return int(self._words[native.WATCH_CALLS // 8])
+
+    @property
+    def whole_ns(self) -> float:
+        """Nanoseconds of all its calls, from their first step to their last, timed or not."""
+        return int(self._words[native.WATCH_WHOLE // 8]) * driver().ns_per_tick()
+
+    def clear(self) -> None:
+        """Sets times and calls back to none."""
+        self._ticks[:] = 0
+        self._words[native.WATCH_CALLS // 8] = 0
+        self._words[native.WATCH_WHOLE // 8] = 0
+
+    def ns(self) -> np.ndarray:
+        """Returns f64[steps]: nanoseconds of each step in all calls, with what its stamps took."""
+        return self._ticks[: self._steps] * driver().ns_per_tick()
