@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,16 @@ class Kernel:
             layers = sorted(node.span.layers, key=lambda la: order.get(la, len(order)))
             found.update(dict.fromkeys(layers))
         return tuple(found)
+
+    @property
+    def call(self) -> Call:
+        """Its call in the last stage's graph."""
+        return self._use.call
+
+    @property
+    def key(self) -> str:
+        """Names its code: equal kernels have the same."""
+        return self._use.source.key
 
     @property
     def function(self) -> Any:
@@ -160,7 +171,7 @@ class CompiledModel(Model[Kernel]):
         """
         return self._stored is not None
 
-    def _ready_for(self, arrays: Sequence[Any]) -> Ready[Kernel]:
+    def ready_for(self, arrays: Sequence[Any]) -> Ready[Kernel]:
         build = self.build_for(arrays) if self._symbolic else self.build
         uses = [(Kernel(use, build), use.segment, use.step) for use in build.uses]
         return Ready(build.program, build.segments, uses)
@@ -188,6 +199,10 @@ class CompiledModel(Model[Kernel]):
                     raise InputError("I042", error.message) from error
         values = tuple((self.input_names[n], arrays[n].copy()) for n in self._by_value)
         return Specialize(tuple(sizes.items()), values)
+
+    def recompiled(self, **changes: Any) -> CompiledModel:
+        """Returns the same module compiled with other `Options`, by the names of their fields."""
+        return CompiledModel(self.module, replace(self.options, **changes), self._cache)
 
     # --- looking inside ---
 

@@ -82,7 +82,7 @@ class LoadedModel(Model[LoadedKernel]):
         assert self._last is not None
         return self._last.program
 
-    def _ready_for(self, arrays: Sequence[Any]) -> Ready[LoadedKernel]:
+    def ready_for(self, arrays: Sequence[Any]) -> Ready[LoadedKernel]:
         build = self._build_for(arrays) if self._symbolic else self._last
         assert build is not None
         uses = [(k, k.segment, k.step) for k in build.kernels]

@@ -49,8 +49,8 @@ CHUNK_FIRST, CHUNK_LAST, CHUNK_BYTES = 24, 32, 40
 SEGMENT_STEPS, SEGMENT_N_STEPS, SEGMENT_PATCHES, SEGMENT_N_PATCHES, SEGMENT_BYTES = 0, 8, 16, 24, 32
 PATCH_ADDRESS, PATCH_BASE, PATCH_OFFSET, PATCH_BYTES = 0, 8, 16, 24
 
-# A watch: where the ticks of each step are added up, the first step that is timed, the step after the
-# last, the calls it has seen, and the ticks of these from first to last step.
+# A watch: where the ticks of each step are added up, the first step that is timed, the step after
+# the last, the calls it has seen, and the ticks of these from first step to last.
 WATCH_TICKS, WATCH_FIRST, WATCH_LAST, WATCH_CALLS, WATCH_WHOLE, WATCH_BYTES = 0, 8, 16, 24, 32, 40
 
 # A pool: each field on a cache line of its own, as different threads write them.
@@ -493,11 +493,7 @@ run:
 """
 
 _LAID_OUT = ("STEP_", "CHUNK_", "SEGMENT_", "PATCH_", "WATCH_", "POOL_", "RECORD_", "RAN")
-_OFFSETS = {
-    name: value
-    for name, value in globals().items()
-    if name.startswith(_LAID_OUT)
-}
+_OFFSETS = {name: value for name, value in globals().items() if name.startswith(_LAID_OUT)}
 
 
 def driver_text(triple: str, counter: bool = False) -> str:

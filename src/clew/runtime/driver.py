@@ -12,8 +12,8 @@ import llvmlite
 import llvmlite.binding as llvm
 import numpy as np
 
-from clew.codegen.artifact import ObjectCode
 from clew.codegen import native
+from clew.codegen.artifact import ObjectCode
 from clew.codegen.native import EXPORTS, driver_text, supports_threads
 from clew.codegen.worker import emit_object
 from clew.runtime.cache import Cache, default_cache

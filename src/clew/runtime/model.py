@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -13,6 +14,9 @@ from clew.runtime.program import Program
 from clew.runtime.segment import NativeSegment
 from clew.runtime.timing import Turns
 from clew.support.errors import InputError
+
+if TYPE_CHECKING:
+    from clew.profile.report import Profile
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 # What tells builds for different sizes apart: the inputs' shapes, and the bytes of those inputs
@@ -97,7 +101,7 @@ class Model(ABC, Generic[K]):
         """Returns the program for checked inputs."""
 
     @abstractmethod
-    def _ready_for(self, arrays: Sequence[Any]) -> Ready[K]:
+    def ready_for(self, arrays: Sequence[Any]) -> Ready[K]:
         """Returns program, segments and kernels for checked inputs."""
 
     @property
@@ -120,7 +124,7 @@ class Model(ABC, Generic[K]):
 
         Errors: I040 (number of inputs), I042 (shape), I043 (dtype).
         """
-        checked = self._checked(arrays)
+        checked = self.checked(arrays)
         results = self._program_for(checked)(checked)
         return results[0] if len(results) == 1 else tuple(results)
 
@@ -135,7 +139,7 @@ class Model(ABC, Generic[K]):
             raise self._wrong_names(inputs) from None
         if len(inputs) != len(given):
             raise self._wrong_names(inputs)
-        checked = self._checked(given)
+        checked = self.checked(given)
         results = self._program_for(checked)(checked)
         return dict(zip(self._output_names, results, strict=True))
 
@@ -144,8 +148,8 @@ class Model(ABC, Generic[K]):
 
         `profile` says more: host steps, what is outside kernels, layers.
         """
-        checked = self._checked(arrays)
-        ready = self._ready_for(checked)
+        checked = self.checked(arrays)
+        ready = self.ready_for(checked)
         turns = Turns(ready.program, ready.segments, lambda: checked, warmup=3)
         for _ in range(repeats):
             turns.take()
@@ -164,7 +168,46 @@ class Model(ABC, Generic[K]):
         total = sum(t for _, t in medians) or 1.0
         return [KernelTime(kernel, t, t / total) for kernel, t in medians]
 
-    def _checked(self, given: Sequence[Any]) -> list[Any]:
+    def profile(
+        self,
+        *arrays: Any,
+        repeats: int | None = None,
+        warmup: int = 5,
+        sample: bool | float = True,
+        mode: str = "fused",
+        roofline: bool = True,
+        on_progress: Callable[[str], None] | None = None,
+    ) -> Profile:
+        """Returns where the time of runs with these inputs goes: kernels, operators, layers.
+
+        Runs with timers and without take turns, `repeats` times (as often as a second allows, at
+        least 10), after `warmup` runs. `sample` says whether, and for how many seconds, the
+        instructions that fused kernels run are sampled, which tells what their operators take;
+        without it that is estimated. `mode` is `fused`, `unfused` (the same model with a kernel for
+        each operator) or `both`, side by side. `roofline` compares kernels with what the machine
+        gives. Of a saved model there are kernels' times alone.
+
+        Errors: I040, I042, I043 (the inputs), I110 (mode), I111 (a saved model unfused), I116
+        (numbers that are none).
+        """
+        modes: Any = importlib.import_module("clew.profile.modes")  # above this: see the linter
+        made: Profile = modes.profile(
+            self,
+            arrays,
+            repeats=repeats,
+            warmup=warmup,
+            sample=sample,
+            mode=mode,
+            roofline=roofline,
+            on_progress=on_progress,
+        )
+        return made
+
+    def checked(self, given: Sequence[Any]) -> list[Any]:
+        """Returns inputs as arrays that the model can take.
+
+        Errors: I040 (number of inputs), I042 (shape), I043 (dtype).
+        """
         if len(given) != len(self._inputs):
             raise InputError(
                 "I040",

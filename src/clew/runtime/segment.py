@@ -110,6 +110,22 @@ class NativeSegment:
         made._watch, made._watch_address = watch, watch.address
         return made
 
+    def profile(self, inputs: Sequence[np.ndarray], repeats: int = 1) -> np.ndarray:
+        """Returns f64[repeats, steps]: the nanoseconds that each step of the plan took, stamped.
+
+        `runtime.timing` times whole programs.
+
+        Errors: as `__call__`.
+        """
+        watch = Watch(self.n_entries)
+        watched = self.watched(watch)
+        times = np.zeros((repeats, self.n_entries))
+        for number in range(repeats):
+            watch.clear()
+            watched(inputs)
+            times[number] = watch.ns()
+        return self.by_step(times)
+
     def time_step(self, index: int, inputs: Sequence[np.ndarray], repeats: int = 10) -> np.ndarray:
         """Returns f64[repeats]: nanoseconds of one step, run again and again after one whole run.
 
@@ -137,7 +153,7 @@ class NativeSegment:
         return self._first_entries[-1]
 
     def entries_of(self, step: int) -> tuple[int, int]:
-        """Returns the first of the driver's steps for a step of the plan, and that after its last."""
+        """Returns the first of the driver's steps for one of the plan, and that after the last."""
         return self._first_entries[step], self._first_entries[step + 1]
 
     def by_step(self, entries: np.ndarray) -> np.ndarray:

@@ -4,8 +4,8 @@ clock.
 The program that is timed is the program, with a watch in each native segment and a clock around
 each host step; nothing else of it is different. Stamping a kernel takes some nanoseconds, which
 kernels of ten nanoseconds are not worth: where all stamps would slow a run down, each run stamps
-only some steps, and several runs make up one *round* in which every step has been timed. What a stamp
-adds to such kernels is found by comparing their sum with whole runs, and left out.
+only some steps, and several runs make up one *round* in which every step has been timed. What a
+stamp adds to such kernels is found by comparing their sum with whole runs, and left out.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ _MOST_PARTS = 1000
 # between kernels it may be ten times what it is between steps that do nothing, as one kernel no
 # longer begins while the one before it ends.
 _SHORT_RUN_NS = 1e6
+_MOST_OF_A_STEP = 0.9  # what a stamp takes of any step's time, at most
 _STAMP_RUNS = 31
 
 
@@ -192,7 +193,18 @@ class Timings:
         if not self.timed.measures_stamps or not counts:
             return driver().stamp_ns
         stamped = typical([float(sum(k.sum() for k in r.kernels)) for r in self.rounds])
-        return max(0.0, (stamped - typical([r.native_ns for r in self.rounds])) / counts)
+        found = (stamped - typical([r.native_ns for r in self.rounds])) / counts
+        return min(max(0.0, found), self._least_stamped_ns() * _MOST_OF_A_STEP)
+
+    def _least_stamped_ns(self) -> float:
+        """Returns the least that any step took in a call, with its stamp."""
+        least = math.inf
+        for number, calls in enumerate(self.rounds[0].calls):
+            entries = self.timed.entries(number)
+            if calls and entries.size:
+                raw = np.median([r.kernels[number] for r in self.rounds], axis=0)
+                least = min(least, float((raw / entries).min()) / calls)
+        return least
 
     def kernel_ns(self, segment: int) -> np.ndarray:
         """Returns f64[rounds, steps]: nanoseconds of a segment's kernels in a run."""

@@ -1,0 +1,23 @@
+"""Writing files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from clew.support.errors import InputError
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Gives the failure to write a file its code.
+
+    Errors: I115.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise InputError(
+            "I115", f"{str(path)!r} cannot be written: {error.strerror or error}"
+        ) from None

@@ -1,0 +1,236 @@
+"""`compiled.profile(...)`: fused as deployed, one operator a kernel, or both side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, get_args
+
+from clew.compiled import CompiledModel, Kernel
+from clew.passes.fuse_ops import FuseOps
+from clew.profile.report import Profile
+from clew.profile.rollup import (
+    Timed,
+    Weigh,
+    host_profile,
+    kernel_profile,
+    layer_profiles,
+    undivided_profile,
+)
+from clew.profile.roofs import Machine, Roofs, machine
+from clew.profile.rows import Gain, KernelProfile
+from clew.profile.split import LineShare, Split, estimated_splits, split_kernels
+from clew.profile.timing import Measured, Subject, measure
+from clew.profile.work import LayerWork
+from clew.runtime.model import Model
+from clew.support.errors import InputError
+
+Mode = Literal["fused", "unfused", "both"]
+Say = Callable[[str], None]
+WARMUP: Final = 5
+_SAMPLE_SECONDS: Final = 1.0
+_NO_SAMPLING: Final = "I117"
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """How to profile; see `profile`."""
+
+    repeats: int | None
+    warmup: int
+    seconds: float
+    must_sample: bool
+    here: Machine | None
+    say: Say
+
+
+def profile(
+    model: Model[Any],
+    arrays: Sequence[Any],
+    *,
+    repeats: int | None = None,
+    warmup: int = WARMUP,
+    sample: bool | float = True,
+    mode: Mode = "fused",
+    roofline: bool = True,
+    on_progress: Say | None = None,
+) -> Profile:
+    """Returns where the time of a model's runs with these inputs goes; see `Model.profile`."""
+    say = on_progress or (lambda text: None)
+    _check(model, repeats, warmup, sample, mode)
+    must_sample = not isinstance(sample, bool)
+    seconds = float(sample) if must_sample else _SAMPLE_SECONDS * bool(sample)
+    fused = Subject(model, arrays)
+    subjects = [] if mode == "unfused" else [fused]
+    if mode != "fused":
+        say("compiling with one operator a kernel")
+        subjects.append(Subject(_unfused(model), arrays))
+    found = measure(subjects, repeats, warmup, say)
+    here = None
+    if roofline and isinstance(model, CompiledModel):
+        say("measuring the machine")
+        here = machine(_threads(found[0]))
+    asked = _Asked(repeats, warmup, seconds, must_sample, here, say)
+    profiles = [
+        _profile("fused" if subject is fused else "unfused", subject, times, asked)
+        for subject, times in zip(subjects, found, strict=True)
+    ]
+    if len(profiles) == 1:
+        return profiles[0]
+    return replace(profiles[0], unfused=profiles[1], gains=gains(*profiles))
+
+
+def _check(
+    model: Model[Any], repeats: int | None, warmup: int, sample: bool | float, mode: str
+) -> None:
+    if mode not in get_args(Mode):
+        raise InputError(
+            "I110", f"no mode {mode!r}", hint=f"it is one of {', '.join(get_args(Mode))}"
+        )
+    if mode != "fused" and not isinstance(model, CompiledModel):
+        raise InputError(
+            "I111",
+            "a saved model cannot be compiled anew, with one operator a kernel",
+            hint="compile the model's own file and profile that",
+        )
+    if (repeats is not None and repeats < 1) or warmup < 0 or sample < 0:
+        raise InputError(
+            "I116",
+            f"repeats is {repeats}, warmup {warmup}, sample {sample}",
+            hint="repeats is at least 1; warmup, and seconds of sampling, at least 0",
+        )
+
+
+def _unfused(model: Model[Any]) -> CompiledModel:
+    """Returns the same module under the same options, with a kernel for each operator."""
+    assert isinstance(model, CompiledModel)
+    passes = tuple(
+        FuseOps(mode="none") if isinstance(p, FuseOps) else p for p in model.options.passes
+    )
+    return model.recompiled(passes=passes)
+
+
+def _threads(measured: Measured) -> int:
+    return max((segment.pool.threads for segment in measured.ready.segments), default=1)
+
+
+def _profile(
+    mode: Literal["fused", "unfused"], subject: Subject, measured: Measured, asked: _Asked
+) -> Profile:
+    model, wall_ns = subject.model, max(measured.wall.ns, 1.0)
+    notes: list[str] = []
+    order: Mapping[str, int] = {}
+    types: Mapping[str, str] = {}
+    if isinstance(model, CompiledModel):
+        work = LayerWork(model.build)
+        order, types = model.build.layer_order, work.types
+        seconds = asked.seconds if mode == "fused" else 0.0
+        splits = _splits(model, subject.arrays, seconds, asked, notes)
+        roofs = Roofs(asked.here) if asked.here is not None else None
+        kernels = [
+            _kernel(kernel, runs, time, wall_ns, splits, work.weigh, roofs)
+            for kernel, runs, time in measured.kernels
+        ]
+        target = model.options.target.name
+        weigh: Weigh = work.weigh
+    else:
+        notes.append(
+            "a saved model does not know what its operators compute: the time of a kernel that "
+            "serves several layers is not divided, and there are no roofs"
+        )
+        kernels = [
+            undivided_profile(Timed(k.name, k.ops, k.layers, runs, time), wall_ns)
+            for k, runs, time in measured.kernels
+        ]
+        target, weigh = "", lambda layers: [1.0] * len(layers)
+    kernels += _hosts(measured, wall_ns, weigh)
+    return Profile(
+        mode=mode,
+        target=target,
+        threads=_threads(measured),
+        warmup=asked.warmup,
+        rounds=measured.rounds,
+        runs_a_round=measured.parts,
+        wall=measured.wall,
+        timed_wall=measured.timed_wall,
+        kernels=tuple(kernels),
+        layers=layer_profiles(kernels, wall_ns, order, types),
+        limits=asked.here.limits() if asked.here is not None else None,
+        notes=tuple(notes),
+    )
+
+
+def _splits(
+    model: CompiledModel, arrays: Sequence[Any], seconds: float, asked: _Asked, notes: list[str]
+) -> dict[int, Split]:
+    """Returns the kernels' splits: by samples if asked for and possible, else estimated."""
+    if seconds:
+        asked.say("sampling")
+        try:
+            return split_kernels(model, arrays, seconds=seconds, on_progress=asked.say)
+        except InputError as error:
+            if asked.must_sample or error.code != _NO_SAMPLING:
+                raise
+            notes.append(f"shares in fused kernels are estimates: {error.message}")
+    return estimated_splits(model)
+
+
+def _kernel(
+    kernel: Kernel,
+    runs: float,
+    time: Any,
+    wall_ns: float,
+    splits: Mapping[int, Split],
+    weigh: Weigh,
+    roofs: Roofs | None,
+) -> KernelProfile:
+    split = splits[kernel.call.id]
+    if split.lines:
+        split = replace(split, lines=_all_lines(kernel, split))
+    timed = Timed(kernel.name, kernel.ops, kernel.layers, runs, time)
+    roof = roofs.of(kernel, runs, time.ns) if roofs is not None else None
+    return kernel_profile(timed, wall_ns, split, weigh, roof)
+
+
+def _all_lines(kernel: Kernel, split: Split) -> tuple[LineShare, ...]:
+    """Returns the kernel's whole loop nest, lines without samples too."""
+    known = {line.line: line for line in split.lines}
+    rows = []
+    for number, text in enumerate(kernel.loops.splitlines(), 1):
+        found = known.get(number)
+        samples, share = (found.samples, found.share) if found else (0.0, 0.0)
+        rows.append(LineShare(number, text, samples, share))
+    return tuple(rows)
+
+
+def _hosts(measured: Measured, wall_ns: float, weigh: Weigh) -> list[KernelProfile]:
+    rows: list[KernelProfile] = []
+    taken: dict[str, int] = {}
+    for host, runs, time in measured.hosts:
+        count = taken[host.label] = taken.get(host.label, 0) + 1
+        name = f"host:{host.label}" + (f"_{count - 1}" if count > 1 else "")
+        rows.append(host_profile(name, host, runs, time, wall_ns, weigh))
+    return rows
+
+
+def gains(fused: Profile, unfused: Profile) -> tuple[Gain, ...]:
+    """Returns what fusion gains: in the whole run first, then by layer in the model's order."""
+    whole = Gain(None, "", unfused.wall.ns, fused.wall.ns, len(unfused.kernels), len(fused.kernels))
+    before = {layer.layer: layer for layer in unfused.layers}
+    after = {layer.layer: layer for layer in fused.layers}
+    rows = []
+    for name in dict.fromkeys([*before, *after]):
+        old, new = before.get(name), after.get(name)
+        known = old or new
+        assert known is not None
+        rows.append(
+            Gain(
+                name,
+                known.op,
+                old.ns if old else 0.0,
+                new.ns if new else 0.0,
+                len(old.kernels) if old else 0,
+                len(new.kernels) if new else 0,
+            )
+        )
+    return (whole, *rows)

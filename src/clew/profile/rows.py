@@ -1,0 +1,162 @@
+"""The rows of a profile: kernels, operators, layers, limits.
+
+All times are nanoseconds of one run. They are multiples of 2⁻¹⁰ ns, so that sums of them are exact:
+the layers' times, the operators' and the kernels' add up to the same number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from clew.profile.split import LineShare
+from clew.profile.timing import Time
+
+NO_LAYER: Final = ""
+"""The name of the row of what serves no layer of the model."""
+
+Basis = Literal["alone", "measured", "flops", "bytes", "undivided"]
+"""What a part's time rests on: timers alone, samples of the kernel's instructions, FLOPs or bytes
+that operators have or move (estimates), or it is not divided, as nothing is known."""
+
+ESTIMATES: Final[tuple[Basis, ...]] = ("flops", "bytes")
+
+
+@dataclass(frozen=True)
+class Roof:
+    """What a kernel does at least, and how near that comes to the machine's limits.
+
+    `peak_share` is of the f32 multiply-add peak of all threads; `limit` is what would stop the
+    kernel first, "compute" or the level of memory that holds its operands, at `bandwidth_share` of
+    that level's bandwidth; `limit_share` is the time that the limit alone would take over the time
+    measured.
+    """
+
+    flops: int
+    bytes: int
+    gflops: float
+    peak_share: float
+    gbps: float
+    bandwidth_share: float
+    limit: str
+    limit_share: float
+
+
+@dataclass(frozen=True)
+class LayerPart:
+    """What an operator takes for one layer."""
+
+    layer: str
+    ns: float
+    basis: Basis
+
+
+@dataclass(frozen=True)
+class OperatorProfile:
+    """An operator of a kernel, or a host step. `share` is of the kernel's time.
+
+    `measured` is its share by `samples` of the kernel's instructions, None where there are too few;
+    `by_flops` and `by_bytes` are estimates of it, None where nothing is known. `share` is one of
+    them: `basis` says which. `parts` are the times of its layers.
+    """
+
+    kernel: str
+    position: int
+    op: str
+    layers: tuple[str, ...]
+    ns: float
+    share: float
+    basis: Basis
+    samples: float
+    measured: float | None
+    by_flops: float | None
+    by_bytes: float | None
+    parts: tuple[LayerPart, ...]
+
+
+@dataclass(frozen=True)
+class KernelProfile:
+    """A kernel, or a step that runs on the host.
+
+    It ran `runs` times in a run; `time` is of all these. `share` is of the run's wall time. `lines`
+    has what each line of the loop nest takes, where `samples` were taken; `error` is the standard
+    error of the operators' measured shares.
+    """
+
+    name: str
+    kind: Literal["kernel", "host"]
+    ops: tuple[str, ...]
+    layers: tuple[str, ...]
+    runs: float
+    time: Time
+    share: float
+    operators: tuple[OperatorProfile, ...]
+    samples: int = 0
+    error: float = 0.0
+    lines: tuple[LineShare, ...] = ()
+    roof: Roof | None = None
+
+    @property
+    def ns(self) -> float:
+        """Its time in a typical run."""
+        return self.time.ns
+
+
+@dataclass(frozen=True)
+class LayerProfile:
+    """A layer of the model: `ns` is what operators take for it, in all `kernels` that serve it.
+
+    `ns` is the sum of `alone_ns`, times of kernels that serve nothing else, `measured_ns`, parts of
+    kernels by samples, `estimated_ns`, parts by FLOPs or bytes, and `undivided_ns`. `op` is its
+    type in the model. `share` is of the run's wall time.
+    """
+
+    layer: str
+    op: str
+    ns: float
+    share: float
+    alone_ns: float
+    measured_ns: float
+    estimated_ns: float
+    undivided_ns: float
+    kernels: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the machine gives to `threads`: GFLOP/s of f32 multiply-adds, GB/s by memory level."""
+
+    threads: int
+    peak_gflops: float
+    bandwidth_gbps: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What fusion gains in a layer: times with a kernel for each operator and fused.
+
+    `layer` is `None` for the whole run (wall times).
+    """
+
+    layer: str | None
+    op: str
+    unfused_ns: float
+    fused_ns: float
+    unfused_kernels: int
+    fused_kernels: int
+
+    @property
+    def saved_ns(self) -> float:
+        """What fusion saves; negative where it costs."""
+        return self.unfused_ns - self.fused_ns
+
+    @property
+    def speedup(self) -> float:
+        """How many times as fast fusion makes it; infinite where nothing is left of it."""
+        return self.unfused_ns / self.fused_ns if self.fused_ns else math.inf
+
+    def derived(self) -> dict[str, float | None]:
+        """Returns what follows from the times, as JSON: null for what is infinite."""
+        return {"saved_ns": self.saved_ns, "speedup": self.speedup if self.fused_ns else None}

@@ -1,0 +1,140 @@
+"""Runs models with the native driver's timers, taking turns with plain runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from clew.runtime.model import Model, Ready
+from clew.runtime.program import RunHost
+from clew.runtime.timing import Turns
+
+FEWEST_ROUNDS: Final = 10
+_MOST_ROUNDS = 200
+_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Time:
+    """Nanoseconds of one run, over several.
+
+    `ns` is the mean over the typical runs: the middle half of all by their whole time. It is nearly
+    as robust as the median and, unlike that, the parts' add up to the whole's. The others are over
+    all runs: median, quartiles and least.
+    """
+
+    ns: float
+    median_ns: float
+    q1_ns: float
+    q3_ns: float
+    best_ns: float
+
+    @property
+    def spread(self) -> float:
+        """The range of the middle half of the runs, relative to the median."""
+        return (self.q3_ns - self.q1_ns) / self.median_ns if self.median_ns else 0.0
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Times of a model's parts in a run.
+
+    `kernels` and `hosts` have how often each ran in a run, and its time; those that did not run are
+    left out. `wall` is of plain runs, `timed_wall` of those with timers. A round is `parts` runs,
+    as only so many kernels are timed in each that the timers do not slow it down.
+    """
+
+    ready: Ready[Any]
+    kernels: list[tuple[Any, float, Time]]
+    hosts: list[tuple[RunHost, float, Time]]
+    wall: Time
+    timed_wall: Time
+    rounds: int
+    parts: int
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model that is measured, and its inputs."""
+
+    model: Model[Any]
+    arrays: Sequence[Any]
+
+
+def measure(
+    subjects: Sequence[Subject],
+    repeats: int | None,
+    warmup: int,
+    say: Callable[[str], None] = lambda text: None,
+) -> list[Measured]:
+    """Returns the times of models that take turns.
+
+    `repeats` is the number of rounds; without it as many as a second allows, at least ten.
+    """
+    readies, turns = [], []
+    for subject in subjects:
+        model, arrays = subject.model, subject.arrays
+        checked = model.checked(arrays)
+        ready = model.ready_for(checked)
+        readies.append(ready)
+        turns.append(Turns(ready.program, ready.segments, _inputs(model, arrays), warmup))
+    each = sum(turn.round_ns for turn in turns)
+    fitting = int(_SECONDS * 1e9 / max(each, 1.0))
+    rounds = repeats or min(_MOST_ROUNDS, max(FEWEST_ROUNDS, fitting))
+    for number in range(rounds):
+        say(f"run {number + 1} of {rounds}")
+        for turn in turns:
+            turn.take()
+    return [_measured(r, t) for r, t in zip(readies, turns, strict=True)]
+
+
+def _inputs(model: Model[Any], arrays: Sequence[Any]) -> Callable[[], Sequence[Any]]:
+    """Returns what checks the inputs in each run, as a call of the model does."""
+    return lambda: model.checked(arrays)
+
+
+def _measured(ready: Ready[Any], turns: Turns) -> Measured:
+    timings = turns.timings
+    first = timings.rounds[0]
+    typical = middle_half([r.native_ns + sum(r.hosts) for r in timings.rounds])
+    by_segment = {n: timings.kernel_ns(n) for n, calls in enumerate(first.calls) if calls}
+    hosts = np.array([r.hosts for r in timings.rounds], float)
+    return Measured(
+        ready=ready,
+        kernels=[
+            (kernel, first.calls[segment], time_of(by_segment[segment][:, step], typical))
+            for kernel, segment, step in ready.uses
+            if segment in by_segment
+        ],
+        hosts=[
+            (host, calls, time_of(hosts[:, n], typical))
+            for n, (host, calls) in enumerate(
+                zip(timings.timed.hosts, first.host_calls, strict=True)
+            )
+            if calls
+        ],
+        wall=time_of(timings.plain_ns, middle_half(timings.plain_ns)),
+        timed_wall=time_of(timings.timed_ns, middle_half(timings.timed_ns)),
+        rounds=len(timings.rounds),
+        parts=timings.timed.parts,
+    )
+
+
+def middle_half(totals: Sequence[float]) -> np.ndarray:
+    """Returns the positions of the runs that are neither among the quickest quarter nor among the
+    slowest.
+    """
+    order = np.argsort(totals)
+    cut = len(order) // 4
+    return order[cut : len(order) - cut]
+
+
+def time_of(values: Sequence[float] | np.ndarray, typical: np.ndarray) -> Time:
+    """Returns the statistics of values over runs, of which `typical` are positions."""
+    found = np.maximum(np.asarray(values, float), 0.0)
+    q1, median, q3 = np.percentile(found, [25, 50, 75])
+    mean = float(np.asarray(values, float)[typical].mean())
+    return Time(max(0.0, mean), float(median), float(q1), float(q3), float(found.min()))

@@ -1,0 +1,71 @@
+"""What layers have to do in the model as it was imported."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from clew.build.build import Build
+from clew.ir.expr import Call
+from clew.ir.types import TensorType
+from clew.ir.visit import post_order
+from clew.ops.registry import Op, argument_references
+from clew.te.analysis import flops_of
+
+# Of an element that an operator without tensor form computes (a softmax, a norm): roughly.
+_FLOPS_AN_ELEMENT = 16
+
+
+class LayerWork:
+    """FLOPs and types of a model's layers; those of a layer are counted when first asked for."""
+
+    def __init__(self, build: Build) -> None:
+        self.types: dict[str, str] = {}
+        self._calls: dict[str, list[Call]] = {}
+        self._flops: dict[str, float] = {}
+        self._known: dict[Any, float] = {}
+        for node in _nodes(build):
+            if isinstance(node, Call):
+                for source in node.span.sources:
+                    self.types.setdefault(source.layer, source.op)
+                for layer in node.span.layers:
+                    self._calls.setdefault(layer, []).append(node)
+
+    def weigh(self, layers: Sequence[str]) -> list[float]:
+        """Returns the FLOPs of layers, for weighing them against each other."""
+        return [self._of(layer) for layer in layers]
+
+    def _of(self, layer: str) -> float:
+        found = self._flops.get(layer)
+        if found is None:
+            counts = [self._count(call) for call in self._calls.get(layer, ())]
+            found = self._flops[layer] = math.fsum(counts)
+        return found
+
+    def _count(self, call: Call) -> float:
+        types = [a.type for a in call.args]
+        op = call.op
+        if not isinstance(op, Op) or not all(isinstance(t, TensorType) for t in types):
+            return 0.0
+        if op.compute is None or op.host or argument_references(call.attrs):
+            size = call.type.size if isinstance(call.type, TensorType) else 0
+            return float(size * _FLOPS_AN_ELEMENT) if isinstance(size, int) else 0.0
+        key = (op.name, tuple(types), call.attrs)
+        found = self._known.get(key)
+        if found is None:
+            made = op.compute_tensors(types, call.attrs)  # type: ignore[arg-type]
+            flops = flops_of(made if isinstance(made, tuple) else (made,))
+            found = self._known[key] = float(flops) if isinstance(flops, int) else 0.0
+        return found
+
+
+def _nodes(build: Build) -> list[Any]:
+    """Returns the nodes of the first stage whose inputs have known sizes."""
+    for stage in build.stages:
+        params = [p.type for p in stage.module.main.params]
+        sizes = [d for t in params if isinstance(t, TensorType) for d in t.shape]
+        if all(isinstance(d, int) for d in sizes):
+            roots = [function for _, function in stage.module]
+            return post_order(roots, into_functions=True)
+    return []
