@@ -43,6 +43,7 @@ from clew.cli.output import (
     stdout,
 )
 from clew.cli.precision import precision as precision_
+from clew.cli.profile import profile
 from clew.cli.tracing import trace
 from clew.support.difference import relative_error
 from clew.support.errors import ClewError, CompileError, InputError
@@ -198,6 +199,7 @@ app.command()(run)
 app.command("compile")(compile_)
 app.command()(bench)
 app.command("precision")(precision_)
+app.command()(profile)
 app.command()(trace)
 app.command()(ops)
 app.add_typer(storage.app)

@@ -22,6 +22,11 @@ def stdout() -> Console:
     return Console(width=None if sys.stdout.isatty() else _PIPED_COLUMNS, highlight=False)
 
 
+def columns() -> int:
+    """Returns how many characters a line of data may have."""
+    return stdout().width
+
+
 def stderr() -> Console:
     """Returns the console for progress, notes and errors."""
     return Console(stderr=True, highlight=False, soft_wrap=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+import json
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from clew.profile import chrome, frames, tables
+from clew.profile.files import writing
 from clew.profile.frames import Frames
 from clew.profile.rows import (
     Gain,
@@ -128,11 +130,19 @@ class Profile:
             "outside_ns": self.outside_ns,
             "limits": asdict(self.limits) if self.limits else None,
             "notes": list(self.notes),
-            "kernels": [asdict(kernel) for kernel in self.kernels],
+            "kernels": [_kernel_json(kernel) for kernel in self.kernels],
             "layers": [asdict(layer) for layer in self.layers],
             "unfused": self.unfused.to_json() if self.unfused else None,
             "gains": [asdict(gain) | gain.derived() for gain in self.gains],
         }
+
+    def save(self, path: str | Path) -> None:
+        """Writes `to_json()` to a file.
+
+        Errors: I115 (the file cannot be written).
+        """
+        with writing(Path(path)):
+            Path(path).write_text(json.dumps(self.to_json(), indent=1) + "\n")
 
     def to_pandas(self) -> Frames:
         """Returns frames of kernels, layers and operators; see `docs/profile.md`.
@@ -161,3 +171,9 @@ class Profile:
         Errors: I115 (the file cannot be written).
         """
         return chrome.trace(self, None if path is None else Path(path))
+
+
+def _kernel_json(kernel: KernelProfile) -> dict[str, Any]:
+    """Returns a kernel with those lines of its loop nest that samples fell on."""
+    lines = tuple(line for line in kernel.lines if line.samples)
+    return asdict(replace(kernel, lines=lines))

@@ -1,0 +1,105 @@
+"""`clew profile`: where the time of a model's runs goes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from clew.cli import options as opt
+from clew.cli.options import Asked, build_summary, model_inputs, open_model
+from clew.cli.output import columns, emit_json, note, progress
+
+if TYPE_CHECKING:
+    from clew.profile.report import Profile
+
+_MODES = ("fused", "unfused", "both")
+_BY = ("kernel", "layer", "operator")
+_TOP = 20
+_SUFFIXES = (".trace.json", ".json", ".parquet", ".csv")
+
+
+def profile(
+    model: opt.Model,
+    inputs: opt.Inputs = [],  # noqa: B006 (typer takes the default from here)
+    random: opt.Random = False,
+    seed: opt.Seed = 0,
+    shape: opt.Shape = [],  # noqa: B006
+    target: opt.Target = "cpu",
+    threads: opt.Threads = None,
+    opt_level: opt.OptLevel = 3,
+    precision: opt.Precision = "f32",
+    mode: Annotated[
+        str, typer.Option(metavar="|".join(_MODES), help="As deployed, a kernel for each operator, or both.")
+    ] = "fused",
+    by: Annotated[
+        str,
+        typer.Option(metavar="|".join(_BY), help="Table.", show_default="kernel and layer"),
+    ] = "",
+    top: Annotated[int, typer.Option(min=1, help="Rows of a table, the longest first.")] = _TOP,
+    everything: Annotated[bool, typer.Option("--all", help="Show all rows.")] = False,
+    kernel: Annotated[
+        str, typer.Option(metavar="NAME", help="Show one kernel's loop nest line by line.")
+    ] = "",
+    repeats: Annotated[
+        int | None, typer.Option(min=1, help="Timed rounds.", show_default="what a second allows")
+    ] = None,
+    warmup: Annotated[int, typer.Option(min=0, help="Runs before that.")] = 5,
+    sample: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="Sample fused kernels; 0: estimate.")
+    ] = 1.0,
+    roofline: Annotated[
+        bool, typer.Option("--roofline/--no-roofline", help="Compare with what the machine gives.")
+    ] = True,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help=f"Also write a file: {', '.join(_SUFFIXES)}."),
+    ] = None,
+    json: opt.Json = False,
+) -> None:
+    """Tell where the time of a model's runs goes: kernels, layers, operators, lines of code."""
+    _one_of(mode, _MODES, "--mode")
+    if by:
+        _one_of(by, _BY, "--by")
+    if output is not None and not output.name.endswith(_SUFFIXES):
+        raise typer.BadParameter(f"a name ends in {', '.join(_SUFFIXES)}", param_hint="-o")
+    compiled = open_model(Asked(model, shape, target, threads, opt_level, True, precision))
+    arrays = model_inputs(compiled.model, inputs, random, seed)
+    with progress("running") as say:
+        found = compiled.model.profile(
+            *(arrays[name] for name in compiled.model.input_names),
+            repeats=repeats,
+            warmup=warmup,
+            # One second is the default, for which estimates will do where sampling is not possible.
+            sample=sample if sample not in (0.0, 1.0) else bool(sample),
+            mode=mode,
+            roofline=roofline,
+            on_progress=say,
+        )
+    if output is not None:
+        _write(found, output)
+        note(f"written to {output}")
+    if json:
+        emit_json({"model": str(model), **found.to_json()})
+    elif kernel:
+        print(found.annotated(kernel, width=columns()))
+    else:
+        print(found.table(by or None, top=None if everything else top, width=columns()))
+    note(build_summary(compiled))
+
+
+def _one_of(value: str, known: tuple[str, ...], option: str) -> None:
+    if value not in known:
+        raise typer.BadParameter(f"one of {', '.join(known)}", param_hint=option)
+
+
+def _write(found: Profile, path: Path) -> None:
+    if path.name.endswith(".trace.json"):
+        found.to_chrome_trace(path)
+    elif path.suffix == ".json":
+        found.save(path)
+    elif path.suffix == ".parquet":
+        found.to_parquet(path)
+    else:
+        found.to_csv(path)
