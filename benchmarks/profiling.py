@@ -168,7 +168,15 @@ def _sums_table(sums: list[Sums], threads: int) -> Table:
 
 def _scales_table(scales: list[Scale]) -> Table:
     table = Table(title="profiles of chains", title_justify="left")
-    for name in ("operators", "fuse", "kernels", "run µs", "profile s", "beyond runs s", "export s"):
+    for name in (
+        "operators",
+        "fuse",
+        "kernels",
+        "run µs",
+        "profile s",
+        "beyond runs s",
+        "export s",
+    ):
         table.add_column(name, justify="right")
     for s in scales:
         table.add_row(

@@ -180,7 +180,8 @@ def _instruction(
         case RunHost(function=function):
             if not isinstance(function, HostStep):
                 raise _not_saved(instruction)
-            return {"do": "host", "step": function.to_json(), "label": instruction.label, **ends}
+            about = {"label": instruction.label, "layers": instruction.layers}
+            return {"do": "host", "step": function.to_json(), **about, **ends}
         case Branch():
             return {
                 "do": "if",

@@ -31,7 +31,10 @@ def profile(
     opt_level: opt.OptLevel = 3,
     precision: opt.Precision = "f32",
     mode: Annotated[
-        str, typer.Option(metavar="|".join(_MODES), help="As deployed, a kernel for each operator, or both.")
+        str,
+        typer.Option(
+            metavar="|".join(_MODES), help="As deployed, a kernel for each operator, or both."
+        ),
     ] = "fused",
     by: Annotated[
         str,

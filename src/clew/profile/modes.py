@@ -12,6 +12,7 @@ from clew.profile.report import Profile
 from clew.profile.rollup import (
     Timed,
     Weigh,
+    exact,
     host_profile,
     kernel_profile,
     layer_profiles,
@@ -188,7 +189,7 @@ def _kernel(
     if split.lines:
         split = replace(split, lines=_all_lines(kernel, split))
     timed = Timed(kernel.name, kernel.ops, kernel.layers, runs, time)
-    roof = roofs.of(kernel, runs, time.ns) if roofs is not None else None
+    roof = roofs.of(kernel, runs, exact(time.ns)) if roofs is not None else None
     return kernel_profile(timed, wall_ns, split, weigh, roof)
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 By: TypeAlias = Literal["kernel", "layer", "operator"]
 TOP: Final = 20
 _GAP = 2
-_LEAST_TEXT = 8  # characters that a column of names keeps
+_LEAST_TEXT = 15  # characters that a column of names keeps
 _GOOD_TEXT = 26  # narrower than that, and other columns are left out first
 _WORDS: Final = {
     "alone": "timers",

@@ -154,7 +154,9 @@ class BuildReader:
                 return RunSegment(segments[record["segment"]], reads, writes)
             case "host":
                 assert self._resolve_host is not None
-                return RunHost(self._resolve_host(record["step"]), reads, writes, record["label"])
+                function = self._resolve_host(record["step"])
+                layers = tuple(record.get("layers", ()))  # files had none once
+                return RunHost(function, reads, writes, record["label"], layers)
             case "if":
                 then = self._program(record["then"], segments)
                 orelse = self._program(record["else"], segments)
