@@ -50,8 +50,8 @@ POOL_CALLER_SLEEPS, POOL_STOP, POOL_LOCKED, POOL_BYTES = 512, 640, 768, 1024
 # Read only while the pool lives: for how many pauses a worker and a caller spin.
 POOL_WORKER_SPINS, POOL_CALLER_SPINS = 896, 904
 
-# What a worker gets: the pool, and its number (the caller is thread 0). It writes the kernel's number
-# of its thread, once it runs.
+# What a worker gets: the pool, and its number (the caller is thread 0). It writes the operating
+# system's number of its thread, once it runs.
 RECORD_POOL, RECORD_THREAD, RECORD_ID, RECORD_BYTES = 0, 8, 16, 64
 
 EXPORTS = (

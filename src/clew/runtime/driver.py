@@ -23,11 +23,11 @@ _BASELINE_CPUS = {"x86_64": "x86-64", "aarch64": "generic", "arm64": "generic"}
 class Driver:
     """The driver's functions, to be called with addresses."""
 
-    def __init__(self, library: Library, threads: bool):
-        self._library = library  # keeps the code in memory
+    def __init__(self, code: ObjectCode, library: Library, threads: bool):
+        self.object = code
+        self.address = library.address  # which also keeps the code in memory
         self.supports_threads = threads
-        self.worker_address = library.address("clew_worker")
-        self.run_steps_address = library.address("clew_run_steps")
+        self.worker_address = self.address("clew_worker")
         pointer, count = ctypes.c_void_p, ctypes.c_int64
 
         def function(name: str, result: type | None, *arguments: type) -> Callable[..., int]:
@@ -63,8 +63,8 @@ def native_object(text: str, exports: tuple[str, ...], cache: Cache) -> ObjectCo
 def driver() -> Driver:
     """Returns this process's driver."""
     imports = addresses_of("syscall", "clock_gettime")
-    library = Library([driver_object(default_cache())], imports)
-    return Driver(library, supports_threads(llvm.get_process_triple()))
+    code = driver_object(default_cache())
+    return Driver(code, Library([code], imports), supports_threads(llvm.get_process_triple()))
 
 
 def addresses_of(*names: str) -> dict[str, int]:

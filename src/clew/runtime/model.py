@@ -146,7 +146,7 @@ class Model(ABC, Generic[K]):
         """
         checked = self._checked(arrays)
         ready = self._ready_for(checked)
-        captured = _captured(ready, checked)
+        captured = segment_inputs(ready.program, ready.segments, checked)
         medians: list[tuple[K, float]] = []
         for number, given in sorted(captured.items()):
             segment = ready.segments[number]
@@ -185,10 +185,12 @@ def sizes_key(arrays: Sequence[Any], deciding: Sequence[int]) -> SizesKey:
     return shapes, tuple(arrays[n].tobytes() for n in deciding)
 
 
-def _captured(ready: Ready[Any], arrays: Sequence[Any]) -> dict[int, list[Array]]:
+def segment_inputs(
+    program: Program, segments: Sequence[NativeSegment], arrays: Sequence[Any]
+) -> dict[int, list[Array]]:
     """Returns what each native segment is given when the program runs (the last time it does)."""
     seen: dict[int, list[Array]] = {}
-    numbers = {id(s): n for n, s in enumerate(ready.segments)}
+    numbers = {id(s): n for n, s in enumerate(segments)}
 
     def note(
         instruction: Instruction, inputs: Sequence[Any], run: Callable[[], Sequence[Any]]
@@ -197,5 +199,5 @@ def _captured(ready: Ready[Any], arrays: Sequence[Any]) -> dict[int, list[Array]
             seen[numbers[id(instruction.segment)]] = list(inputs)
         return run()
 
-    ready.program.observed(arrays, note)
+    program.observed(arrays, note)
     return seen

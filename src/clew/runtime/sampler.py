@@ -13,6 +13,7 @@ import contextlib
 import ctypes
 import functools
 import os
+import random
 import signal
 import struct
 import threading
@@ -36,7 +37,7 @@ INTERVAL_NS: Final = 50_000
 but the handler."""
 
 _MOST_INTERVAL_NS: Final = 500_000_000
-_RING: Final = 1 << 15  # samples that a thread holds until they are taken
+_RING: Final = 1 << 16  # samples that a thread holds until they are taken
 _CLOCK_MONOTONIC, _SIGEV_THREAD_ID = 1, 4
 _SA_SIGINFO, _SA_RESTART = 4, 0x10000000
 _SIG_DFL, _SIG_IGN = 0, 1
@@ -144,27 +145,32 @@ class Sampler:
         kept = max((row.restore[1] for row in rows), default=0)
         room = np.empty(kept, np.uint8)
         table = np.array(
-            [(r.begin, r.end, r.repeats, r.restore[0], address_of(room), r.restore[1]) for r in rows]
+            [
+                (r.begin, r.end, r.repeats, r.restore[0], address_of(room), r.restore[1])
+                for r in rows
+            ]
             or [(0,) * 6],
             np.int64,
         )
         assert table.itemsize * table.shape[1] == native.ROW_BYTES
         with self._ticking():
-            return _functions().run(
-                driver().run_steps_address,
+            alone: int = _functions().run(
+                driver().address("clew_run_steps"),
                 steps_address,
                 address_of(table),
                 len(rows),
                 self._pool.address,
                 _shared.step_address,
             )
+        return alone
 
     @contextlib.contextmanager
     def _ticking(self) -> Iterator[None]:
         _shared.going[0] = 1
         try:
             for record in self._records:
-                record.set_timer(self._interval_ns)
+                # Not always as long after the start of the call.
+                record.set_timer(random.randint(self._interval_ns // 2, self._interval_ns))
             yield
         finally:
             _shared.going[0] = 0  # a handler at work may set its timer once more: one late sample

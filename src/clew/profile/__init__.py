@@ -1,0 +1,1 @@
+"""What a compiled model's time goes into: kernels, operators, layers."""

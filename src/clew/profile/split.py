@@ -1,0 +1,196 @@
+"""Splits the time of a fused kernel among its operators, as measured.
+
+A sample is the address of the instruction that was about to retire, which leads to a line of the
+loop nest, and that to the operators it serves. What serves several (a loop that holds more than one
+stage, instructions without a line of their own) is divided among them in proportion to what each
+has alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from clew.build.build import Build, KernelUse
+from clew.build.lowering import KernelSource, operator_calls
+from clew.compiled import CompiledModel
+from clew.ir.expr import Call, Function
+from clew.profile.estimates import estimated_shares
+from clew.profile.sampling import ENOUGH, UseSamples, sample_kernels
+
+LEAST: Final = 100
+"""Samples below which a kernel has no measured split: a share's standard error is up to 5 points
+there."""
+
+
+@dataclass(frozen=True)
+class OperatorShare:
+    """An operator of a kernel and its share of the kernel's time, from 0 to 1.
+
+    `position` counts the kernel's operators (`Kernel.ops`). `samples` may be a fraction, for
+    samples that serve several operators are divided. `measured` is None where there are too few.
+    `by_flops` and `by_bytes` are estimates: what FLOPs, or bytes moved, alone would give.
+    """
+
+    position: int
+    op: str
+    layers: tuple[str, ...]
+    samples: float
+    measured: float | None
+    by_flops: float
+    by_bytes: float
+
+
+@dataclass(frozen=True)
+class LineShare:
+    """A line of the loop nest, counted from 1, and its share of the kernel's samples."""
+
+    line: int
+    text: str
+    samples: float
+    share: float
+
+
+@dataclass(frozen=True)
+class Split:
+    """How the time of one use of a kernel is split. `error` is the standard error of the largest
+    share, a binomial's; 0 where nothing was measured.
+    """
+
+    kernel: str
+    samples: int
+    operators: tuple[OperatorShare, ...]
+    lines: tuple[LineShare, ...]
+    error: float
+
+
+def split_kernels(
+    compiled: CompiledModel,
+    arrays: Sequence[Any],
+    *,
+    seconds: float = 1.0,
+    on_progress: Callable[[str], None] = lambda text: None,
+) -> dict[int, Split]:
+    """Returns the split of each kernel in runs with these inputs, by the id of its call.
+
+    Takes about `seconds`. Samples go where they are needed, first `ENOUGH` to each kernel of
+    several operators; a use that has fewer shares those of all uses of the same kernel, and without
+    `LEAST` of them its shares are only estimated. A kernel of one operator gives it all.
+
+    Errors: I040, I042, I043 (the inputs); I117 where sampling is not possible, I118 while another
+    one is at work.
+    """
+    found = sample_kernels(compiled, arrays, seconds=seconds, on_progress=on_progress)
+    return _splits(compiled.build, found.uses)
+
+
+def estimated_splits(compiled: CompiledModel) -> dict[int, Split]:
+    """Returns the estimated split of each kernel, by the id of its call, without running it."""
+    return _splits(compiled.build, {})
+
+
+def _splits(build: Build, uses: Mapping[int, UseSamples]) -> dict[int, Split]:
+    pooled: dict[str, Counter[int]] = {}
+    for use in build.uses:
+        if use.call.id in uses:
+            pooled.setdefault(use.source.key, Counter()).update(uses[use.call.id].lines)
+    kernels: dict[str, _Kernel] = {}
+    splits: dict[int, Split] = {}
+    for use in build.uses:
+        key = use.source.key
+        calls = _calls(use)
+        if key not in kernels:
+            kernels[key] = _Kernel(use.source, len(calls))
+        own = uses[use.call.id].lines if use.call.id in uses else Counter[int]()
+        lines = own if own.total() >= ENOUGH else pooled.get(key, own)
+        splits[use.call.id] = kernels[key].split(use.name, calls, lines, build.layer_order)
+    return splits
+
+
+def _calls(use: KernelUse) -> list[Call]:
+    assert isinstance(use.call.op, Function)
+    return operator_calls(use.call.op)
+
+
+class _Kernel:
+    """What all uses of a kernel have in common."""
+
+    def __init__(self, source: KernelSource, count: int) -> None:
+        self._source = source
+        self._count = count
+        self._by_flops, self._by_bytes = estimated_shares(source, count)
+        self._positions: dict[int, tuple[int, ...]] = {}
+
+    def split(
+        self,
+        name: str,
+        calls: Sequence[Call],
+        lines: Mapping[int, int],
+        layer_order: Mapping[str, int],
+    ) -> Split:
+        """Returns the split of a use with samples by line."""
+        total = sum(lines.values())
+        samples = self._divide(lines)
+        measured = total >= LEAST or self._count == 1
+        shares = [s / total if total else 1.0 for s in samples] if measured else []
+        operators = tuple(
+            OperatorShare(
+                position=n,
+                op=call.op_name,
+                layers=_layers(call, layer_order),
+                samples=samples[n],
+                measured=shares[n] if measured else None,
+                by_flops=self._by_flops[n],
+                by_bytes=self._by_bytes[n],
+            )
+            for n, call in enumerate(calls)
+        )
+        text = self._source.printed.lines if lines else []
+        by_line = tuple(
+            LineShare(line, text[line - 1].strip(), float(count), count / total)
+            for line, count in sorted(lines.items())
+        )
+        largest = max(shares, default=0.0)
+        error = math.sqrt(largest * (1 - largest) / total) if shares and total else 0.0
+        return Split(name, total, operators, by_line, error)
+
+    def _divide(self, lines: Mapping[int, int]) -> list[float]:
+        """Returns the samples of each operator."""
+        alone = [0.0] * self._count
+        shared: list[tuple[tuple[int, ...], int]] = []
+        for line, samples in lines.items():
+            positions = self._serves(line)
+            if len(positions) == 1:
+                alone[positions[0]] += samples
+            else:
+                shared.append((positions, samples))
+        divided = list(alone)
+        for positions, samples in shared:
+            weights = [alone[p] for p in positions]
+            if not sum(weights):
+                weights = [self._by_flops[p] for p in positions]
+            if not sum(weights):
+                weights = [1.0] * len(positions)
+            for position, weight in zip(positions, weights, strict=True):
+                divided[position] += samples * weight / sum(weights)
+        return divided
+
+    def _serves(self, line: int) -> tuple[int, ...]:
+        """Returns the positions of the operators that a line of the loop nest serves."""
+        found = self._positions.get(line)
+        if found is None:
+            stages = self._source.printed.stages[line - 1]
+            positions = {self._source.stage_op(stage) for stage in stages} - {None}
+            every = range(self._count)
+            found = self._positions[line] = tuple(p for p in every if p in positions) or tuple(
+                every
+            )
+        return found
+
+
+def _layers(call: Call, order: Mapping[str, int]) -> tuple[str, ...]:
+    """Returns an operator's layers in the model's order."""
+    return tuple(sorted(call.span.layers, key=lambda layer: order.get(layer, len(order))))
