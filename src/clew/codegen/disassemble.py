@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import importlib
 import io
+import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Final
 
 from clew.codegen.newer_x86 import decode
@@ -35,6 +36,12 @@ class Disassembly:
     """The instructions of an object."""
 
     instructions: tuple[Instruction, ...]
+
+    @cached_property
+    def targets(self) -> frozenset[int]:
+        """The addresses that jumps lead to."""
+        found = (_JUMP.match(i.text) for i in self.instructions)
+        return frozenset(int(m[1], 16) for m in found if m is not None)
 
     @property
     def text(self) -> str:
@@ -65,6 +72,8 @@ class CodeLines:
         return (self.lines[position] if position >= 0 else 0) or _HEAD
 
 
+# A jump to a fixed address, as capstone writes it for x86 and AArch64.
+_JUMP: Final = re.compile(r"(?:j\w+|b|b\.\w+|cbn?z|tbn?z) (?:.*, )?#?(0x[0-9a-f]+)$")
 _HEAD = 1
 _LONGEST_BYTES = 15  # an x86 instruction
 # ELF's machine: architecture and mode as capstone names them.

@@ -9,6 +9,8 @@ Functions:
 - `i64 clew_run_sampled(run_steps, steps, rows, n_rows, pool, word)`: runs rows of steps, one step a
   call of the driver, after writing its number into the step word, which is -1 whenever no step
   runs. So the driver itself stays as it is. Returns how many steps did not get the pool.
+- `void clew_divide(out, by, n)`: a loop of `n` divisions, each waiting for the one before: by where
+  samples of it fall one sees which instruction a sample on this machine is about.
 
 A timer fires once and is set again by the handler, after a time drawn at random between a half and
 one and a half of what is wanted: samples never keep step with a kernel that is repeated, and a
@@ -38,7 +40,7 @@ ROW_TO, ROW_FROM, ROW_SIZE, ROW_BYTES = 24, 32, 40, 48
 
 NO_STEP = -1
 
-EXPORTS = ("clew_on_sample", "clew_run_sampled")
+EXPORTS = ("clew_on_sample", "clew_run_sampled", "clew_divide")
 IMPORTS = ("syscall", "__errno_location", "memcpy")
 
 
@@ -211,6 +213,22 @@ row_done:
   br label %row
 exit:
   ret i64 %alone0
+}
+
+define void @clew_divide(ptr %out, double %by, i64 %n) nounwind {
+entry:
+  %start = load double, ptr %out, align 8
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
+  %x = phi double [ %start, %entry ], [ %quotient, %loop ]
+  %quotient = fdiv double %x, %by
+  %next = add i64 %i, 1
+  %more = icmp slt i64 %next, %n
+  br i1 %more, label %loop, label %exit
+exit:
+  store double %quotient, ptr %out, align 8
+  ret void
 }
 """
 

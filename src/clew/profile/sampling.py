@@ -20,9 +20,10 @@ import numpy as np
 from clew.build.build import Build, KernelUse
 from clew.build.lowering import operator_calls
 from clew.codegen.artifact import ObjectCode
-from clew.codegen.disassemble import CodeLines, code_lines
+from clew.codegen.disassemble import code_lines
 from clew.compiled import CompiledModel
 from clew.ir.expr import Call, Function
+from clew.profile.skid import Blame, samples_are_late
 from clew.runtime.context import Context
 from clew.runtime.driver import driver
 from clew.runtime.model import segment_inputs
@@ -34,12 +35,16 @@ ENOUGH: Final = 400
 """Samples in a kernel's code that sampling aims at: a share of a half is then known within 2.5
 points (one standard error)."""
 
+LEAST: Final = 100
+"""Samples that a split is made of at least: a share's standard error is up to 5 points there."""
+
 _PLENTY: Final = 8 * ENOUGH  # with time left, sampling goes on to so many
 _PLAIN_SHARE: Final = 0.3  # of the time, for runs in which no step is repeated
-_MOST_ROUNDS: Final = 10
-_CALL_NS: Final = 250_000_000  # of one native call, between two looks at the samples
-_SLOWER: Final = 1.5  # what sampling about makes of a kernel's time
-_FEWEST_PER_NS: Final = 0.4 / INTERVAL_NS  # samples of a thread, until they are counted
+_MOST_PASSES: Final = 12
+_CALL_NS: Final = 30_000_000  # about what a native call takes; then the samples are looked at
+_SHORT_NS: Final = 5_000_000  # runs that are timed more than once
+_SLOWER: Final = 1.5  # what sampling about makes of a kernel's time, until that is known
+_KNOWN: Final = 50  # samples that tell how many come in a time
 
 
 @dataclass
@@ -94,18 +99,17 @@ def sample_kernels(
     build = compiled.build_for(given)
     segments = _segments(build, given)
     found = _Account(build, segments)
-    plan = _Plan(segments, seconds)
+    plan = _Plan(segments, seconds, interval_ns)
     alone = 0
     if plan.groups:
         with Sampler(build.segments[0].pool, interval_ns) as sampler:
-            for number, round_ in enumerate(plan.rounds()):
-                on_progress(f"sampling, round {number + 1}")
+            for number in plan.passes():
+                on_progress(f"sampling, pass {number + 1}")
                 for segment in segments:
                     with segment.native.prepared(segment.inputs) as context:
-                        for rows in segment.calls(context, round_):
-                            alone += sampler.run(context.steps_address, rows)
-                            found.add(segment, context, sampler.take())
-                plan.update(round_, found)
+                        for call in plan.calls(segment, context):
+                            alone += sampler.run(context.steps_address, call.rows)
+                            plan.add(call, found.add(segment, context, sampler.take()))
     return Sampling(found.uses, found.between, found.lost, alone)
 
 
@@ -119,20 +123,6 @@ def _checked(compiled: CompiledModel, arrays: Sequence[Any]) -> list[Any]:
     return [spec.check(array) for spec, array in zip(specs, arrays, strict=True)]
 
 
-@dataclass(frozen=True)
-class _Round:
-    """Runs that are sampled: how many, and how often in each a kernel is run, by its key; once
-    where it is not named.
-    """
-
-    passes: int
-    repeats: Mapping[str, int] = field(default_factory=dict)
-
-    def times(self, key: str) -> int:
-        """Returns how often a kernel runs in its place."""
-        return self.repeats.get(key, 1)
-
-
 class _Segment:
     """A segment that is sampled: its kernels' uses by step, and what each takes in a run."""
 
@@ -142,33 +132,11 @@ class _Segment:
         self.native = native
         self.inputs = inputs
         self.uses = sorted(uses, key=lambda use: use.step)
-        self.times_ns = [max(1, int(t)) for t in native.profile(inputs, 2).min(axis=0)]
+        times = native.profile(inputs, 1)
+        if times.sum() < _SHORT_NS:
+            times = native.profile(inputs, 5)
+        self.times_ns = [max(1, int(t)) for t in times.min(axis=0)]
         self.run_ns = sum(self.times_ns)
-
-    def calls(self, context: Context, round_: _Round) -> Iterator[list[Row]]:
-        """Yields the rows of each native call; none takes long."""
-        at_once = int(_CALL_NS / (self.run_ns * _SLOWER))
-        if round_.repeats or not at_once:
-            for _ in range(round_.passes):
-                yield from self._stretched(context, round_)
-            return
-        for done in range(0, round_.passes, at_once):
-            yield [Row(0, context.n_entries, min(at_once, round_.passes - done))]
-
-    def _stretched(self, context: Context, round_: _Round) -> Iterator[list[Row]]:
-        bounds = [*context.first_entries, context.n_entries]
-        rows: list[Row] = []
-        cost_ns = 0.0
-        for step, (use, time_ns) in enumerate(zip(self.uses, self.times_ns, strict=True)):
-            times = round_.times(use.source.key)
-            restore = context.overwritten(self.native.plan, step) if times > 1 else (0, 0)
-            rows.append(Row(bounds[step], bounds[step + 1], times, restore))
-            cost_ns += times * time_ns * _SLOWER
-            if cost_ns > _CALL_NS:
-                yield rows
-                rows, cost_ns = [], 0.0
-        if rows:
-            yield rows
 
 
 def _segments(build: Build, given: Sequence[Any]) -> list[_Segment]:
@@ -186,63 +154,130 @@ class _Group:
     """
 
     run_ns: int = 0
-    sampled_ns: float = 0.0
+    sampled_ns: int = 0
     samples: int = 0
 
 
+@dataclass(frozen=True)
+class _Call:
+    """A native call: its rows, and for how long each kernel runs in it, by its key."""
+
+    rows: list[Row]
+    ran_ns: Mapping[str, int]
+
+
 class _Plan:
-    """Decides which kernels run how often, round by round, until all had enough samples or the
-    time is over. Those that take most of a run come first.
+    """Decides how often each step runs, pass by pass, until every kernel of several operators had
+    enough samples or the time is over. Those that take most of a run come first.
+
+    What sampling costs and gives on this machine it learns on the way.
     """
 
-    def __init__(self, segments: Sequence[_Segment], seconds: float) -> None:
-        self._seconds = seconds
+    def __init__(self, segments: Sequence[_Segment], seconds: float, interval_ns: int) -> None:
         self._start = time.monotonic()
+        self._seconds = seconds
         self._run_ns = sum(segment.run_ns for segment in segments)
+        self._interval_ns = interval_ns
+        self._all = _Group()
         self.groups: dict[str, _Group] = {}
-        self._key: dict[int, str] = {}
         for segment in segments:
             for use, time_ns in zip(segment.uses, segment.times_ns, strict=True):
                 if len(_calls(use)) > 1:
-                    self._key[use.call.id] = use.source.key
                     self.groups.setdefault(use.source.key, _Group()).run_ns += time_ns
+        self._missing: dict[str, int] = {}
+        self._plain = int(seconds * 1e9 * _PLAIN_SHARE / (self._run_ns * _SLOWER))
 
-    def rounds(self) -> Iterator[_Round]:
-        """Yields the rounds; `update` is told of each before the next."""
-        plain_ns = self._seconds * 1e9 * _PLAIN_SHARE
-        yield _Round(max(1, int(plain_ns / (self._run_ns * _SLOWER))))
-        for _ in range(_MOST_ROUNDS):
-            repeats = self._repeats()
-            if not repeats:
+    def passes(self) -> Iterator[int]:
+        """Yields the number of each pass through the model; `calls` says what runs in it."""
+        for number in range(_MOST_PASSES):
+            plain = number == 0 and self._plain > 0
+            self._missing = {} if plain else self._chosen()
+            if number and not self._missing:
                 return
-            yield _Round(1, repeats)
+            yield number
+            self._plain = 0
 
-    def update(self, done: _Round, found: _Account) -> None:
-        """Counts what a round gave."""
-        for group in self.groups.values():
-            group.samples = 0
-        for call, key in self._key.items():
-            self.groups[key].samples += found.uses[call].total
-        for key, group in self.groups.items():
-            group.sampled_ns += group.run_ns * done.passes * done.times(key)
+    def calls(self, segment: _Segment, context: Context) -> Iterator[_Call]:
+        """Yields the native calls of a segment in this pass; none takes long."""
+        at_once = max(1, int(_CALL_NS / segment.run_ns))
+        for done in range(0, self._plain, at_once):
+            times = min(at_once, self._plain - done)
+            ran: Counter[str] = Counter()
+            for use, time_ns in zip(segment.uses, segment.times_ns, strict=True):
+                ran[use.source.key] += times * time_ns
+            yield _Call([Row(0, context.n_entries, times)], ran)
+        if not self._plain:
+            yield from self._stretched(segment, context)
 
-    def _repeats(self) -> dict[str, int]:
-        left_ns = (self._start + self._seconds - time.monotonic()) * 1e9 - self._run_ns * _SLOWER
+    def _stretched(self, segment: _Segment, context: Context) -> Iterator[_Call]:
+        bounds = [*context.first_entries, context.n_entries]
+        rows: list[Row] = []
+        ran: Counter[str] = Counter()
+        for step, (use, time_ns) in enumerate(zip(segment.uses, segment.times_ns, strict=True)):
+            times = self._times(use.source.key)
+            restore = context.overwritten(segment.native.plan, step) if times > 1 else (0, 0)
+            rows.append(Row(bounds[step], bounds[step + 1], times, restore))
+            ran[use.source.key] += times * time_ns
+            if ran.total() > _CALL_NS:
+                yield _Call(rows, ran)
+                rows, ran = [], Counter()
+        if rows:
+            yield _Call(rows, ran)
+
+    def add(self, call: _Call, samples: Mapping[str, int]) -> None:
+        """Counts what a call gave: samples by the kernel's key."""
+        for key, ran_ns in call.ran_ns.items():
+            for group in (self._all, self.groups.get(key)):
+                if group is not None:
+                    group.sampled_ns += ran_ns
+                    group.samples += samples.get(key, 0)
+
+    def _chosen(self) -> dict[str, int]:
+        """Returns how many samples a pass is to bring which kernels, as far as there is time.
+
+        Where it will not do for all, all get fewer, and those that would get too few to tell
+        anything by, and take least of a run, get none.
+        """
+        elapsed_ns = (time.monotonic() - self._start) * 1e9
+        left_ns = self._seconds * 1e9 - elapsed_ns - self._run_ns * _SLOWER
+        sample_ns = _SLOWER * self._interval_ns
+        if self._all.samples:
+            sample_ns = elapsed_ns / self._all.samples
         fewest = min(group.samples for group in self.groups.values())
-        goal = ENOUGH if fewest < ENOUGH else min(_PLENTY, 2 * fewest)
-        repeats: dict[str, int] = {}
-        for key, group in sorted(self.groups.items(), key=lambda item: -item[1].run_ns):
-            if group.samples >= goal:
-                continue
-            missing = goal - group.samples
-            missing += 2 * math.isqrt(missing)  # so that chance seldom leaves some to do
-            per_ns = max(group.samples / group.sampled_ns, _FEWEST_PER_NS)
-            times = math.ceil(missing / per_ns / group.run_ns)
-            cost_ns = times * group.run_ns * _SLOWER
+        goals = [ENOUGH, ENOUGH // 2, 3 * LEAST // 2]
+        if fewest >= ENOUGH:
+            goals = [min(_PLENTY, 2 * fewest)]
+        by_time = sorted(self.groups.items(), key=lambda item: -item[1].run_ns)
+        for goal in goals:
+            missing = {k: goal - g.samples for k, g in by_time if g.samples < goal}
+            # More, so that chance seldom leaves some to do.
+            missing = {k: n + 2 * math.isqrt(n) for k, n in missing.items()}
+            costs = {k: self._extra(k, n) * sample_ns for k, n in missing.items()}
+            if sum(costs.values()) <= left_ns:
+                return missing
+        chosen: dict[str, int] = {}
+        for key, cost_ns in costs.items():
             if cost_ns <= left_ns:
                 left_ns -= cost_ns
-                repeats[key] = times
-        return repeats
+                chosen[key] = missing[key]
+        return chosen
+
+    def _extra(self, key: str, samples: int) -> float:
+        """Returns how many of a kernel's samples a pass does not bring that runs it once."""
+        return max(0.0, samples - self.groups[key].run_ns * self._per_ns(key))
+
+    def _times(self, key: str) -> int:
+        """Returns how often the uses of a kernel are to run, by what was sampled so far."""
+        if key not in self._missing:
+            return 1
+        return max(1, math.ceil(self._missing[key] / self._per_ns(key) / self.groups[key].run_ns))
+
+    def _per_ns(self, key: str) -> float:
+        """Returns the samples that a kernel gives in a nanosecond of its time without sampling."""
+        for group in (self.groups[key], self._all):
+            if group.samples >= _KNOWN:
+                return group.samples / group.sampled_ns
+        return 1 / self._interval_ns
 
 
 class _Account:
@@ -253,38 +288,26 @@ class _Account:
         self.between = 0
         self.lost = 0
         self._numbers: dict[str, int] = {}  # of kernels, by key
-        self._lines: list[CodeLines] = []
+        self._blame: list[Blame] = []
+        late = samples_are_late() if segments else False
         places: list[tuple[int, int, int, int]] = []
         for segment in segments:
             for use in segment.uses:
                 self.uses[use.call.id] = UseSamples()
                 key = use.source.key
                 if key not in self._numbers:
-                    self._numbers[key] = number = len(self._lines)
+                    self._numbers[key] = number = len(self._blame)
                     code = build.binaries[key].object
-                    places += self._place(code, segment.native.function_address, number)
-        places += self._place(driver().object, driver().address, _DRIVER)
+                    self._blame.append(Blame(code.data, late))
+                    places += _places(code, segment.native.function_address, number)
+        places += _places(driver().object, driver().address, _DRIVER)
         places.sort()
         table = np.array(places, np.int64).T
         self._starts, self._ends, self._kernels, self._bases = table
 
-    def _place(
-        self, code: ObjectCode, address: Callable[[str], int], number: int
-    ) -> list[tuple[int, int, int, int]]:
-        """Returns begin and end of each function in memory, the kernel's number, and where the code
-        begins that offsets count from.
-        """
-        lines = code_lines(code.data)
-        self._lines.append(lines)
-        symbol = code.symbols[0]
-        base = address(symbol) - lines.functions[symbol][0]
-        return [
-            (base + offset, base + offset + size, number, base)
-            for offset, size in lines.functions.values()
-        ]
-
-    def add(self, segment: _Segment, context: Context, samples: Samples) -> None:
-        """Counts samples of a segment's steps."""
+    def add(self, segment: _Segment, context: Context, samples: Samples) -> Counter[str]:
+        """Counts samples of a segment's steps; returns those in each kernel's code, by its key."""
+        added: Counter[str] = Counter()
         self.lost += samples.lost
         ran = samples.steps >= 0
         self.between += int(np.count_nonzero(~ran))
@@ -299,11 +322,25 @@ class _Account:
             use = segment.uses[step]
             into = self.uses[use.call.id]
             if kernel == self._numbers[use.source.key]:
-                into.lines[self._lines[kernel].line_at(offset)] += count
+                into.lines[self._blame[kernel].line(offset)] += count
+                added[use.source.key] += count
             elif kernel == _DRIVER:
                 into.waiting += count
             else:
                 into.elsewhere += count
+        return added
+
+
+def _places(
+    code: ObjectCode, address: Callable[[str], int], number: int
+) -> list[tuple[int, int, int, int]]:
+    """Returns begin and end of each function of an object in memory, the number given to it, and
+    where its code begins, which offsets count from.
+    """
+    functions = code_lines(code.data).functions
+    symbol = code.symbols[0]
+    base = address(symbol) - functions[symbol][0]
+    return [(base + at, base + at + size, number, base) for at, size in functions.values()]
 
 
 _DRIVER: Final = -1

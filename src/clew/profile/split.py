@@ -12,18 +12,14 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from clew.build.build import Build, KernelUse
 from clew.build.lowering import KernelSource, operator_calls
 from clew.compiled import CompiledModel
 from clew.ir.expr import Call, Function
 from clew.profile.estimates import estimated_shares
-from clew.profile.sampling import ENOUGH, UseSamples, sample_kernels
-
-LEAST: Final = 100
-"""Samples below which a kernel has no measured split: a share's standard error is up to 5 points
-there."""
+from clew.profile.sampling import ENOUGH, LEAST, UseSamples, sample_kernels
 
 
 @dataclass(frozen=True)

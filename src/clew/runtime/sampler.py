@@ -17,7 +17,7 @@ import random
 import signal
 import struct
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -25,6 +25,7 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from clew.codegen import sampler as native
+from clew.codegen.artifact import ObjectCode
 from clew.runtime.cache import default_cache
 from clew.runtime.driver import addresses_of, driver, native_object
 from clew.runtime.jit import Library
@@ -104,7 +105,7 @@ class Sampler:
                 f"there is no sampling on {_triple()}",
                 hint="it needs Linux on x86-64 or AArch64; estimates by FLOPs and bytes do not",
             )
-        functions = _functions()
+        functions = sampling_functions()
         if not _busy.acquire(blocking=False):
             raise InputError(
                 "I118",
@@ -153,8 +154,8 @@ class Sampler:
             np.int64,
         )
         assert table.itemsize * table.shape[1] == native.ROW_BYTES
-        with self._ticking():
-            alone: int = _functions().run(
+        with self.ticking():
+            alone: int = sampling_functions().run(
                 driver().address("clew_run_steps"),
                 steps_address,
                 address_of(table),
@@ -165,7 +166,8 @@ class Sampler:
         return alone
 
     @contextlib.contextmanager
-    def _ticking(self) -> Iterator[None]:
+    def ticking(self) -> Iterator[None]:
+        """Samples while the block runs."""
         _shared.going[0] = 1
         try:
             for record in self._records:
@@ -323,23 +325,34 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 @dataclass(frozen=True)
-class _Functions:
-    library: Library  # keeps the code in memory, for ever
+class Functions:
+    """The sampler's native code, which stays in memory for ever: a signal may come late."""
+
+    code: ObjectCode
+    library: Library
     handler: int
-    run: Any
+    run: Callable[..., int]
+    divide: Callable[..., None]
 
 
 @functools.cache
-def _functions() -> _Functions:
+def sampling_functions() -> Functions:
+    """Returns this process's sampler. There must be one for the platform."""
     platform = native.platform_of(_triple())
     assert platform is not None, "asked for where there is none"
     text = native.sampler_text(platform)
     code = native_object(text, native.EXPORTS, default_cache())
     library = Library([code], addresses_of(*native.IMPORTS))
-    pointer, count = ctypes.c_void_p, ctypes.c_int64
-    kind = ctypes.CFUNCTYPE(count, pointer, pointer, pointer, count, pointer, pointer)
-    run = kind(library.address("clew_run_sampled"))
-    return _Functions(library, library.address("clew_on_sample"), run)
+    pointer, count, real = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
+    run = ctypes.CFUNCTYPE(count, pointer, pointer, pointer, count, pointer, pointer)
+    divide = ctypes.CFUNCTYPE(None, pointer, real, count)
+    return Functions(
+        code,
+        library,
+        library.address("clew_on_sample"),
+        run(library.address("clew_run_sampled")),
+        divide(library.address("clew_divide")),
+    )
 
 
 def _triple() -> str:
