@@ -248,18 +248,22 @@ class _Plan:
         if fewest >= ENOUGH:
             goals = [min(_PLENTY, 2 * fewest)]
         by_time = sorted(self.groups.items(), key=lambda item: -item[1].run_ns)
+        wanted: dict[str, int] = {}
+        costs: dict[str, float] = {}
         for goal in goals:
             missing = {k: goal - g.samples for k, g in by_time if g.samples < goal}
+            if not missing:
+                break
             # More, so that chance seldom leaves some to do.
-            missing = {k: n + 2 * math.isqrt(n) for k, n in missing.items()}
-            costs = {k: self._extra(k, n) * sample_ns for k, n in missing.items()}
+            wanted = {k: n + 2 * math.isqrt(n) for k, n in missing.items()}
+            costs = {k: self._extra(k, n) * sample_ns for k, n in wanted.items()}
             if sum(costs.values()) <= left_ns:
-                return missing
+                return wanted
         chosen: dict[str, int] = {}
         for key, cost_ns in costs.items():
             if cost_ns <= left_ns:
                 left_ns -= cost_ns
-                chosen[key] = missing[key]
+                chosen[key] = wanted[key]
         return chosen
 
     def _extra(self, key: str, samples: int) -> float:
