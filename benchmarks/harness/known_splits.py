@@ -104,16 +104,16 @@ def _chained(operators: Sequence[str], x: str, result: str = "") -> str:
 
 def known_splits() -> list[KnownSplit]:
     """Returns the kernels."""
-    vector, rows, square = "f32[65536]", "f32[64, 4096]", "f32[192, 192]"
+    vector, rows = "f32[65536]", "f32[64, 4096]"
     chains = ["known.chain($, steps=8)", "known.chain($, steps=24)"]
     three = ["known.chain($, steps=4)", "known.chain($, steps=40)", "known.chain($, steps=12)"]
     exponentials = ["known.exps($, times=1)", "known.exps($, times=3)"]
     sums = [f"known.first_sum(%x, count={count})" for count in (1024, 4096)]
     product = {"x": "f32[256, 512]", "w": "f32[512, 256]"}
     tail = ["nn.matmul(%x, %w)", "known.chain(%0, steps=64)"]
-    factors = {"a": "f32[192, 128]", "b": "f32[128, 192]"}
-    longer = {"c": "f32[192, 512]", "d": "f32[512, 192]"}
-    products = ["nn.matmul(%a, %b)", "nn.matmul(%c, %d)"]
+    small = "f32[1, 64, 28, 28]"
+    weights = {"x": small, "w": "f32[64, 64, 1, 1]", "v": "f32[64, 64, 3, 3]"}
+    convolutions = ["nn.conv2d(%x, %w)", "nn.conv2d(%0, %v, padding=[1, 1, 1, 1])"]
     images = {"x": "f32[1, 16, 112, 112]", "w": "f32[64, 16, 1, 1]"}
     image = "f32[1, 64, 112, 112]"
     added = ["nn.conv2d(%x, %w)", "add(%0, %r)", "nn.relu(%1)"]
@@ -164,15 +164,18 @@ def known_splits() -> list[KnownSplit]:
             },
         ),
         KnownSplit(
-            "products over 128 and 512, stacked",
-            _program(factors | longer, [*products, "add(%0, %1)"], square),
-            {"128": (0,), "512": (1,)},
-            given={"128": 0.2, "512": 0.8},
+            "convolutions of 1x1 and 3x3, stacked",
+            _program(weights, convolutions, small),
+            {"1x1": (0,), "3x3": (1,)},
             without={
-                "128": _program(longer, products[1:], square),
-                "512": _program(factors, products[:1], square),
+                "1x1": _program(
+                    {"x": small, "v": weights["v"]},
+                    ["nn.conv2d(%x, %v, padding=[1, 1, 1, 1])"],
+                    small,
+                ),
+                "3x3": _program({"x": small, "w": weights["w"]}, convolutions[:1], small),
             },
-            fusion=op("add")(op("nn.matmul")(any_, any_), op("nn.matmul")(any_, any_)),
+            fusion=op("nn.conv2d")(op("nn.conv2d")(any_, any_), any_),
         ),
         KnownSplit(
             "convolution, residual, ReLU",

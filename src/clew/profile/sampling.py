@@ -23,7 +23,7 @@ from clew.codegen.artifact import ObjectCode
 from clew.codegen.disassemble import code_lines
 from clew.compiled import CompiledModel
 from clew.ir.expr import Call, Function
-from clew.profile.skid import Blame, samples_are_late
+from clew.profile.blame import Blame, samples_are_late
 from clew.runtime.context import Context
 from clew.runtime.driver import driver
 from clew.runtime.model import segment_inputs
@@ -49,31 +49,33 @@ _KNOWN: Final = 50  # samples that tell how many come in a time
 
 @dataclass
 class UseSamples:
-    """Samples of one use of a kernel, by line of its loop nest.
+    """Samples of one use of a kernel, by offset in its object's code.
 
     While it ran some were met outside its code: `waiting` in the native driver, which hands out
     work and waits, and `elsewhere`, such as the C library and the system.
     """
 
-    lines: Counter[int] = field(default_factory=Counter)
+    code: Counter[int] = field(default_factory=Counter)
     waiting: int = 0
     elsewhere: int = 0
 
     @property
     def total(self) -> int:
         """Samples in the kernel's code."""
-        return sum(self.lines.values())
+        return self.code.total()
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """Samples of a kernel's uses, by the ids of their calls, for those that ran.
+    """Samples of a kernel's uses, by the ids of their calls, for those that ran. `blame` says what
+    they are about, by the kernel's key.
 
     `between` counts samples while no step ran (the run's own overhead), `lost` those that found no
     room, `alone` the steps that had to do without the pool's threads.
     """
 
     uses: Mapping[int, UseSamples]
+    blame: Mapping[str, Blame]
     between: int
     lost: int
     alone: int
@@ -110,7 +112,7 @@ def sample_kernels(
                         for call in plan.calls(segment, context):
                             alone += sampler.run(context.steps_address, call.rows)
                             plan.add(call, found.add(segment, context, sampler.take()))
-    return Sampling(found.uses, found.between, found.lost, alone)
+    return Sampling(found.uses, found.blame, found.between, found.lost, alone)
 
 
 def _checked(compiled: CompiledModel, arrays: Sequence[Any]) -> list[Any]:
@@ -292,7 +294,7 @@ class _Account:
         self.between = 0
         self.lost = 0
         self._numbers: dict[str, int] = {}  # of kernels, by key
-        self._blame: list[Blame] = []
+        self.blame: dict[str, Blame] = {}
         late = samples_are_late() if segments else False
         places: list[tuple[int, int, int, int]] = []
         for segment in segments:
@@ -300,9 +302,9 @@ class _Account:
                 self.uses[use.call.id] = UseSamples()
                 key = use.source.key
                 if key not in self._numbers:
-                    self._numbers[key] = number = len(self._blame)
+                    self._numbers[key] = number = len(self._numbers)
                     code = build.binaries[key].object
-                    self._blame.append(Blame(code.data, late))
+                    self.blame[key] = Blame(code.data, late)
                     places += _places(code, segment.native.function_address, number)
         places += _places(driver().object, driver().address, _DRIVER)
         places.sort()
@@ -326,7 +328,7 @@ class _Account:
             use = segment.uses[step]
             into = self.uses[use.call.id]
             if kernel == self._numbers[use.source.key]:
-                into.lines[self._blame[kernel].line(offset)] += count
+                into.code[offset] += count
                 added[use.source.key] += count
             elif kernel == _DRIVER:
                 into.waiting += count

@@ -1,9 +1,9 @@
 """Splits the time of a fused kernel among its operators, as measured.
 
-A sample is the address of the instruction that was about to retire, which leads to a line of the
-loop nest, and that to the operators it serves. What serves several (a loop that holds more than one
-stage, instructions without a line of their own) is divided among them in proportion to what each
-has alone.
+A sample is an address in a kernel's code, which leads to a line of the loop nest (`blame`), and
+that to the operators it serves. What serves several (a loop that holds more than one stage,
+instructions without a line of their own) is divided among them in proportion to what each has
+alone.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from clew.build.lowering import KernelSource, operator_calls
 from clew.compiled import CompiledModel
 from clew.ir.expr import Call, Function
 from clew.profile.estimates import estimated_shares
-from clew.profile.sampling import ENOUGH, LEAST, UseSamples, sample_kernels
+from clew.profile.sampling import ENOUGH, LEAST, Sampling, sample_kernels
 
 
 @dataclass(frozen=True)
@@ -80,19 +80,20 @@ def split_kernels(
     one is at work.
     """
     found = sample_kernels(compiled, arrays, seconds=seconds, on_progress=on_progress)
-    return _splits(compiled.build, found.uses)
+    return _splits(compiled.build, found)
 
 
 def estimated_splits(compiled: CompiledModel) -> dict[int, Split]:
     """Returns the estimated split of each kernel, by the id of its call, without running it."""
-    return _splits(compiled.build, {})
+    return _splits(compiled.build, None)
 
 
-def _splits(build: Build, uses: Mapping[int, UseSamples]) -> dict[int, Split]:
+def _splits(build: Build, found: Sampling | None) -> dict[int, Split]:
+    uses = found.uses if found is not None else {}
     pooled: dict[str, Counter[int]] = {}
     for use in build.uses:
         if use.call.id in uses:
-            pooled.setdefault(use.source.key, Counter()).update(uses[use.call.id].lines)
+            pooled.setdefault(use.source.key, Counter()).update(uses[use.call.id].code)
     kernels: dict[str, _Kernel] = {}
     splits: dict[int, Split] = {}
     for use in build.uses:
@@ -100,9 +101,12 @@ def _splits(build: Build, uses: Mapping[int, UseSamples]) -> dict[int, Split]:
         calls = _calls(use)
         if key not in kernels:
             kernels[key] = _Kernel(use.source, len(calls))
-        own = uses[use.call.id].lines if use.call.id in uses else Counter[int]()
-        lines = own if own.total() >= ENOUGH else pooled.get(key, own)
-        splits[use.call.id] = kernels[key].split(use.name, calls, lines, build.layer_order)
+        code = pooled.get(key, Counter[int]())
+        if use.call.id in uses and uses[use.call.id].total >= ENOUGH:
+            code = uses[use.call.id].code
+        lines = found.blame[key].lines(code) if found is not None and code else {}
+        total = code.total()
+        splits[use.call.id] = kernels[key].split(use.name, calls, lines, total, build.layer_order)
     return splits
 
 
@@ -124,11 +128,11 @@ class _Kernel:
         self,
         name: str,
         calls: Sequence[Call],
-        lines: Mapping[int, int],
+        lines: Mapping[int, float],
+        total: int,
         layer_order: Mapping[str, int],
     ) -> Split:
-        """Returns the split of a use with samples by line."""
-        total = sum(lines.values())
+        """Returns the split of a use with so many samples, given by line."""
         samples = self._divide(lines)
         measured = total >= LEAST or self._count == 1
         shares = [s / total if total else 1.0 for s in samples] if measured else []
@@ -146,17 +150,17 @@ class _Kernel:
         )
         text = self._source.printed.lines if lines else []
         by_line = tuple(
-            LineShare(line, text[line - 1].strip(), float(count), count / total)
+            LineShare(line, text[line - 1].strip(), count, count / total)
             for line, count in sorted(lines.items())
         )
         largest = max(shares, default=0.0)
         error = math.sqrt(largest * (1 - largest) / total) if shares and total else 0.0
         return Split(name, total, operators, by_line, error)
 
-    def _divide(self, lines: Mapping[int, int]) -> list[float]:
+    def _divide(self, lines: Mapping[int, float]) -> list[float]:
         """Returns the samples of each operator."""
         alone = [0.0] * self._count
-        shared: list[tuple[tuple[int, ...], int]] = []
+        shared: list[tuple[tuple[int, ...], float]] = []
         for line, samples in lines.items():
             positions = self._serves(line)
             if len(positions) == 1:
