@@ -58,12 +58,12 @@ def main(
             continue
         split = _split(case, seconds, threads)
         differences = _by_difference(case, rounds, threads)
-        for number, (part, positions) in enumerate(case.parts.items()):
-            own = [split.operators[p] for p in positions]
+        for number, (part, share) in enumerate(case.shares(split).items()):
+            own = [o for o in split.operators if case.parts[part] in o.layers]
             row = {
                 "kernel": case.name,
                 "part": part,
-                "sampled": sum(o.measured or 0.0 for o in own),
+                "sampled": share,
                 "error": split.error,
                 "samples": split.samples,
                 "constructed": case.given.get(part),
