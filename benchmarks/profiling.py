@@ -3,10 +3,10 @@
     python benchmarks/profiling.py --models mobilenet_v2,bert_base
     python benchmarks/profiling.py --chains 1000,10000 --models ""
 
-For each model, on one thread: the kernels' (and host steps') share of a plain run's wall time, what
-is left (the call), how much slower the timers make a run, and whether the layers' times add up to
-the kernels'. Plain runs and runs with timers take turns. Then chains of so many operators, fused and
-with a kernel for each: the seconds that a profile takes beyond its runs, and to write it.
+For each model, on one thread: the kernels' (and host steps') share of a plain run's wall time, how
+much slower the timers make a run, and whether the layers' times add up to the kernels'. Plain runs
+and runs with timers take turns. Then chains of so many operators, with a kernel for each and fused:
+the seconds that a profile takes beyond its runs, and to write it.
 
 The exit code is 1 when sums differ, or where a run of more than a millisecond is off by more than
 `--tolerance` or slower by more than `--overhead`.

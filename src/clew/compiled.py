@@ -172,7 +172,7 @@ class CompiledModel(Model[Kernel]):
         return self._stored is not None
 
     def ready_for(self, arrays: Sequence[Any]) -> Ready[Kernel]:
-        build = self.build_for(arrays) if self._symbolic else self.build
+        build = self.build_for(arrays)
         uses = [(Kernel(use, build), use.segment, use.step) for use in build.uses]
         return Ready(build.program, build.segments, uses)
 
@@ -181,6 +181,8 @@ class CompiledModel(Model[Kernel]):
 
         Errors: I042 when sizes contradict each other.
         """
+        if not self._symbolic:
+            return self.build
         key = sizes_key(arrays, self._by_value)
         found = self._builds.get(key)
         if found is None:

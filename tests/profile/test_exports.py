@@ -28,7 +28,7 @@ def profile(request: pytest.FixtureRequest) -> Profile:
 
 
 # The document that `docs/profile.md` describes: fields and their types.
-_TIME = {n: float for n in ("ns", "median_ns", "q1_ns", "q3_ns", "best_ns")}
+_TIME = dict.fromkeys(("ns", "median_ns", "q1_ns", "q3_ns", "best_ns"), float)
 _PART = {"layer": str, "ns": float, "basis": str}
 _OPERATOR = {
     "kernel": str, "position": int, "op": str, "layers": [str], "ns": float, "share": float,

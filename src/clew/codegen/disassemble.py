@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import importlib
 import io
+import re
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Final
 
 from clew.codegen.newer_x86 import decode
@@ -36,6 +37,12 @@ class Disassembly:
 
     instructions: tuple[Instruction, ...]
 
+    @cached_property
+    def targets(self) -> frozenset[int]:
+        """The addresses that jumps lead to."""
+        found = (_JUMP.match(i.text) for i in self.instructions)
+        return frozenset(int(m[1], 16) for m in found if m is not None)
+
     @property
     def text(self) -> str:
         """The listing: functions as labels, the loop-nest line behind each instruction."""
@@ -49,6 +56,24 @@ class Disassembly:
         return "\n".join(lines) + "\n"
 
 
+@dataclass(frozen=True)
+class CodeLines:
+    """Where an object's functions are in its code, by name: offset and size in bytes; and at which
+    offsets, ascending, instructions of another line of the loop nest begin.
+    """
+
+    functions: Mapping[str, tuple[int, int]]
+    offsets: tuple[int, ...]
+    lines: tuple[int, ...]
+
+    def line_at(self, offset: int) -> int:
+        """Returns the line of the instruction at an offset; line 1 where it has none."""
+        position = bisect_right(self.offsets, offset) - 1
+        return (self.lines[position] if position >= 0 else 0) or _HEAD
+
+
+# A jump to a fixed address, as capstone writes it for x86 and AArch64.
+_JUMP: Final = re.compile(r"(?:j\w+|b|b\.\w+|cbn?z|tbn?z) (?:.*, )?#?(0x[0-9a-f]+)$")
 _HEAD = 1
 _LONGEST_BYTES = 15  # an x86 instruction
 # ELF's machine: architecture and mode as capstone names them.
@@ -66,19 +91,30 @@ def disassemble(data: bytes) -> Disassembly:
     """
     # Both take longer to import than most compilations need, and few ever look at instructions.
     capstone: Any = importlib.import_module("capstone")
-    elf: Any = importlib.import_module("elftools.elf.elffile").ELFFile(io.BytesIO(data))
+    elf = _elf(data)
     machine = _MACHINES.get(elf["e_machine"])
     if machine is None:
         raise CompileError("C030", f"no disassembler for {elf['e_machine']}")
     engine = capstone.Cs(*(getattr(capstone, name) for name in machine))
-    starts, lines = _line_table(elf)
+    places = code_lines(data)
     found: list[Instruction] = []
     for address, size, name, code in _functions(elf):
         for at, text in _instructions(engine, code[:size], address):
-            position = bisect_right(starts, at) - 1
-            line = (lines[position] if position >= 0 else 0) or _HEAD
-            found.append(Instruction(at, text, line, name))
+            found.append(Instruction(at, text, places.line_at(at), name))
     return Disassembly(tuple(found))
+
+
+@lru_cache(maxsize=256)
+def code_lines(data: bytes) -> CodeLines:
+    """Returns the functions and lines of an ELF object, without its instructions."""
+    elf = _elf(data)
+    functions = {name: (start, size) for start, size, name, _ in _functions(elf)}
+    starts, lines = _line_table(elf)
+    return CodeLines(functions, tuple(starts), tuple(lines))
+
+
+def _elf(data: bytes) -> Any:
+    return importlib.import_module("elftools.elf.elffile").ELFFile(io.BytesIO(data))
 
 
 def _instructions(engine: Any, code: bytes, address: int) -> Iterator[tuple[int, str]]:

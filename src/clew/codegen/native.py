@@ -59,8 +59,9 @@ POOL_CALLER_SLEEPS, POOL_STOP, POOL_LOCKED, POOL_BYTES = 512, 640, 768, 1024
 # Read only while the pool lives: for how many pauses a worker and a caller spin.
 POOL_WORKER_SPINS, POOL_CALLER_SPINS = 896, 904
 
-# What a worker gets: the pool, and its number (the caller is thread 0).
-RECORD_POOL, RECORD_THREAD, RECORD_BYTES = 0, 8, 64
+# What a worker gets: the pool, and its number (the caller is thread 0). It writes the operating
+# system's number of its thread, once it runs.
+RECORD_POOL, RECORD_THREAD, RECORD_ID, RECORD_BYTES = 0, 8, 16, 64
 
 EXPORTS = (
     "clew_run_steps",
@@ -77,7 +78,8 @@ EXPORTS = (
 class _Platform:
     """What differs between the machines that the driver runs on."""
 
-    futex: int | None  # number of the system call, None without
+    futex: int | None  # numbers of the system calls, None without
+    thread_id: int | None
     pause: str  # instruction that eases spinning
     pause_declaration: str
     clock: int  # CLOCK_MONOTONIC
@@ -89,18 +91,19 @@ def _platform(triple: str) -> _Platform:
     arch = triple.split("-")[0]
     declaration = ""
     if arch in ("x86_64", "amd64"):
-        futex, name, argument = 202, "llvm.x86.sse2.pause", ""
+        futex, thread_id, name, argument = 202, 186, "llvm.x86.sse2.pause", ""
         counter = "call i64 @llvm.readcyclecounter()"
         declaration = "declare i64 @llvm.readcyclecounter()"
     elif arch in ("aarch64", "arm64"):
-        futex, name, argument = 98, "llvm.aarch64.hint", "i32 1"
+        futex, thread_id, name, argument = 98, 178, "llvm.aarch64.hint", "i32 1"
         counter = "call i64 @llvm.readsteadycounter()"
         declaration = "declare i64 @llvm.readsteadycounter()"
     else:
-        return _Platform(None, "fence seq_cst", "", 1)
+        return _Platform(None, None, "fence seq_cst", "", 1)
     linux = "linux" in triple
     return _Platform(
         futex if linux else None,
+        thread_id if linux else None,
         f"call void @{name}({argument})",
         f"declare void @{name}({argument.removesuffix(' 1')})",
         1 if linux else 6,
@@ -124,11 +127,16 @@ define internal void @futex_wake(ptr %word, i32 %count) noinline nounwind {
   %r = call i64 (i64, ...) @syscall(i64 {number}, ptr %word, i32 129, i32 %count)
   ret void
 }
+define internal i64 @thread_id() noinline nounwind {
+  %r = call i64 (i64, ...) @syscall(i64 {thread_id})
+  ret i64 %r
+}
 """
 
 _NO_FUTEX = """
 define internal void @futex_wait(ptr %word, i32 %expected) nounwind { ret void }
 define internal void @futex_wake(ptr %word, i32 %count) nounwind { ret void }
+define internal i64 @thread_id() nounwind { ret i64 0 }
 """
 
 _BASICS = """
@@ -209,6 +217,9 @@ entry:
   %callerp = getelementptr i8, ptr %pool, i64 {POOL_CALLER_SLEEPS}
   %stopp = getelementptr i8, ptr %pool, i64 {POOL_STOP}
   %spinsp = getelementptr i8, ptr %pool, i64 {POOL_WORKER_SPINS}
+  %idp = getelementptr i8, ptr %record, i64 {RECORD_ID}
+  %id = call i64 @thread_id()
+  store atomic i64 %id, ptr %idp release, align 8
   br label %look
 look:
   %ticket = load atomic i64, ptr %pool acquire, align 8
@@ -507,6 +518,7 @@ def driver_text(triple: str, counter: bool = False) -> str:
     words: dict[str, object] = {
         **_OFFSETS,
         "number": platform.futex,
+        "thread_id": platform.thread_id,
         "pause": platform.pause,
         "pause_declaration": platform.pause_declaration,
         "clock": platform.clock,

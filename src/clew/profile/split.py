@@ -1,19 +1,35 @@
-"""Stand-in."""
+"""Splits the time of a fused kernel among its operators, as measured.
+
+A sample is an address in a kernel's code, which leads to a line of the loop nest (`blame`), and
+that to the operators it serves. What serves several (a loop that holds more than one stage,
+instructions without a line of their own) is divided among them in proportion to what each has
+alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from clew.build.lowering import operator_calls
+from clew.build.build import Build, KernelUse
+from clew.build.lowering import KernelSource, operator_calls
 from clew.compiled import CompiledModel
-from clew.te.analysis import bytes_of, flops_of
+from clew.ir.expr import Call, Function
+from clew.profile.estimates import estimated_shares
+from clew.profile.sampling import ENOUGH, LEAST, Sampling, sample_kernels
 
 
 @dataclass(frozen=True)
 class OperatorShare:
-    """Stand-in."""
+    """An operator of a kernel and its share of the kernel's time, from 0 to 1.
+
+    `position` counts the kernel's operators (`Kernel.ops`). `samples` may be a fraction, for
+    samples that serve several operators are divided. `measured` is None where there are too few.
+    `by_flops` and `by_bytes` are estimates: what FLOPs, or bytes moved, alone would give.
+    """
 
     position: int
     op: str
@@ -26,7 +42,7 @@ class OperatorShare:
 
 @dataclass(frozen=True)
 class LineShare:
-    """Stand-in."""
+    """A line of the loop nest, counted from 1, and its share of the kernel's samples."""
 
     line: int
     text: str
@@ -36,7 +52,9 @@ class LineShare:
 
 @dataclass(frozen=True)
 class Split:
-    """Stand-in."""
+    """How the time of one use of a kernel is split. `error` is the standard error of the largest
+    share, a binomial's; 0 where nothing was measured.
+    """
 
     kernel: str
     samples: int
@@ -52,33 +70,127 @@ def split_kernels(
     seconds: float = 1.0,
     on_progress: Callable[[str], None] = lambda text: None,
 ) -> dict[int, Split]:
-    """Stand-in."""
-    return estimated_splits(compiled)
+    """Returns the split of each kernel in runs with these inputs, by the id of its call.
+
+    Takes about `seconds`. Samples go where they are needed, first `ENOUGH` to each kernel of
+    several operators; a use that has fewer shares those of all uses of the same kernel, and without
+    `LEAST` of them its shares are only estimated. A kernel of one operator gives it all.
+
+    Errors: I040, I042, I043 (the inputs); I117 where sampling is not possible, I118 while another
+    one is at work.
+    """
+    found = sample_kernels(compiled, arrays, seconds=seconds, on_progress=on_progress)
+    return _splits(compiled.build, found)
 
 
 def estimated_splits(compiled: CompiledModel) -> dict[int, Split]:
-    """Stand-in."""
-    found = {}
-    order = compiled.build.layer_order
-    for use in compiled.build.uses:
-        calls = operator_calls(use.call.op)
-        flops, moved = [], []
-        for call in calls:
-            made = call.op.compute_tensors([a.type for a in call.args], call.attrs)
-            made = made if isinstance(made, tuple) else (made,)
-            flops.append(flops_of(made))
-            moved.append(bytes_of(made))
-        shares = [
+    """Returns the estimated split of each kernel, by the id of its call, without running it."""
+    return _splits(compiled.build, None)
+
+
+def _splits(build: Build, found: Sampling | None) -> dict[int, Split]:
+    uses = found.uses if found is not None else {}
+    pooled: dict[str, Counter[int]] = {}
+    for use in build.uses:
+        if use.call.id in uses:
+            pooled.setdefault(use.source.key, Counter()).update(uses[use.call.id].code)
+    kernels: dict[str, _Kernel] = {}
+    splits: dict[int, Split] = {}
+    for use in build.uses:
+        key = use.source.key
+        calls = _calls(use)
+        if key not in kernels:
+            kernels[key] = _Kernel(use.source, len(calls))
+        code = pooled.get(key, Counter[int]())
+        if use.call.id in uses and uses[use.call.id].total >= ENOUGH:
+            code = uses[use.call.id].code
+        lines = found.blame[key].lines(code) if found is not None and code else {}
+        total = code.total()
+        splits[use.call.id] = kernels[key].split(use.name, calls, lines, total, build.layer_order)
+    return splits
+
+
+def _calls(use: KernelUse) -> list[Call]:
+    assert isinstance(use.call.op, Function)
+    return operator_calls(use.call.op)
+
+
+class _Kernel:
+    """What all uses of a kernel have in common."""
+
+    def __init__(self, source: KernelSource, count: int) -> None:
+        self._source = source
+        self._count = count
+        self._by_flops, self._by_bytes = estimated_shares(source, count)
+        self._positions: dict[int, tuple[int, ...]] = {}
+
+    def split(
+        self,
+        name: str,
+        calls: Sequence[Call],
+        lines: Mapping[int, float],
+        total: int,
+        layer_order: Mapping[str, int],
+    ) -> Split:
+        """Returns the split of a use with so many samples, given by line."""
+        samples = self._divide(lines)
+        measured = total >= LEAST or self._count == 1
+        shares = [s / total if total else 1.0 for s in samples] if measured else []
+        operators = tuple(
             OperatorShare(
-                n,
-                c.op_name,
-                tuple(sorted(c.span.layers, key=lambda la: order.get(la, 1 << 30))),
-                0.0,
-                1.0 if len(calls) == 1 else None,
-                flops[n] / sum(flops) if sum(flops) else 1 / len(calls),
-                moved[n] / sum(moved) if sum(moved) else 1 / len(calls),
+                position=n,
+                op=call.op_name,
+                layers=_layers(call, layer_order),
+                samples=samples[n],
+                measured=shares[n] if measured else None,
+                by_flops=self._by_flops[n],
+                by_bytes=self._by_bytes[n],
             )
-            for n, c in enumerate(calls)
-        ]
-        found[use.call.id] = Split(use.name, 0, tuple(shares), (), 0.0)
-    return found
+            for n, call in enumerate(calls)
+        )
+        text = self._source.printed.lines if lines else []
+        by_line = tuple(
+            LineShare(line, text[line - 1].strip(), count, count / total)
+            for line, count in sorted(lines.items())
+        )
+        largest = max(shares, default=0.0)
+        error = math.sqrt(largest * (1 - largest) / total) if shares and total else 0.0
+        return Split(name, total, operators, by_line, error)
+
+    def _divide(self, lines: Mapping[int, float]) -> list[float]:
+        """Returns the samples of each operator."""
+        alone = [0.0] * self._count
+        shared: list[tuple[tuple[int, ...], float]] = []
+        for line, samples in lines.items():
+            positions = self._serves(line)
+            if len(positions) == 1:
+                alone[positions[0]] += samples
+            else:
+                shared.append((positions, samples))
+        divided = list(alone)
+        for positions, samples in shared:
+            weights = [alone[p] for p in positions]
+            if not sum(weights):
+                weights = [self._by_flops[p] for p in positions]
+            if not sum(weights):
+                weights = [1.0] * len(positions)
+            for position, weight in zip(positions, weights, strict=True):
+                divided[position] += samples * weight / sum(weights)
+        return divided
+
+    def _serves(self, line: int) -> tuple[int, ...]:
+        """Returns the positions of the operators that a line of the loop nest serves."""
+        found = self._positions.get(line)
+        if found is None:
+            stages = self._source.printed.stages[line - 1]
+            positions = {self._source.stage_op(stage) for stage in stages} - {None}
+            every = range(self._count)
+            found = self._positions[line] = tuple(p for p in every if p in positions) or tuple(
+                every
+            )
+        return found
+
+
+def _layers(call: Call, order: Mapping[str, int]) -> tuple[str, ...]:
+    """Returns an operator's layers in the model's order."""
+    return tuple(sorted(call.span.layers, key=lambda layer: order.get(layer, len(order))))

@@ -13,7 +13,7 @@ from clew.codegen import native
 from clew.runtime.grid import Use, choose_cuts, phases, split
 from clew.runtime.guard import GuardedBuffer, GuardSide
 from clew.runtime.memory import address_of, aligned_bytes, round_up
-from clew.runtime.plan import BufferKind, SegmentPlan
+from clew.runtime.plan import BufferKind, BufferRef, SegmentPlan
 from clew.support.arrays import ALIGNMENT_BYTES
 
 
@@ -42,6 +42,14 @@ class Places:
 def scratch_bytes(plan: SegmentPlan) -> int:
     """Returns the scratch memory that a thread needs for any of the plan's steps."""
     return max((step.code.scratch_bytes for step in plan.steps), default=0)
+
+
+def size_of(plan: SegmentPlan, ref: BufferRef) -> int:
+    """Returns the bytes from a place in an arena buffer or output to its end."""
+    if ref.kind is BufferKind.ARENA:
+        return plan.arena_buffers[ref.index].size_bytes - ref.offset_bytes
+    assert ref.kind is BufferKind.OUTPUT, "memory that kernels write"
+    return plan.outputs[ref.index].size_bytes - ref.offset_bytes
 
 
 def plain_places(plan: SegmentPlan, constants: Sequence[np.ndarray], threads: int) -> Places:
@@ -178,6 +186,19 @@ class Context:
         for number, base, offset in self._moving.get(step, ()):
             slots[number] = self.bases[base] + offset
         return [int(a) for a in slots]
+
+    def overwritten(self, plan: SegmentPlan, step: int) -> tuple[int, int]:
+        """Returns address and size in bytes of the operand that a step overwrites with a result
+        while it reads it; size 0 for the steps that run as well twice as once.
+        """
+        args, code = plan.steps[step].args, plan.steps[step].code
+        for source, _ in code.in_place:
+            ref = args[source]
+            shared = args.count(ref) > 1 and ref.kind in (BufferKind.ARENA, BufferKind.OUTPUT)
+            if shared:
+                slot = self._first_args[step] + source
+                return int(self._args[slot]), size_of(plan, ref)
+        return 0, 0
 
     def _lay_out_args(self, plan: SegmentPlan, places: Places) -> np.ndarray:
         """Writes the addresses known now; returns the patches that write the others."""

@@ -32,10 +32,11 @@ _EMPTY_STEPS, _EMPTY_RUNS = 2000, 20
 class Driver:
     """The driver's functions, to be called with addresses."""
 
-    def __init__(self, library: Library, threads: bool):
-        self._library = library  # keeps the code in memory
+    def __init__(self, code: ObjectCode, library: Library, threads: bool):
+        self.object = code
+        self.address = library.address  # which also keeps the code in memory
         self.supports_threads = threads
-        self.worker_address = library.address("clew_worker")
+        self.worker_address = self.address("clew_worker")
         pointer, count = ctypes.c_void_p, ctypes.c_int64
 
         def function(name: str, result: type | None, *arguments: type) -> Callable[..., int]:
@@ -86,8 +87,13 @@ class Driver:
 
 def driver_object(cache: Cache) -> ObjectCode:
     """Returns the driver's object for this platform, from the cache where it is there."""
+    text = driver_text(llvm.get_process_triple(), has_steady_counter())
+    return native_object(text, EXPORTS, cache)
+
+
+def native_object(text: str, exports: tuple[str, ...], cache: Cache) -> ObjectCode:
+    """Returns the object of a module of the run time's own, from the cache where it is there."""
     triple: str = llvm.get_process_triple()
-    text = driver_text(triple, has_steady_counter())
     parts = (llvmlite.__version__, triple, text)
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
     data = cache.get(key)
@@ -95,19 +101,22 @@ def driver_object(cache: Cache) -> ObjectCode:
         cpu = _BASELINE_CPUS.get(triple.split("-")[0], "")
         data = emit_object(text, triple, cpu, "")
         cache.put(key, data)
-    return ObjectCode(key, data, EXPORTS)
+    return ObjectCode(key, data, exports)
 
 
 @functools.cache
 def driver() -> Driver:
     """Returns this process's driver."""
-    process = ctypes.CDLL(None)
-    imports = {name: _address(process, name) for name in ("syscall", "clock_gettime")}
-    library = Library([driver_object(default_cache())], imports)
-    return Driver(library, supports_threads(llvm.get_process_triple()))
+    imports = addresses_of("syscall", "clock_gettime")
+    code = driver_object(default_cache())
+    return Driver(code, Library([code], imports), supports_threads(llvm.get_process_triple()))
 
 
-def _address(library: ctypes.CDLL, name: str) -> int:
-    address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
-    assert address is not None
-    return address
+def addresses_of(*names: str) -> dict[str, int]:
+    """Returns where functions of the C library are."""
+    process, found = ctypes.CDLL(None), dict[str, int]()
+    for name in names:
+        address = ctypes.cast(getattr(process, name), ctypes.c_void_p).value
+        assert address is not None
+        found[name] = address
+    return found

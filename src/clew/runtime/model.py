@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 
-from clew.runtime.program import Program
+from clew.runtime.program import Instruction, Program, RunSegment
 from clew.runtime.segment import NativeSegment
 from clew.runtime.timing import Turns
 from clew.support.errors import InputError
@@ -233,3 +233,21 @@ def sizes_key(arrays: Sequence[Any], deciding: Sequence[int]) -> SizesKey:
     """Returns what a build for these inputs is kept under. `deciding` are positions of inputs."""
     shapes = tuple(getattr(a, "shape", None) for a in arrays)
     return shapes, tuple(arrays[n].tobytes() for n in deciding)
+
+
+def segment_inputs(
+    program: Program, segments: Sequence[NativeSegment], arrays: Sequence[Any]
+) -> dict[int, list[Array]]:
+    """Returns what each native segment is given when the program runs (the last time it does)."""
+    seen: dict[int, list[Array]] = {}
+    numbers = {id(s): n for n, s in enumerate(segments)}
+
+    def note(
+        instruction: Instruction, inputs: Sequence[Any], run: Callable[[], Sequence[Any]]
+    ) -> Sequence[Any]:
+        if isinstance(instruction, RunSegment):
+            seen[numbers[id(instruction.segment)]] = list(inputs)
+        return run()
+
+    program.observed(arrays, note)
+    return seen

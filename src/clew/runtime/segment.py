@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
@@ -184,6 +185,23 @@ class NativeSegment:
         self._give_back(context)
         del arrays
         return results
+
+    @contextmanager
+    def prepared(self, inputs: Sequence[np.ndarray]) -> Iterator[Context]:
+        """Gives the tables of one call, ready to run its steps, of which none has run.
+
+        Errors: as `__call__`.
+        """
+        context, arrays, results = self._begin(inputs, None)
+        for step in range(len(self.plan.steps)):
+            context.arguments(step)  # which writes them
+        yield context
+        self._give_back(context)
+        del arrays, results
+
+    def function_address(self, symbol: str) -> int:
+        """Returns where an entry point of one of the kernels is."""
+        return self._library.address(symbol)
 
     def _take(self) -> Context:
         try:

@@ -29,7 +29,11 @@ from clew.support.settings import settings, usable_cpus
 _SPIN_NS = 200_000
 _SPIN_OVERSUBSCRIBED_NS = 5_000
 _STOP_PATIENCE_S = 5.0
+_START_PATIENCE_S = 5.0
 _MOST_THREADS = 1024
+
+# The one signal that workers do not block: the sampler's (`runtime.sampler`).
+SAMPLING_SIGNAL: int | None = signal.SIGRTMAX - 1 if hasattr(signal, "SIGRTMAX") else None
 
 
 class _Workers:
@@ -67,6 +71,15 @@ class _Workers:
                     break
                 self.handles.append(handle.value)
 
+    def thread_ids(self) -> list[int]:
+        """Returns the kernel's numbers of the threads, as soon as all have started."""
+        first = (native.POOL_BYTES + native.RECORD_ID) // 8
+        words = self.block.view(np.int64)[first :: native.RECORD_BYTES // 8]
+        deadline = time.monotonic() + _START_PATIENCE_S
+        while not words[: len(self.handles)].all() and time.monotonic() < deadline:
+            time.sleep(0.0001)
+        return [int(word) for word in words[: len(self.handles)] if word]
+
     def stop(self) -> None:
         """Ends the threads, after the call that may be running; the pool stays locked."""
         self.entry = None
@@ -90,8 +103,9 @@ _abandoned: list[np.ndarray] = []
 
 @contextlib.contextmanager
 def _signals_blocked() -> Iterator[None]:
-    """New threads inherit the mask: signals are for Python's threads."""
-    before = signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
+    """New threads inherit the mask: signals are for Python's threads, but for the sampler's."""
+    blocked = signal.valid_signals() - {SAMPLING_SIGNAL}
+    before = signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
     try:
         yield
     finally:
@@ -140,6 +154,13 @@ class ThreadPool:
                 # Also runs at exit: a thread may not outlive the code it runs.
                 self._finalizer = weakref.finalize(self, self._workers.stop)
             return self._workers.entry
+
+    @property
+    def worker_ids(self) -> list[int]:
+        """The kernel's numbers of the worker threads, which this starts if need be."""
+        if self.address is None or self._workers is None:
+            return []
+        return self._workers.thread_ids()
 
     def close(self) -> None:
         """Ends the workers. Later calls run on their own thread."""

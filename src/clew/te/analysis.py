@@ -165,14 +165,20 @@ def flops_of(outputs: Sequence[Tensor]) -> Dim:
     """Returns the arithmetic operations a computation performs; a multiply-add counts as two."""
     total: Dim = 0
     for stage in stages(outputs):
-        assert stage.body is not None
-        body, points = stage.body, product(stage.shape)
-        if isinstance(body, Reduce):
-            points = points * product(tuple(a.extent for a in body.axes))
-            total = total + points
-            body = body.value
-        total = total + points * _operations(body)
+        total = total + stage_flops(stage)
     return total
+
+
+def stage_flops(stage: Tensor) -> Dim:
+    """Returns the arithmetic operations of one stage; a multiply-add counts as two."""
+    assert stage.body is not None
+    total: Dim = 0
+    body, points = stage.body, product(stage.shape)
+    if isinstance(body, Reduce):
+        points = points * product(tuple(a.extent for a in body.axes))
+        total = total + points
+        body = body.value
+    return total + points * _operations(body)
 
 
 def product_flops_of(outputs: Sequence[Tensor]) -> Dim:
@@ -192,18 +198,26 @@ def bytes_of(outputs: Sequence[Tensor]) -> int:
     reads and each output, once. Of an input that is read in part (a slice, rows of a table) only
     as many elements count as there are reads.
     """
+    return part_bytes_of(stages(outputs), outputs)
+
+
+def part_bytes_of(part: Sequence[Tensor], results: Sequence[Tensor]) -> int:
+    """Returns the bytes that some stages must move at least were they a computation of their own,
+    counted as `bytes_of` does: what they read of others, and those of them that are `results`.
+    """
+    own = {id(stage) for stage in part}
     reads: dict[int, tuple[Tensor, int]] = {}
-    for stage in stages(outputs):
+    for stage in part:
         body = stage.body
         assert body is not None
         over = body.axes if isinstance(body, Reduce) else ()
         points = _known(product((*stage.shape, *(a.extent for a in over))))
         for load in loads(body):
-            if load.source.body is None:
+            if id(load.source) not in own:
                 _, count = reads.get(id(load.source), (load.source, 0))
                 reads[id(load.source)] = (load.source, count + points)
     read = [(t, min(count, _known(t.size))) for t, count in reads.values()]
-    written = [(t, _known(t.size)) for t in {id(t): t for t in outputs}.values()]
+    written = [(t, _known(t.size)) for t in {id(t): t for t in results}.values()]
     return sum(count * _element_bytes(t) for t, count in [*read, *written])
 
 

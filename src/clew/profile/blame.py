@@ -1,0 +1,131 @@
+"""Which line of the loop nest a sample is about.
+
+A core works at hundreds of instructions at once and retires them in order. The address a handler is
+given is where retirement stood, and this says less than one would think, in two ways:
+
+- *It may be the next instruction.* Where one holds up all that come after it, most x86 cores let it
+  retire and interrupt then. A loop of divisions that wait for each other tells what a machine does
+  (`samples_are_late`).
+- *Arithmetic is late at its end.* Of a long expression the beginning was computed while the one
+  before was still waiting, and retires at once; the end, which had to wait for it, has all samples.
+  So the samples of arithmetic are spread over all arithmetic of the same straight run of code,
+  each instruction the same (divisions and roots more). What waits for memory keeps its samples: it
+  is the instruction that reads or writes.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+
+from clew.codegen.disassemble import Instruction, disassemble
+from clew.runtime.memory import address_of
+from clew.runtime.sampler import Sampler, sampling_functions
+from clew.runtime.threads import ThreadPool
+
+_DIVISIONS: Final = 2_000_000
+_ENOUGH: Final = 100
+_MOST_CALLS: Final = 20
+_SLOW: Final = re.compile(r"\w*(?:div|sqrt)")
+_SLOW_WEIGHT: Final = 8.0  # about how much longer than others they keep a unit busy
+_JUMP: Final = re.compile(r"(?:j\w+|ret|b|b\.\w+|br|cbn?z|tbn?z)\b")
+
+
+class Blame:
+    """Sorts samples of an object by line. `late` says that they give the next instruction."""
+
+    def __init__(self, data: bytes, late: bool) -> None:
+        listing = disassemble(data)
+        self._instructions = listing.instructions
+        self._targets = listing.targets
+        self._addresses = [i.address for i in self._instructions]
+        self._late = late
+
+    @functools.cached_property
+    def _runs(self) -> list[int]:
+        """For each instruction the number of its straight run: code that only its first leads to
+        and only its last leaves.
+        """
+        runs, number, function, open_ = [], -1, "", False
+        for i in self._instructions:
+            if not open_ or i.function != function or i.address in self._targets:
+                number += 1
+            runs.append(number)
+            function, open_ = i.function, _JUMP.match(i.text) is None
+        return runs
+
+    @functools.cached_property
+    def _arithmetic(self) -> list[dict[int, float]]:
+        """For each run how much of its arithmetic each line has, adding up to 1."""
+        weights: list[dict[int, float]] = [{} for _ in range(self._runs[-1] + 1)]
+        for i, run in zip(self._instructions, self._runs, strict=True):
+            if not _uses_memory(i):
+                weight = _SLOW_WEIGHT if _SLOW.match(i.text) else 1.0
+                weights[run][i.line] = weights[run].get(i.line, 0.0) + weight
+        totals = [sum(w.values()) for w in weights]
+        return [
+            {line: w / total for line, w in own.items()}
+            for own, total in zip(weights, totals, strict=True)
+        ]
+
+    def lines(self, samples: Mapping[int, int]) -> dict[int, float]:
+        """Returns the samples of each line for those at each offset in the code."""
+        found: dict[int, float] = {}
+        spread: Counter[int] = Counter()
+        for offset, count in samples.items():
+            position = self._position(offset)
+            at = self._instructions[position]
+            if _uses_memory(at):
+                found[at.line] = found.get(at.line, 0.0) + count
+            else:
+                spread[self._runs[position]] += count
+        for run, count in spread.items():
+            for line, share in self._arithmetic[run].items():
+                found[line] = found.get(line, 0.0) + count * share
+        return found
+
+    def instruction(self, offset: int) -> Instruction:
+        """Returns the instruction that held things up when an offset was sampled."""
+        return self._instructions[self._position(offset)]
+
+    def _position(self, offset: int) -> int:
+        position = max(0, bisect_right(self._addresses, offset) - 1)
+        here = self._instructions[position]
+        if not self._late or position == 0 or here.address in self._targets:
+            # What ran before a target of jumps nobody knows, and jumps hold up little.
+            return position
+        before = self._instructions[position - 1]
+        return position - 1 if before.function == here.function else position
+
+
+def _uses_memory(i: Instruction) -> bool:
+    """Whether an instruction reads or writes memory other than constants beside the code."""
+    return "[" in i.text and "[rip" not in i.text and not i.text.startswith(("lea", "nop"))
+
+
+@functools.cache
+def samples_are_late() -> bool:
+    """Whether samples on this machine give the instruction after the one that held things up;
+    found out by sampling for some 10 ms, once.
+    """
+    functions = sampling_functions()
+    listing = disassemble(functions.code.data).instructions
+    loop = [i for i in listing if i.function == "clew_divide"]
+    base = functions.library.address("clew_divide") - loop[0].address
+    division = next(n for n, i in enumerate(loop) if "div" in i.text)
+    number = np.array([1.0])
+    at: Counter[int] = Counter()
+    with Sampler(ThreadPool(1)) as sampler:
+        for _ in range(_MOST_CALLS):
+            with sampler.ticking():
+                functions.divide(address_of(number), 1.0, _DIVISIONS)
+            at.update((sampler.take().addresses.astype(np.int64) - base).tolist())
+            if at[loop[division].address] + at[loop[division + 1].address] >= _ENOUGH:
+                break
+    return at[loop[division + 1].address] > at[loop[division].address]

@@ -1,0 +1,37 @@
+"""What a kernel's operators would take of its time if FLOPs alone decided it, or bytes alone."""
+
+from __future__ import annotations
+
+from clew.build.lowering import KernelSource
+from clew.te.analysis import part_bytes_of, stage_flops
+from clew.te.tensor import Tensor, loads, stages
+
+
+def estimated_shares(source: KernelSource, count: int) -> tuple[list[float], list[float]]:
+    """Returns the shares of a kernel's `count` operators by FLOPs and by bytes; each add up to 1.
+
+    Bytes are those that an operator would move as a kernel of its own: what it reads and its
+    result, once each. Where there is nothing to count, all have the same share.
+    """
+    outputs = source.stages.outputs
+    every = stages(outputs)
+    position = {id(stage): source.stages.ops[stage.name] for stage in every}
+    own: list[list[Tensor]] = [[] for _ in range(count)]
+    flops = [0] * count
+    results = {id(stage): stage for stage in outputs}
+    for stage in every:
+        here = position[id(stage)]
+        own[here].append(stage)
+        work = stage_flops(stage)
+        assert isinstance(work, int), "kernels have known sizes"
+        flops[here] += work
+        for load in loads(stage.body) if stage.body is not None else ():
+            if position.get(id(load.source), here) != here:
+                results[id(load.source)] = load.source
+    moved = [part_bytes_of(part, [s for s in part if id(s) in results]) for part in own]
+    return _shares(flops), _shares(moved)
+
+
+def _shares(amounts: list[int]) -> list[float]:
+    total = sum(amounts)
+    return [a / total if total else 1 / len(amounts) for a in amounts]
