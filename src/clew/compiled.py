@@ -15,6 +15,7 @@ from clew.build.lowering import operator_calls
 from clew.build.saving import SavedModel, SavedUse, save
 from clew.build.stored_builds import StoredBuild
 from clew.build.tracing import trace_of
+from clew.codegen.artifact import KernelCode
 from clew.codegen.disassemble import disassemble
 from clew.ir.expr import ArgRef, Call, Var
 from clew.ir.module import Module
@@ -27,6 +28,7 @@ from clew.runtime.model import InputSpec, Model, Ready, SizesKey, sizes_key
 from clew.runtime.program import Program
 from clew.runtime.threads import shared_pool
 from clew.support.errors import GraphTypeError, InputError
+from clew.target import Target
 from clew.trace.trace import Trace
 
 Array = np.ndarray[Any, Any]
@@ -54,7 +56,7 @@ class Kernel:
         """The model's layers it works for, in the order of its operators, and then of the model."""
         found: dict[str, None] = {}
         order = self._build.layer_order
-        for node in operator_calls(self.function):
+        for node in self.calls:
             layers = sorted(node.span.layers, key=lambda la: order.get(la, len(order)))
             found.update(dict.fromkeys(layers))
         return tuple(found)
@@ -65,9 +67,39 @@ class Kernel:
         return self._use.call.op
 
     @property
+    def calls(self) -> tuple[Call, ...]:
+        """Its operators' calls in order, in the last stage's graph."""
+        return tuple(operator_calls(self.function))
+
+    @property
     def ops(self) -> tuple[str, ...]:
         """Names of its operators in order."""
-        return tuple(c.op_name for c in operator_calls(self.function))
+        return tuple(c.op_name for c in self.calls)
+
+    @property
+    def call(self) -> int:
+        """Id of the call in the last stage: what the trace tells uses of kernels apart by."""
+        return self._use.call.id
+
+    @property
+    def key(self) -> str:
+        """Hash of all that its native code depends on: equal keys, one kernel."""
+        return self._use.source.key
+
+    @property
+    def target(self) -> Target:
+        """The machine it is compiled for."""
+        return self._use.source.target
+
+    @property
+    def threads(self) -> int:
+        """How many threads its grid may be divided among."""
+        return self._build.segments[self._use.segment].pool.threads
+
+    @property
+    def code(self) -> KernelCode:
+        """Its phases, and the memory they need."""
+        return self._build.binaries[self.key].code
 
     @property
     def tensors(self) -> tuple[Any, ...]:
