@@ -76,18 +76,24 @@ def describe_operator(call: Call) -> Facts:
     derived = _derived(op, tuple(a.type for a in call.args), call.attrs, call.type)
     facts |= {k: v for k, v in derived.items() if k not in ("inputs", "outputs")}
     facts["inputs"] = [
-        {**i, **_constancy(a)} for i, a in zip(derived["inputs"], call.args, strict=True)
+        {**i, **_value(a)} for i, a in zip(derived["inputs"], call.args, strict=True)
     ]
     facts["outputs"] = derived["outputs"]
     return facts
 
 
-def _constancy(argument: Expr) -> Facts:
-    """Returns that an argument is constant, where it is, and its value where that is one number."""
-    if not isinstance(argument, Constant):
-        return {}
-    single = argument.is_splat and not argument.is_lazy
-    return {"constant": True, **({"value": plain(argument.splat_value)} if single else {})}
+def _value(argument: Expr) -> Facts:
+    """Returns the number that an argument is, where it is a constant of one."""
+    number = single_number(argument)
+    return {} if number is None else {"value": plain(number)}
+
+
+def single_number(argument: Expr) -> float | int | bool | None:
+    """Returns the number that a constant holds, all of whose elements are the same; else None."""
+    if not isinstance(argument, Constant) or argument.is_lazy or not argument.is_splat:
+        return None
+    number: float | int | bool = argument.splat_value
+    return number
 
 
 @lru_cache(maxsize=1 << 15)
