@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from clew.build.schedule_choice import schedule_for
     from clew.compiled import CompiledModel, Kernel
     from clew.compiler import compile
+    from clew.correlate import ExecutorGraph, executor_graph
     from clew.editing import Editor, edit
     from clew.frontends import load
     from clew.frontends.text import parse
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 _HOMES: Final = {
     "CompiledModel": "clew.compiled",
     "Editor": "clew.editing",
+    "ExecutorGraph": "clew.correlate",
     "Kernel": "clew.compiled",
     "LayerError": "clew.precision",
     "LoadedModel": "clew.loading",
@@ -53,6 +55,7 @@ _HOMES: Final = {
     "graph_pass": "clew.passes.user_pass",
     "schedule_for": "clew.build.schedule_choice",
     "edit": "clew.editing",
+    "executor_graph": "clew.correlate",
     "extern_op": "clew.ops.extern",
     "get_op": "clew.ops.registry",
     "load": "clew.frontends",
@@ -76,6 +79,7 @@ __all__ = [
     "ClewError",
     "CompiledModel",
     "Editor",
+    "ExecutorGraph",
     "Kernel",
     "LayerError",
     "LoadedModel",
@@ -88,6 +92,7 @@ __all__ = [
     "check_op",
     "compile",
     "edit",
+    "executor_graph",
     "extern_op",
     "fusion",
     "get_op",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -186,6 +187,11 @@ class CompiledModel(Model[Kernel]):
         return self._last.program
 
     @property
+    def is_symbolic(self) -> bool:
+        """Whether it is built anew for each set of sizes that it meets."""
+        return self._symbolic
+
+    @property
     def from_cache(self) -> bool:
         """Whether the program was found in the disk cache whole. The passes have not run then; they
         do when somebody asks for what only they know (`build`, `kernels`, `trace`).
@@ -265,6 +271,14 @@ class CompiledModel(Model[Kernel]):
         build = self.build
         return [Kernel(use, build) for use in build.uses]
 
+    def graph(self) -> Any:
+        """Returns the executor as data (`clew.ExecutorGraph`): nodes, kernels, operators at each
+        stage, layers. Of a model with symbolic sizes, that of the last build.
+
+        Errors: I044 (see `build`).
+        """
+        return _room("correlate").executor_graph(self)
+
     # --- keeping ---
 
     def save(self, path: str | Path) -> None:
@@ -279,6 +293,11 @@ class CompiledModel(Model[Kernel]):
         builds = {key: (build, _saved_uses(build)) for key, build in self._builds.items()}
         target, inputs, outputs = self.options.target, self._inputs, self.output_names
         save(SavedModel(target, inputs, outputs, self._by_value, builds), path)
+
+
+def _room(name: str) -> Any:
+    """Returns a package that stands on this module, and is loaded when first asked for."""
+    return importlib.import_module(f"clew.{name}")
 
 
 def _saved_uses(build: Build) -> list[SavedUse]:

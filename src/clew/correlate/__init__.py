@@ -5,7 +5,14 @@ where their values lie, `history.py` what operators were at each stage, `documen
 together as `graph.json`.
 """
 
-from clew.correlate.document import ExecutorGraph, correlate
+from clew.correlate.document import ExecutorGraph, executor_graph, graph_schema
 from clew.correlate.facts import describe_kernel, describe_operator, describe_type
 
-__all__ = ["ExecutorGraph", "correlate", "describe_kernel", "describe_operator", "describe_type"]
+__all__ = [
+    "ExecutorGraph",
+    "describe_kernel",
+    "describe_operator",
+    "describe_type",
+    "executor_graph",
+    "graph_schema",
+]

@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
@@ -85,8 +87,22 @@ class ExecutorGraph:
         """
         found = self.nodes.get(name)
         if found is None:
-            raise InputError("I121", f"no node {name!r}", hint="names are those of .nodes")
+            close = difflib.get_close_matches(name, self.nodes, n=3, cutoff=0.5)
+            hint = f"did you mean {', '.join(close)}?" if close else "see .nodes"
+            raise InputError("I121", f"the executor has no node {name!r}", hint=hint)
         return found
+
+    def layer(self, name: str) -> Mapping[str, Any]:
+        """Returns a layer.
+
+        Errors: I070 for a layer the model lacks, with similar names.
+        """
+        found = {layer["name"]: layer for layer in self.layers}
+        if name in found:
+            return found[name]
+        close = difflib.get_close_matches(name, found, n=3, cutoff=0.5)
+        hint = f"did you mean {', '.join(close)}?" if close else "see .layers"
+        raise InputError("I070", f"the model has no layer {name!r}", hint=hint)
 
     def kernel(self, node: Mapping[str, Any]) -> Mapping[str, Any]:
         """Returns the facts of the kernel that a node runs. Asserts that it runs one."""
@@ -96,7 +112,7 @@ class ExecutorGraph:
     def operators(self, node: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         """Returns the facts of a node's operators in order."""
         rows = self.document["operators"]
-        return [rows[o["operator"]] for o in node["ops"]]
+        return [rows[o["operator"]] for o in node.get("ops", ())]
 
     def history(self, operator: Mapping[str, Any]) -> list[tuple[str, list[Mapping[str, Any]]]]:
         """Returns for one of a node's `ops` the stages that changed it, and what it was then."""
@@ -107,7 +123,14 @@ class ExecutorGraph:
         ]
 
 
-def correlate(compiled: CompiledModel) -> ExecutorGraph:
+def graph_schema() -> dict[str, Any]:
+    """Returns the JSON Schema of the document."""
+    text = resources.files("clew.correlate").joinpath("graph.schema.json").read_text("utf-8")
+    schema: dict[str, Any] = json.loads(text)
+    return schema
+
+
+def executor_graph(compiled: CompiledModel) -> ExecutorGraph:
     """Returns the executor of a compiled model with, for each node, its operators at each stage and
     the layers it works for. Of a model with symbolic sizes, that of the last build.
 
@@ -189,7 +212,7 @@ class _Writer:
                 "storage": places,
             },
         }
-        return {"parent": graph.parent, **facts} if graph.parent else facts
+        return {"parent": graph.parent, "role": graph.role, **facts} if graph.parent else facts
 
     def _node(self, node: Node) -> Facts:
         facts: Facts = {

@@ -93,18 +93,20 @@ class Node:
 class Graph:
     """The nodes of a function in the order in which they run, and its results (`heads`).
 
-    `parent` is the name of the branch or loop that runs it.
+    `parent` is the name of the branch or loop that runs it, `role` what it is there (`then`,
+    `else`, `cond`, `body`).
     """
 
     nodes: list[Node] = field(default_factory=list)
     heads: list[Entry] = field(default_factory=list)
     parent: str = ""
+    role: str = ""
 
 
 def executor_graphs(build: Build) -> list[Graph]:
     """Returns the graph of the model, then those of its branches and loops."""
     reader = _Reader(build)
-    graphs = [reader.graph(build.stages[-1].module.main, "")]
+    graphs = [reader.graph(build.stages[-1].module.main)]
     for graph in graphs:  # grows: graphs of inner branches follow those around them
         for node in graph.nodes:
             graphs.extend(node.graphs.values())
@@ -127,8 +129,8 @@ class _Reader:
         self._taken = {use.name: 1 for use in build.uses}
         self._places = itertools.count()
 
-    def graph(self, function: Function, parent: str) -> Graph:
-        return _GraphReader(self, function, parent).graph
+    def graph(self, function: Function, parent: str = "", role: str = "") -> Graph:
+        return _GraphReader(self, function, parent, role).graph
 
     def unique(self, name: str) -> str:
         count = self._taken.get(name, 0)
@@ -158,9 +160,9 @@ class _Reader:
 
 
 class _GraphReader:
-    def __init__(self, reader: _Reader, function: Function, parent: str) -> None:
+    def __init__(self, reader: _Reader, function: Function, parent: str, role: str) -> None:
         self._reader = reader
-        self.graph = Graph(parent=parent)
+        self.graph = Graph(parent=parent, role=role)
         self._entries: dict[int, tuple[Entry, ...]] = {}
         for position, param in enumerate(function.params):
             flat = _flat(param.type)
@@ -247,7 +249,7 @@ class _GraphReader:
 
     def _nest(self, node: Node, functions: dict[str, Function]) -> None:
         for name, function in functions.items():
-            node.graphs[name] = self._reader.graph(function, node.name)
+            node.graphs[name] = self._reader.graph(function, node.name, name)
 
     def _kernel(self, call: Call, function: Function) -> None:
         """Adds a kernel, and what its step in the plan says of the places of its operands."""
