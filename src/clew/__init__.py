@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from clew.passes.mark_fusions import fusion
     from clew.passes.user_pass import graph_pass
     from clew.precision import LayerError, PrecisionReport, precision_report
+    from clew.tap import Taps, tap_states
     from clew.target import Target
 
 _HOMES: Final = {
@@ -47,6 +48,7 @@ _HOMES: Final = {
     "Module": "clew.ir.module",
     "Sample": "clew.ops.registry",
     "PrecisionReport": "clew.precision",
+    "Taps": "clew.tap",
     "Target": "clew.target",
     "all_ops": "clew.ops.registry",
     "check_op": "clew.operator_checks",
@@ -63,6 +65,7 @@ _HOMES: Final = {
     "parse": "clew.frontends.text",
     "precision_report": "clew.precision",
     "register_op": "clew.ops.registry",
+    "tap_states": "clew.tap",
 }
 
 
@@ -86,6 +89,7 @@ __all__ = [
     "Module",
     "PrecisionReport",
     "Sample",
+    "Taps",
     "Target",
     "__version__",
     "all_ops",
@@ -103,4 +107,5 @@ __all__ = [
     "precision_report",
     "register_op",
     "schedule_for",
+    "tap_states",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -278,6 +278,36 @@ class CompiledModel(Model[Kernel]):
         Errors: I044 (see `build`).
         """
         return _room("correlate").executor_graph(self)
+
+    def tap(
+        self,
+        layers: str | Sequence[str],
+        *inputs: Any,
+        output: int | None = None,
+        force: bool = False,
+    ) -> Any:
+        """Returns values of layers in a run: `compiled.tap("conv1", x)`.
+
+        `inputs` are arrays in the inputs' order, or one mapping by name. One name gives its value
+        (`output` says which, of several); a list of names, or a pattern (`block1/*`), gives
+        `clew.Taps`, a mapping. Nothing is compiled otherwise for it: what a kernel writes to memory
+        is read there, and brought to the layer's own layout and dtype. What stays inside a kernel
+        is refused with the reason and the nearest values in memory, unless `force`: then just that
+        kernel is cut there, for this call. In a branch or loop it is the last value.
+
+        Errors: I070 (no such layer), I150 (inside a kernel), I151 (computed no more), I152 (a
+        pattern that fits no layer), I153 (`output`), I154 (`force` cannot break it), I155 (it did
+        not run), I045 (`trace=False`), and those of a run.
+        """
+        by_name = len(inputs) == 1 and isinstance(inputs[0], Mapping)
+        checked = self._checked(self._in_order(inputs[0]) if by_name else inputs)
+        if self._symbolic:
+            self.build_for(checked)
+        return _room("tap").tap(self, layers, checked, output=output, force=force)
+
+    def build_with(self, module: Module, options: Options) -> Build:
+        """Returns a build of its own of a module, with this model's cache and threads."""
+        return build_module(module, options, self._cache, self._pool, None)
 
     # --- keeping ---
 

@@ -1,0 +1,142 @@
+"""Breaking a fusion so that values inside it come to be in memory.
+
+The graph as it was before FuseOps is fused once more, with the kernels that hold the values cut
+there; all others come out as they were, which is checked by their keys.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from clew.build.build import Build
+from clew.build.kernel_trace import kernel_traces
+from clew.build.tracing import trace_of
+from clew.compiled import CompiledModel
+from clew.ir.expr import Call, Function
+from clew.ir.visit import inner_functions, post_order
+from clew.passes.fuse_ops import FuseOps
+from clew.passes.manager import PassManager
+from clew.support.errors import InputError
+from clew.tap.where import Whereabouts
+from clew.trace.refs import NodeRef
+from clew.trace.values import LayerValue, follow_values
+
+_FUSION: Final = FuseOps.__name__
+
+
+@dataclass(frozen=True)
+class Forced:
+    """What breaking fusions did: the kernels that were cut, those they became, and how many of the
+    others are the same. `changed` are others that came out differently all the same.
+    """
+
+    cut: tuple[str, ...]
+    into: tuple[str, ...]
+    unchanged: int
+    changed: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        if not self.cut:
+            return "no kernel had to be cut"
+        others = f"the other {self.unchanged} kernels are the same"
+        if self.changed:
+            others = (
+                f"{self.unchanged} other kernels are the same, not so {', '.join(self.changed)}"
+            )
+        return f"cut {', '.join(self.cut)} into {', '.join(self.into)}; {others}"
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A build with fusions broken, and where the values are in it."""
+
+    where: Whereabouts
+    values: Mapping[tuple[str, int], LayerValue]
+    forced: Forced
+
+
+def break_fusions(
+    compiled: CompiledModel, where: Whereabouts, values: Sequence[LayerValue]
+) -> Broken:
+    """Returns a build in which these values, which stay inside kernels, are in memory.
+
+    Errors: I154 for a value inside a kernel that FuseOps has not made.
+    """
+    build, trace = where.build, where.trace
+    stage = trace.stage_index(_FUSION)
+    held = follow_values(trace, 0, [v.first.node for v in values], until=stage - 1)
+    nodes = trace.nodes(stage - 1)
+    fusable = {n.id for f in _functions(build, stage - 1) for n in f}
+    chosen: dict[tuple[str, int], int] = {}
+    for value in values:
+        found = [
+            n for n in held[value.first.node][0] if n in fusable and isinstance(nodes[n], Call)
+        ]
+        if not found:
+            raise InputError(
+                "I154",
+                f"the kernel that holds {value.layer} was not made by {_FUSION}",
+                hint="a fusion of yours, or a size that only a run tells: compile without it",
+            )
+        chosen[value.layer, value.output] = found[0]
+    again = _fused_again(compiled, build, stage, frozenset(chosen.values()))
+    there = Whereabouts(again, trace_of(again.stages, lambda: kernel_traces(again)))
+    kept = follow_values(there.trace, 0, chosen.values())
+    there_now = {}
+    for key, node in chosen.items():
+        last, gone = kept[node]
+        refs = tuple(NodeRef(there.trace.last, n) for n in last)
+        there_now[key] = LayerValue(*key, NodeRef(0, node), refs, gone)
+    return Broken(there, there_now, _compared(build, again, where, values))
+
+
+def _functions(build: Build, stage: int) -> list[list[Call]]:
+    """Returns the nodes of a stage that are in no kernel yet, function by function."""
+    found = []
+    pending: list[Function] = [build.stages[stage].module.main]
+    while pending:
+        body = post_order(pending.pop().body)
+        found.append([n for n in body if isinstance(n, Call)])
+        for node in body:
+            if not isinstance(node, Call):
+                pending.extend(inner_functions(node))
+    return found
+
+
+def _fused_again(
+    compiled: CompiledModel, build: Build, stage: int, results: frozenset[int]
+) -> Build:
+    """Returns a build from the stage before FuseOps on."""
+    options = compiled.options
+    manager = PassManager(
+        options.passes, options.opt_level, required=options.required, disabled=options.disabled
+    )
+    position = max(n for n, p in enumerate(manager.passes) if isinstance(p, FuseOps))
+    fusion = manager.passes[position]
+    assert isinstance(fusion, FuseOps)
+    passes = (replace(fusion, results=results), *manager.passes[position + 1 :])
+    names = tuple(p.name for p in passes)
+    kept = replace(options, passes=passes, required=names, disabled=(), instruments=())
+    return compiled.build_with(build.stages[stage - 1].module, kept)
+
+
+def _compared(
+    build: Build, again: Build, where: Whereabouts, values: Sequence[LayerValue]
+) -> Forced:
+    """Returns what became of the kernels, compared by their keys."""
+    cut = {where.refusal(v.layer, v.output).kernel for v in values}
+    before = {u.name: u.source.key for u in build.uses}
+    left = Counter(before.values()) - Counter(before[name] for name in cut)
+    into, unchanged = [], 0
+    for use in again.uses:
+        if left[use.source.key] > 0:
+            left[use.source.key] -= 1
+            unchanged += 1
+        else:
+            into.append(use.name)
+    lost = [n for n, key in before.items() if n not in cut and left[key] > 0]
+    changed = lost[: sum(left.values())]
+    return Forced(tuple(sorted(cut)), tuple(into), unchanged, tuple(changed))
