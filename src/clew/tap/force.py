@@ -25,6 +25,7 @@ from clew.trace.refs import NodeRef
 from clew.trace.values import LayerValue, follow_values
 
 _FUSION: Final = FuseOps.__name__
+_MOST_NAMED: Final = 6
 
 
 @dataclass(frozen=True)

@@ -117,7 +117,7 @@ def tap(
         found |= _read(where, inside, inputs, broken.values, broken.where)
     for key in states:
         if key not in found and key not in refused:
-            refused[key] = Refusal(*key, State.IDLE, "it did not run", "", (), ())
+            refused[key] = Refusal(*key, State.IDLE, "it did not run")
     _raise_for([r for k, r in refused.items() if wanted[k]], force)
     if isinstance(layers, str) and not _GLOB & set(layers):
         values_of_one = [found[k] for k in wanted]
@@ -142,22 +142,33 @@ def _wanted(where: Whereabouts, names: Sequence[str], output: int | None) -> dic
     """
     known = where.outputs
     found: dict[Key, bool] = {}
-    for name in names:
+    for given in names:
+        name, which = _named_result(given, known, output)
         exact = name in known or not _GLOB & set(name)
         layers = [where.trace.need_layer(name)] if exact else _fitting(name, known)
         for layer in layers:
             numbers = known[layer] or [0]
-            if output is not None and output not in numbers and exact:
+            if which is not None and which not in numbers and exact:
                 raise InputError(
                     "I153",
-                    f"the layer {layer!r} has no result {output}",
+                    f"the layer {layer!r} has no result {which}",
                     hint=f"it has {', '.join(map(str, numbers))}",
                 )
             for number in numbers:
-                if output in (None, number):
+                if which in (None, number):
                     key = layer, number
                     found[key] = found.get(key, False) or exact
     return found
+
+
+def _named_result(
+    name: str, layers: Mapping[str, object], output: int | None
+) -> tuple[str, int | None]:
+    """Returns the layer and the result that a name such as `split:1` means."""
+    layer, _, number = name.rpartition(":")
+    if name not in layers and layer in layers and number.isdecimal():
+        return layer, int(number)
+    return name, output
 
 
 def _fitting(pattern: str, layers: Iterable[str]) -> list[str]:
@@ -182,11 +193,13 @@ def _raise_for(refused: Sequence[Refusal], force: bool) -> None:
     others = [r.layer for r in refused[1:4]]
     also = f" (nor can {', '.join(others)} be)" if others else ""
     if first.state is State.FUSED:
-        code, hint = "I150", "force=True breaks that fusion and leaves all others"
+        code, hint = "I150", "force (force=True, --force) breaks that fusion and leaves all others"
     elif first.state is State.IDLE:
         code, hint = "I155", "it is in a branch or loop that these inputs do not enter"
     else:
-        code, hint = "I151", "opt_level=0 or disabled=[...] keeps more values"
+        code, hint = "I151", "a lower opt_level keeps more values"
+        if first.pass_name not in ("", "import"):
+            hint = f"compile with disabled=[{first.pass_name!r}], or a lower opt_level"
         hint = f"force breaks fusions only; {hint}" if force else hint
     raise InputError(
         code,

@@ -12,7 +12,7 @@ from enum import Enum
 from functools import cached_property
 from typing import Final
 
-from clew.build.build import Build
+from clew.build.build import Build, KernelUse
 from clew.build.lowering import operator_calls
 from clew.ir.expr import Call, Constant, Expr, Function, If, While
 from clew.ir.types import TensorType
@@ -23,6 +23,8 @@ from clew.trace.trace import Trace
 from clew.trace.values import LayerValue, layer_values
 
 _MOST_NAMED: Final = 3
+# Nodes that are looked at for values in memory next to one that is not.
+_FARTHEST: Final = 2000
 
 
 class State(Enum):
@@ -42,17 +44,19 @@ class State(Enum):
 class Refusal:
     """Why a layer's value cannot be read, and which can next to it.
 
-    `before` are the nearest layers that it is computed from whose values are in memory (inputs of
-    the model among them), `after` the nearest computed from it.
+    `kernel` is the one it stays inside of, or that its work went into; `pass_name` the pass that
+    did away with it. `before` are the nearest layers that it is computed from whose values are in
+    memory (inputs of the model among them), `after` the nearest computed from it.
     """
 
     layer: str
     output: int
     state: State
     reason: str
-    kernel: str
-    before: tuple[str, ...]
-    after: tuple[str, ...]
+    kernel: str = ""
+    pass_name: str = ""
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.layer}: {self.reason}{self.nearest}"
@@ -115,13 +119,15 @@ class Whereabouts:
         value = self.values.get((layer, output))
         if value is None:
             fate = fate_of(self.trace, layer)
-            return Refusal(layer, output, State.GONE, _ended(fate), "", (), ())
+            return Refusal(layer, output, State.GONE, _ended(fate), pass_name=fate.pass_name)
         before, after = self._nearest(value)
         if value.last:
             kernel, reason = self._inside(value)
-            return Refusal(layer, output, State.FUSED, reason, kernel, before, after)
+            return Refusal(layer, output, State.FUSED, reason, kernel, "", before, after)
         kernel, reason = self._gone(value)
-        return Refusal(layer, output, State.GONE, reason, kernel, before, after)
+        assert value.gone is not None
+        by = self.trace.stages[value.gone].name
+        return Refusal(layer, output, State.GONE, reason, kernel, by, before, after)
 
     def logical_shape(self, value: LayerValue) -> tuple[int, ...] | None:
         """Returns the shape that a layer's value has in this build; None where a run tells it."""
@@ -151,27 +157,24 @@ class Whereabouts:
 
     def _inside(self, value: LayerValue) -> tuple[str, str]:
         """Returns the kernel that a value stays inside of, and what is done with it there."""
-        for use in self.build.uses:
-            function = use.call.op
-            assert isinstance(function, Function)
-            ids = self._held_by_use.get(use.call.id, {})
-            for ref in value.last:
-                if ref.node in ids:
-                    readers = [
-                        c for c in operator_calls(function) if any(a.id == ref.node for a in c.args)
-                    ]
-                    named = " and ".join(dict.fromkeys(map(_named, readers)))
-                    how = f", where {named} reads it" if named else ""
-                    return use.name, f"it stays inside the kernel {use.name}{how}"
+        for ref in value.last:
+            use = self._use_of.get(ref.node)
+            if use is not None:
+                assert isinstance(use.call.op, Function)
+                calls = operator_calls(use.call.op)
+                readers = [c for c in calls if any(a.id == ref.node for a in c.args)]
+                named = " and ".join(dict.fromkeys(map(_named, readers)))
+                how = f", where {named} reads it" if named else ""
+                return use.name, f"it stays inside the kernel {use.name}{how}"
         return "", "it stays inside a kernel whose sizes only a run tells"
 
     @cached_property
-    def _held_by_use(self) -> dict[int, dict[int, None]]:
-        """For the calls of kernels, the ids of the nodes inside."""
-        found = {}
+    def _use_of(self) -> dict[int, KernelUse]:
+        """For the nodes inside kernels the use that they are in."""
+        found: dict[int, KernelUse] = {}
         for use in self.build.uses:
             assert isinstance(use.call.op, Function)
-            found[use.call.id] = dict.fromkeys(n.id for n in post_order(use.call.op))
+            found.update(dict.fromkeys((n.id for n in post_order(use.call.op)), use))
         return found
 
     def _gone(self, value: LayerValue) -> tuple[str, str]:
@@ -255,7 +258,7 @@ class Whereabouts:
     def _reached(self, start: int, edges: Mapping[int, list[int]]) -> Iterator[int]:
         """Yields the readable nodes first met on each way from a node, the nearest first."""
         seen, ring = {start}, [start]
-        while ring:
+        while ring and len(seen) < _FARTHEST:
             following = []
             for node in ring:
                 for other in edges.get(node, ()):
