@@ -191,21 +191,19 @@ def _raise_for(refused: Sequence[Refusal], force: bool) -> None:
         return
     first = refused[0]
     others = [r.layer for r in refused[1:4]]
-    also = f" (nor can {', '.join(others)} be)" if others else ""
+    why = f"{first.reason}{first.nearest}" + (f" (nor {', '.join(others)})" if others else "")
+    if first.state is State.IDLE:
+        hint = "these inputs do not enter the branch or loop that it is in"
+        raise InputError("I155", f"{first.layer} has no value: {why}", hint=hint)
     if first.state is State.FUSED:
-        code, hint = "I150", "force (force=True, --force) breaks that fusion and leaves all others"
-    elif first.state is State.IDLE:
-        code, hint = "I155", "it is in a branch or loop that these inputs do not enter"
-    else:
-        code, hint = "I151", "a lower opt_level keeps more values"
-        if first.pass_name not in ("", "import"):
-            hint = f"compile with disabled=[{first.pass_name!r}], or a lower opt_level"
-        hint = f"force breaks fusions only; {hint}" if force else hint
-    raise InputError(
-        code,
-        f"the value of {first.layer} is not in memory: {first.reason}{first.nearest}{also}",
-        hint=hint,
-    )
+        hint = "force (force=True, --force) breaks that fusion and leaves all others"
+        raise InputError("I150", f"the value of {first.layer} is not in memory: {why}", hint=hint)
+    hint = "a lower opt_level keeps more values"
+    if first.pass_name not in ("", "import"):
+        hint = f"compile with disabled=[{first.pass_name!r}], or a lower opt_level"
+    if force:
+        hint = f"force breaks fusions only; {hint}"
+    raise InputError("I151", f"the value of {first.layer} is computed no more: {why}", hint=hint)
 
 
 # --- reading ---
