@@ -16,6 +16,7 @@ from clew.build.kernel_trace import kernel_traces
 from clew.build.tracing import trace_of
 from clew.compiled import CompiledModel
 from clew.ir.expr import Call, Function
+from clew.ir.structural import structural_hash
 from clew.ir.visit import inner_functions, post_order
 from clew.passes.fuse_ops import FuseOps
 from clew.passes.manager import PassManager
@@ -69,13 +70,10 @@ def break_fusions(
     build, trace = where.build, where.trace
     stage = trace.stage_index(_FUSION)
     held = follow_values(trace, 0, [v.first.node for v in values], until=stage - 1)
-    nodes = trace.nodes(stage - 1)
-    fusable = {n.id for f in _functions(build, stage - 1) for n in f}
+    fusable = _unfused(build.stages[stage - 1].module.main)
     chosen: dict[tuple[str, int], int] = {}
     for value in values:
-        found = [
-            n for n in held[value.first.node][0] if n in fusable and isinstance(nodes[n], Call)
-        ]
+        found = [n for n in held[value.first.node][0] if n in fusable]
         if not found:
             raise InputError(
                 "I154",
@@ -91,18 +89,18 @@ def break_fusions(
         last, gone = kept[node]
         refs = tuple(NodeRef(there.trace.last, n) for n in last)
         there_now[key] = LayerValue(*key, NodeRef(0, node), refs, gone)
-    return Broken(there, there_now, _compared(build, again, where, values))
+    return Broken(there, there_now, _compared(where, there, values))
 
 
-def _functions(build: Build, stage: int) -> list[list[Call]]:
-    """Returns the nodes of a stage that are in no kernel yet, function by function."""
-    found = []
-    pending: list[Function] = [build.stages[stage].module.main]
+def _unfused(main: Function) -> set[int]:
+    """Returns ids of the calls that are in no kernel yet, those of branches and loops included."""
+    found: set[int] = set()
+    pending = [main]
     while pending:
-        body = post_order(pending.pop().body)
-        found.append([n for n in body if isinstance(n, Call)])
-        for node in body:
-            if not isinstance(node, Call):
+        for node in post_order(pending.pop().body):
+            if isinstance(node, Call):
+                found.add(node.id)
+            else:
                 pending.extend(inner_functions(node))
     return found
 
@@ -124,20 +122,26 @@ def _fused_again(
     return compiled.build_with(build.stages[stage - 1].module, kept)
 
 
-def _compared(
-    build: Build, again: Build, where: Whereabouts, values: Sequence[LayerValue]
-) -> Forced:
+def _compared(where: Whereabouts, there: Whereabouts, values: Sequence[LayerValue]) -> Forced:
     """Returns what became of the kernels, compared by their keys."""
     cut = {where.refusal(v.layer, v.output).kernel for v in values}
-    before = {u.name: u.source.key for u in build.uses}
+    before, after = _keys(where), _keys(there)
     left = Counter(before.values()) - Counter(before[name] for name in cut)
-    into, unchanged = [], 0
-    for use in again.uses:
-        if left[use.source.key] > 0:
-            left[use.source.key] -= 1
-            unchanged += 1
+    into = []
+    for name, key in after.items():
+        if left[key] > 0:
+            left[key] -= 1
         else:
-            into.append(use.name)
-    lost = [n for n, key in before.items() if n not in cut and left[key] > 0]
-    changed = lost[: sum(left.values())]
-    return Forced(tuple(sorted(cut)), tuple(into), unchanged, tuple(changed))
+            into.append(name)
+    unchanged = len(after) - len(into)
+    changed = [n for n, key in before.items() if n not in cut and left[key] > 0]
+    return Forced(tuple(sorted(cut)), tuple(into), unchanged, tuple(changed[: left.total()]))
+
+
+def _keys(where: Whereabouts) -> dict[str, str]:
+    """Returns the key of each kernel by name: what tells its code from others."""
+    keys = {use.call.id: use.source.key for use in where.build.uses}
+    return {
+        name: keys.get(call) or structural_hash(function)
+        for call, (name, function) in where.kernels.items()
+    }

@@ -21,6 +21,8 @@ from clew.tap.where import Refusal, State, Whereabouts
 from clew.trace.values import LayerValue
 
 _GLOB: Final = frozenset("*?[")
+# Builds with fusions broken that are kept for the next call.
+_KEPT_BUILDS: Final = 8
 Key = tuple[str, int]
 
 
@@ -113,7 +115,10 @@ def tap(
         broken = session.broken.get(inside)
         if broken is None:
             values = [where.values[k] for k in inside]
-            broken = session.broken[inside] = break_fusions(compiled, where, values)
+            broken = break_fusions(compiled, where, values)
+            while len(session.broken) >= _KEPT_BUILDS:
+                session.broken.pop(next(iter(session.broken)))
+            session.broken[inside] = broken
         found |= _read(where, inside, inputs, broken.values, broken.where)
     for key in states:
         if key not in found and key not in refused:

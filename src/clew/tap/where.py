@@ -12,7 +12,7 @@ from enum import Enum
 from functools import cached_property
 from typing import Final
 
-from clew.build.build import Build, KernelUse
+from clew.build.build import Build
 from clew.build.lowering import operator_calls
 from clew.ir.expr import Call, Constant, Expr, Function, If, While
 from clew.ir.types import TensorType
@@ -158,24 +158,30 @@ class Whereabouts:
     def _inside(self, value: LayerValue) -> tuple[str, str]:
         """Returns the kernel that a value stays inside of, and what is done with it there."""
         for ref in value.last:
-            use = self._use_of.get(ref.node)
-            if use is not None:
-                assert isinstance(use.call.op, Function)
-                calls = operator_calls(use.call.op)
-                readers = [c for c in calls if any(a.id == ref.node for a in c.args)]
-                named = " and ".join(dict.fromkeys(map(_named, readers)))
-                how = f", where {named} reads it" if named else ""
-                return use.name, f"it stays inside the kernel {use.name}{how}"
-        return "", "it stays inside a kernel whose sizes only a run tells"
+            name, function = self._kernel_of[ref.node]
+            calls = operator_calls(function)
+            readers = [c for c in calls if any(a.id == ref.node for a in c.args)]
+            named = " and ".join(dict.fromkeys(map(_named, readers)))
+            how = f", where {named} reads it" if named else ""
+            return name, f"it stays inside the kernel {name}{how}"
+        raise AssertionError(f"{value.layer} is in no kernel")
 
     @cached_property
-    def _use_of(self) -> dict[int, KernelUse]:
-        """For the nodes inside kernels the use that they are in."""
-        found: dict[int, KernelUse] = {}
-        for use in self.build.uses:
-            assert isinstance(use.call.op, Function)
-            found.update(dict.fromkeys((n.id for n in post_order(use.call.op)), use))
+    def kernels(self) -> dict[int, tuple[str, Function]]:
+        """For the calls of kernels their names and functions, those of sizes that only a run tells
+        included.
+        """
+        names = {use.call.id: use.name for use in self.build.uses}
+        found = {}
+        for node in self.trace.nodes(self.trace.last).values():
+            if isinstance(node, Call) and isinstance(node.op, Function) and node.op.is_primitive:
+                found[node.id] = names.get(node.id, node.op_name), node.op
         return found
+
+    @cached_property
+    def _kernel_of(self) -> dict[int, tuple[str, Function]]:
+        """For the nodes inside kernels the kernel that they are in."""
+        return {n.id: k for k in self.kernels.values() for n in post_order(k[1])}
 
     def _gone(self, value: LayerValue) -> tuple[str, str]:
         """Returns the kernel that a lost value's work is in, and which pass lost it."""
