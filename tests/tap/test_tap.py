@@ -235,6 +235,33 @@ def test_named_sizes() -> None:
         assert check(forced, true) == len(forced) > 1
 
 
+def test_sizes_that_only_a_run_tells() -> None:
+    module = clew.parse(
+        """
+        clew 1
+        def @main(
+          %x: f32[6, 4]  // input x
+        ) -> (f32[2, ?0],) with outputs=["y"] {
+          %0 = nonzero(%x)  // rows:NonZero#0
+          %1 = cast(%0, dtype="f32")  // wide:Cast#0
+          %2 = exp(%1)  // power:Exp#0
+          %3 = tanh(%2)  // act:Tanh#0
+          %4 = (%3,)
+          return %4
+        }
+        """
+    )
+    compiled = clew.compile(module, threads=1)
+    feed = {"x": np.eye(6, 4, dtype=np.float32)}
+    true = true_values(compiled, feed)
+    refused = compiled.tap("*", feed).refused
+    assert set(refused) == {"wide", "power"}
+    assert "cast_exp_tanh, where tanh (act) reads it" in refused["power"].reason
+    taps = compiled.tap("*", feed, force=True)
+    assert check(taps, true) == 4
+    assert str(taps.forced) == "cut cast_exp_tanh into cast, exp, tanh"
+
+
 def test_without_fusion_only_what_passes_took_is_missing() -> None:
     feed = zoo.inputs("resnet_tiny")
     compiled = clew.compile(zoo.path("resnet_tiny"), threads=1, fuse=None)

@@ -43,12 +43,15 @@ class Forced:
     def __str__(self) -> str:
         if not self.cut:
             return "no kernel had to be cut"
-        others = f"the other {self.unchanged} kernels are the same"
+        others = f"; the other {self.unchanged} kernels are the same" if self.unchanged else ""
         if self.changed:
-            others = (
-                f"{self.unchanged} other kernels are the same, not so {', '.join(self.changed)}"
-            )
-        return f"cut {', '.join(self.cut)} into {', '.join(self.into)}; {others}"
+            others = f"; {self.unchanged} others are the same, not so {_some(self.changed)}"
+        return f"cut {_some(self.cut)} into {_some(self.into)}{others}"
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 @dataclass(frozen=True)
