@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Group, RenderableType
@@ -13,8 +13,9 @@ from rich.text import Text
 from clew.cli import options as opt
 from clew.cli.options import SAVED_SUFFIX, Asked, compile_model, model_inputs
 from clew.cli.output import emit_json, note, stdout, table
-from clew.correlate import ExecutorGraph
-from clew.correlate.text import summary, typed
+
+if TYPE_CHECKING:
+    from clew.correlate import ExecutorGraph
 
 Facts = Mapping[str, Any]
 _MOST_LAYERS = 3
@@ -87,7 +88,7 @@ def _nodes(graph: ExecutorGraph) -> RenderableType:
             made.add_row(
                 Text(node["name"]),
                 Text("\n".join(_done(graph, node))),
-                Text("\n".join(map(typed, types))),
+                Text("\n".join(map(graph.typed, types))),
                 Text("\n".join(_where(attrs["storage"][e]) for e in entries)),
                 Text(_some(node.get("layers", ()))),
             )
@@ -104,7 +105,7 @@ def _nodes(graph: ExecutorGraph) -> RenderableType:
 
 def _done(graph: ExecutorGraph, node: Facts) -> list[str]:
     operators = graph.operators(node)
-    return [summary(o) for o in operators] if operators else [node["op"]]
+    return [graph.summary(o) for o in operators] if operators else [node["op"]]
 
 
 def _where(storage: Facts) -> str:
@@ -159,7 +160,7 @@ def _node(graph: ExecutorGraph, node: Facts, layer: str | None = None) -> Render
         name = graph.document["operators"][operator["operator"]]["op"]
         head = f"{number} {name}"
         for stage, forms in graph.history(operator):
-            made.add_row(Text(head), Text(stage), Text("\n".join(map(summary, forms))))
+            made.add_row(Text(head), Text(stage), Text("\n".join(map(graph.summary, forms))))
             head = ""
     return Group(*parts, made)
 

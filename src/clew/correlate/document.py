@@ -28,6 +28,7 @@ from clew.correlate.executor import (
 )
 from clew.correlate.facts import Facts, describe_kernel, describe_type, plain, single_number
 from clew.correlate.history import History, OperatorTable
+from clew.correlate.text import summary, typed
 from clew.ir.expr import Call, While
 from clew.ir.visit import post_order
 from clew.passes.views import view_offsets
@@ -113,6 +114,14 @@ class ExecutorGraph:
         """Returns the facts of a node's operators in order."""
         rows = self.document["operators"]
         return [rows[o["operator"]] for o in node.get("ops", ())]
+
+    def summary(self, operator: Mapping[str, Any]) -> str:
+        """Returns an operator's facts in a few words: `conv2d 3x3 /2 3→16 NCHW→NCHW16c f32`."""
+        return summary(operator)
+
+    def typed(self, value: Mapping[str, Any]) -> str:
+        """Returns a value's type as the text form has it: `f32[1, 1, 8, 8, 16]:NCHW16c`."""
+        return typed(value)
 
     def history(self, operator: Mapping[str, Any]) -> list[tuple[str, list[Mapping[str, Any]]]]:
         """Returns for one of a node's `ops` the stages that changed it, and what it was then."""

@@ -157,14 +157,12 @@ class Whereabouts:
 
     def _inside(self, value: LayerValue) -> tuple[str, str]:
         """Returns the kernel that a value stays inside of, and what is done with it there."""
-        for ref in value.last:
-            name, function = self._kernel_of[ref.node]
-            calls = operator_calls(function)
-            readers = [c for c in calls if any(a.id == ref.node for a in c.args)]
-            named = " and ".join(dict.fromkeys(map(_named, readers)))
-            how = f", where {named} reads it" if named else ""
-            return name, f"it stays inside the kernel {name}{how}"
-        raise AssertionError(f"{value.layer} is in no kernel")
+        node = next(ref.node for ref in value.last if ref.node in self._kernel_of)
+        name, function = self._kernel_of[node]
+        readers = [c for c in operator_calls(function) if any(a.id == node for a in c.args)]
+        named = " and ".join(dict.fromkeys(map(_named, readers)))
+        how = f", where {named} reads it" if named else ""
+        return name, f"it stays inside the kernel {name}{how}"
 
     @cached_property
     def kernels(self) -> dict[int, tuple[str, Function]]:
