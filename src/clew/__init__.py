@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from clew.build.schedule_choice import schedule_for
     from clew.compiled import CompiledModel, Kernel
     from clew.compiler import compile
+    from clew.correlate import ExecutorGraph, executor_graph
     from clew.editing import Editor, edit
     from clew.frontends import load
     from clew.frontends.text import parse
@@ -34,17 +35,20 @@ if TYPE_CHECKING:
     from clew.passes.mark_fusions import fusion
     from clew.passes.user_pass import graph_pass
     from clew.precision import LayerError, PrecisionReport, precision_report
+    from clew.tap import Taps, tap_states
     from clew.target import Target
 
 _HOMES: Final = {
     "CompiledModel": "clew.compiled",
     "Editor": "clew.editing",
+    "ExecutorGraph": "clew.correlate",
     "Kernel": "clew.compiled",
     "LayerError": "clew.precision",
     "LoadedModel": "clew.loading",
     "Module": "clew.ir.module",
     "Sample": "clew.ops.registry",
     "PrecisionReport": "clew.precision",
+    "Taps": "clew.tap",
     "Target": "clew.target",
     "all_ops": "clew.ops.registry",
     "check_op": "clew.operator_checks",
@@ -53,6 +57,7 @@ _HOMES: Final = {
     "graph_pass": "clew.passes.user_pass",
     "schedule_for": "clew.build.schedule_choice",
     "edit": "clew.editing",
+    "executor_graph": "clew.correlate",
     "extern_op": "clew.ops.extern",
     "get_op": "clew.ops.registry",
     "load": "clew.frontends",
@@ -60,6 +65,7 @@ _HOMES: Final = {
     "parse": "clew.frontends.text",
     "precision_report": "clew.precision",
     "register_op": "clew.ops.registry",
+    "tap_states": "clew.tap",
 }
 
 
@@ -76,18 +82,21 @@ __all__ = [
     "ClewError",
     "CompiledModel",
     "Editor",
+    "ExecutorGraph",
     "Kernel",
     "LayerError",
     "LoadedModel",
     "Module",
     "PrecisionReport",
     "Sample",
+    "Taps",
     "Target",
     "__version__",
     "all_ops",
     "check_op",
     "compile",
     "edit",
+    "executor_graph",
     "extern_op",
     "fusion",
     "get_op",
@@ -98,4 +107,5 @@ __all__ = [
     "precision_report",
     "register_op",
     "schedule_for",
+    "tap_states",
 ]

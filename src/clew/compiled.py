@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from clew.build.lowering import operator_calls
 from clew.build.saving import SavedModel, SavedUse, save
 from clew.build.stored_builds import StoredBuild
 from clew.build.tracing import trace_of
+from clew.codegen.artifact import KernelCode
 from clew.codegen.disassemble import disassemble
 from clew.ir.expr import ArgRef, Call, Var
 from clew.ir.module import Module
@@ -28,6 +30,7 @@ from clew.runtime.model import InputSpec, Model, Ready, SizesKey, sizes_key
 from clew.runtime.program import Program
 from clew.runtime.threads import shared_pool
 from clew.support.errors import GraphTypeError, InputError
+from clew.target import Target
 from clew.trace.trace import Trace
 
 Array = np.ndarray[Any, Any]
@@ -55,7 +58,7 @@ class Kernel:
         """The model's layers it works for, in the order of its operators, and then of the model."""
         found: dict[str, None] = {}
         order = self._build.layer_order
-        for node in operator_calls(self.function):
+        for node in self.calls:
             layers = sorted(node.span.layers, key=lambda la: order.get(la, len(order)))
             found.update(dict.fromkeys(layers))
         return tuple(found)
@@ -76,9 +79,39 @@ class Kernel:
         return self._use.call.op
 
     @property
+    def calls(self) -> tuple[Call, ...]:
+        """Its operators' calls in order, in the last stage's graph."""
+        return tuple(operator_calls(self.function))
+
+    @property
     def ops(self) -> tuple[str, ...]:
         """Names of its operators in order."""
-        return tuple(c.op_name for c in operator_calls(self.function))
+        return tuple(c.op_name for c in self.calls)
+
+    @property
+    def call(self) -> int:
+        """Id of the call in the last stage: what the trace tells uses of kernels apart by."""
+        return self._use.call.id
+
+    @property
+    def key(self) -> str:
+        """Hash of all that its native code depends on: equal keys, one kernel."""
+        return self._use.source.key
+
+    @property
+    def target(self) -> Target:
+        """The machine it is compiled for."""
+        return self._use.source.target
+
+    @property
+    def threads(self) -> int:
+        """How many threads its grid may be divided among."""
+        return self._build.segments[self._use.segment].pool.threads
+
+    @property
+    def code(self) -> KernelCode:
+        """Its phases, and the memory they need."""
+        return self._build.binaries[self.key].code
 
     @property
     def tensors(self) -> tuple[Any, ...]:
@@ -163,6 +196,11 @@ class CompiledModel(Model[Kernel]):
             return self._stored.program
         assert self._last is not None
         return self._last.program
+
+    @property
+    def is_symbolic(self) -> bool:
+        """Whether it is built anew for each set of sizes that it meets."""
+        return self._symbolic
 
     @property
     def from_cache(self) -> bool:
@@ -250,6 +288,44 @@ class CompiledModel(Model[Kernel]):
         build = self.build
         return [Kernel(use, build) for use in build.uses]
 
+    def graph(self) -> Any:
+        """Returns the executor as data (`clew.ExecutorGraph`): nodes, kernels, operators at each
+        stage, layers. Of a model with symbolic sizes, that of the last build.
+
+        Errors: I044 (see `build`).
+        """
+        return _room("correlate").executor_graph(self)
+
+    def tap(
+        self,
+        layers: str | Sequence[str],
+        *inputs: Any,
+        output: int | None = None,
+        force: bool = False,
+    ) -> Any:
+        """Returns values of layers in a run: `compiled.tap("conv1", x)`.
+
+        `inputs` are arrays in the inputs' order, or one mapping by name. One name gives its value
+        (`output` says which, of several); a list of names, or a pattern (`block1/*`), gives
+        `clew.Taps`, a mapping. Nothing is compiled otherwise for it: what a kernel writes to memory
+        is read there, and brought to the layer's own layout and dtype. What stays inside a kernel
+        is refused with the reason and the nearest values in memory, unless `force`: then just that
+        kernel is cut there, for this call. In a branch or loop it is the last value.
+
+        Errors: I070 (no such layer), I150 (inside a kernel), I151 (computed no more), I152 (a
+        pattern that fits no layer), I153 (`output`), I154 (`force` cannot break it), I155 (it did
+        not run), I045 (`trace=False`), and those of a run.
+        """
+        by_name = len(inputs) == 1 and isinstance(inputs[0], Mapping)
+        checked = self._checked(self._in_order(inputs[0]) if by_name else inputs)
+        if self._symbolic:
+            self.build_for(checked)
+        return _room("tap").tap(self, layers, checked, output=output, force=force)
+
+    def build_with(self, module: Module, options: Options) -> Build:
+        """Returns a build of its own of a module, with this model's cache and threads."""
+        return build_module(module, options, self._cache, self._pool, None)
+
     # --- keeping ---
 
     def save(self, path: str | Path) -> None:
@@ -264,6 +340,11 @@ class CompiledModel(Model[Kernel]):
         builds = {key: (build, _saved_uses(build)) for key, build in self._builds.items()}
         target, inputs, outputs = self.options.target, self._inputs, self.output_names
         save(SavedModel(target, inputs, outputs, self._by_value, builds), path)
+
+
+def _room(name: str) -> Any:
+    """Returns a package that stands on this module, and is loaded when first asked for."""
+    return importlib.import_module(f"clew.{name}")
 
 
 def _saved_uses(build: Build) -> list[SavedUse]:

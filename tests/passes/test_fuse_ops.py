@@ -211,6 +211,56 @@ def test_fusion_makes_no_cycle_and_loses_and_repeats_nothing(module: Module) -> 
     assert all(isinstance(n.op, Function) for n in outer)
 
 
+@given(graphs(), st.data())
+@settings(max_examples=40, deadline=None)
+def test_results_are_cut_and_other_kernels_stay(module: Module, data: st.DataObject) -> None:
+    calls = [n for n in post_order(module.main) if isinstance(n, Call)]
+    wanted = data.draw(st.sets(st.sampled_from([c.id for c in calls]), max_size=3))
+    before = _kernels_by_operators(FuseOps(), module)
+    after = _kernels_by_operators(FuseOps(results=frozenset(wanted)), module)
+    assert sorted(sum(before, ())) == sorted(sum(after, ()))
+    positions = {c.id: n for n, c in enumerate(calls)}
+    marked = {positions[w] for w in wanted}
+    for kernel in after:
+        assert not marked & set(kernel[:-1]) or _are_reshapes(calls, kernel)
+    for kernel in before:
+        if not marked & set(kernel):
+            assert kernel in after
+
+
+def _are_reshapes(calls: list[Call], kernel: tuple[int, ...]) -> bool:
+    return any(calls[n].op_name == "reshape" for n in kernel)
+
+
+def _kernels_by_operators(fuse: FuseOps, module: Module) -> list[tuple[int, ...]]:
+    """Returns for each kernel the positions of its operators in the graph before."""
+    manager = PassManager([fuse])
+    fused = manager.run(module)
+    calls = [n for n in post_order(module.main) if isinstance(n, Call)]
+    positions = {c.id: n for n, c in enumerate(calls)}
+    lineage = manager.stages[-1].lineage
+    assert lineage is not None
+    found = []
+    for kernel in kernels(fused):
+        inner = [n for n in post_order(kernel) if isinstance(n, Call)]
+        origins = [next(o for o in lineage.origins[n.id] if o in positions) for n in inner]
+        found.append(tuple(sorted(positions[o] for o in origins)))
+    return found
+
+
+def test_a_value_that_is_wanted_ends_a_kernel(kit: Any) -> None:
+    x = kit.var("x", 1, 8, 6, 6)
+    conv = kit.layer("nn.conv2d", x, kit.const(kit.random(8, 8, 1, 1)))
+    gate = kit.layer("sigmoid", conv)
+    y = kit.layer("exp", kit.layer("multiply", conv, gate))
+    module = kit.module([x], y)
+    assert names(kit.apply(module, FuseOps())) == ["conv2d_sigmoid_multiply_exp"]
+    cut = kit.apply(module, FuseOps(results=frozenset([gate.id])))
+    assert names(cut) == ["conv2d", "sigmoid", "multiply_exp"]
+    end = kit.apply(module, FuseOps(results=frozenset([y.id])))
+    assert names(end) == ["conv2d_sigmoid_multiply_exp"]
+
+
 def _blocks(kit: Any, size: int, given: int, between: int, result: int, stride: int = 1) -> Module:
     """An inverted residual block on images in blocks of 16 channels."""
     layout = {"data_layout": "NCHW16c", "out_layout": "NCHW16c"}

@@ -13,9 +13,20 @@ from typing import Any
 import numpy as np
 
 from clew.build.build import Build, KernelUse
-from clew.ir.expr import Call, Constant, Expr, Function, Let, Tuple, TupleGetItem, Var
+from clew.ir.expr import (
+    Call,
+    Constant,
+    Expr,
+    Function,
+    If,
+    Let,
+    Tuple,
+    TupleGetItem,
+    Var,
+    While,
+)
 from clew.ir.types import TensorType, TupleType, Type, to_numpy
-from clew.ir.visit import post_order
+from clew.ir.visit import inner_functions, post_order
 from clew.ops.registry import Op
 from clew.passes.views import part_offsets, view_offsets
 from clew.runtime.program import NO_NODE, Instruction, RunSegment
@@ -86,7 +97,7 @@ class _Reach:
     """The nodes of a function outside kernels, and what is part of what in memory."""
 
     def __init__(self, main: Function) -> None:
-        self.nodes = {n.id: n for n in (*main.params, *post_order(main.body))}
+        self.nodes = {n.id: n for n in (*main.params, *_outside_kernels(main))}
         self._bound = {n.var.id: n.value for n in self.nodes.values() if isinstance(n, Let)}
 
     def parts(self, node: int) -> Sequence[Expr]:
@@ -121,6 +132,16 @@ class _Reach:
                 stack.append((node, True))
                 stack.extend((a.id, False) for a in self.parts(node))
         return order
+
+
+def _outside_kernels(function: Function) -> Iterator[Expr]:
+    """Yields the nodes of a function's body, then those of its branches and loops."""
+    pending = [function]
+    while pending:
+        for node in post_order(pending.pop().body):
+            yield node
+            if isinstance(node, (If, While)):
+                pending.extend(inner_functions(node))
 
 
 def _value(node: Expr, parts: Sequence[Any]) -> Any:

@@ -12,7 +12,6 @@ from pathlib import Path
 from statistics import median
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 from rich.text import Text
 
@@ -23,6 +22,7 @@ from clew.cli.arguments import need_sizes
 from clew.cli.bench import bench
 from clew.cli.catalogue import ops
 from clew.cli.compare import onnxruntime_outputs
+from clew.cli.correlate import correlate
 from clew.cli.options import (
     SAVED_SUFFIX,
     Asked,
@@ -39,14 +39,16 @@ from clew.cli.output import (
     kernels_table,
     note,
     outputs_table,
+    save_arrays,
     stderr,
     stdout,
 )
 from clew.cli.precision import precision as precision_
 from clew.cli.profile import profile
+from clew.cli.tap import tap
 from clew.cli.tracing import trace
 from clew.support.difference import relative_error
-from clew.support.errors import ClewError, CompileError, InputError
+from clew.support.errors import ClewError, CompileError
 
 app = typer.Typer(
     name="clew",
@@ -118,7 +120,7 @@ def run(
         theirs = flat(onnxruntime_outputs(model, arrays))
         report["onnxruntime"] = {n: relative_error(results.get(n), v) for n, v in theirs.items()}
     if save is not None:
-        _save(save, results)
+        save_arrays(save, results)
     if json:
         emit_json(report)
     else:
@@ -139,20 +141,6 @@ def _time(model: Any, arrays: dict[str, Any], repeat: int) -> float:
         model.run(arrays)
         seconds.append(time.perf_counter() - start)
     return median(seconds)
-
-
-def _save(folder: Path, results: dict[str, Any]) -> None:
-    """Writes outputs as files named after them.
-
-    Errors: I063 when the folder cannot be written.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, value in results.items():
-            safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in name)
-            np.save(folder / f"{safe}.npy", np.asarray(value))
-    except OSError as error:
-        raise InputError("I063", f"cannot write to {str(folder)!r}: {error.strerror}") from None
 
 
 def _show_run(report: dict[str, Any], summary: str) -> None:
@@ -201,6 +189,8 @@ app.command()(bench)
 app.command("precision")(precision_)
 app.command()(profile)
 app.command()(trace)
+app.command()(correlate)
+app.command()(tap)
 app.command()(ops)
 app.add_typer(storage.app)
 

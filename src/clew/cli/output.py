@@ -6,12 +6,15 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from clew.support.errors import InputError
 
 # Where stdout is no terminal there is no width to ask for.
 _PIPED_COLUMNS = 120
@@ -97,9 +100,23 @@ def describe(name: str, value: Any) -> dict[str, Any]:
     return facts
 
 
-def outputs_table(outputs: Sequence[Mapping[str, Any]]) -> Table:
+def save_arrays(folder: Path, arrays: Mapping[str, Any]) -> None:
+    """Writes arrays as `.npy` files named after them.
+
+    Errors: I063 when the folder cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, value in arrays.items():
+            safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in name)
+            np.save(folder / f"{safe}.npy", np.asarray(value))
+    except OSError as error:
+        raise InputError("I063", f"cannot write to {str(folder)!r}: {error.strerror}") from None
+
+
+def outputs_table(outputs: Sequence[Mapping[str, Any]], what: str = "output") -> Table:
     """Returns a table of what `describe` says of each output."""
-    made = table("output", "type", "min", "max", "mean", right=("min", "max", "mean"))
+    made = table(what, "type", "min", "max", "mean", right=("min", "max", "mean"))
     for facts in outputs:
         dims = ", ".join(map(str, facts["shape"]))
         numbers = [f"{facts[k]:.6g}" if k in facts else "" for k in ("min", "max", "mean")]

@@ -36,7 +36,8 @@ class FuseOps(Pass):
     (`melting` says where), unless `melt` is off.
 
     `mode="none"` puts each operator in a function of its own. `max_ops` and `max_inputs` bound a
-    group.
+    group. `results` are ids of calls whose values somebody wants to read: a kernel that has one
+    inside becomes several, and all others stay as they are.
 
     Preconditions: no pass after this one looks for operator patterns. Non-goals: choosing loops.
     """
@@ -47,6 +48,7 @@ class FuseOps(Pass):
     max_ops: int = 64
     max_inputs: int = 30
     melt: bool = True
+    results: frozenset[int] = frozenset()
 
     def run(self, module: Module, ctx: PassContext) -> Module:
         return _Fuser(self, ctx).rewrite_module(module)
@@ -68,7 +70,11 @@ class _Fuser(Rewriter):
         options = self._options
         grouper = Grouper(function, self._ctx, options.max_ops, options.max_inputs)
         none = options.mode == "none"
-        groups = grouper.singletons() if none else grouper.groups(melt=options.melt)
+        groups = (
+            grouper.singletons()
+            if none
+            else grouper.groups(melt=options.melt, results=options.results)
+        )
         pieces = [_piece(group) for group in dict.fromkeys(groups.values())]
         return Outliner(pieces, self._stays, self.rewrite_function).rewrite_function(function)
 

@@ -22,7 +22,7 @@ Groups grow in three steps.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -99,8 +99,14 @@ class Grouper:
         """Returns each operator as a group of its own, by node id."""
         return {c.id: Group(self._kinds[c.id], [c]) for c in self._calls if not is_reshape(c)}
 
-    def groups(self, *, melt: bool = True) -> dict[int, Group]:
-        """Returns the group of each operator that is to be in one, by node id."""
+    def groups(
+        self, *, melt: bool = True, results: Collection[int] = frozenset()
+    ) -> dict[int, Group]:
+        """Returns the group of each operator that is to be in one, by node id.
+
+        The values of `results` are to be in memory: their groups are cut there, once it is settled
+        what belongs together, so that all others stay as they are.
+        """
         self._leave_in_place()
         for call in self._calls:
             self._group[call.id] = Group(self._kinds[call.id], [call], self._inputs_of(call))
@@ -115,8 +121,36 @@ class Grouper:
             if group.root is call:
                 self._join_users(group)
         for group in list(dict.fromkeys(self._group.values())):
+            self._cut(group, results)
+        for group in list(dict.fromkeys(self._group.values())):
             self._peel_views(group)
         return self._group
+
+    def _cut(self, group: Group, results: Collection[int]) -> None:
+        """Makes several groups of one, so that each of `results` is a group's result.
+
+        What two of the parts read becomes a result, too: a group has one.
+        """
+        if not any(m.id in results for m in group.members[:-1]):
+            return
+        inside = {m.id for m in group.members}
+        part_of = {group.root.id: Group(self._kinds[group.root.id], [group.root])}
+        for member in reversed(group.members[:-1]):
+            users = [u.id for u in self._users[member.id] if u.id in inside]
+            parts = {id(part_of[u]): part_of[u] for u in users}
+            kind = self._kinds[member.id]
+            if member.id in results or len(parts) > 1:
+                part = Group(kind, [])
+            else:
+                (part,) = parts.values()
+            part.members.insert(0, member)
+            part.kind = max(part.kind, kind)
+            part_of[member.id] = part
+        for part in part_of.values():
+            part.inputs = {i for m in part.members for i in self._inputs_of(m)} - {
+                m.id for m in part.members
+            }
+        self._group.update(part_of)
 
     def _leave_in_place(self) -> None:
         """Takes out the calls that need no kernel whatever their neighbours do: several results

@@ -133,13 +133,7 @@ class Model(ABC, Generic[K]):
 
         Errors: I041 (names), I042 (shape), I043 (dtype).
         """
-        try:
-            given = [inputs[name] for name in self._input_names]
-        except KeyError:
-            raise self._wrong_names(inputs) from None
-        if len(inputs) != len(given):
-            raise self._wrong_names(inputs)
-        checked = self.checked(given)
+        checked = self.checked(self._in_order(inputs))
         results = self._program_for(checked)(checked)
         return dict(zip(self._output_names, results, strict=True))
 
@@ -215,6 +209,19 @@ class Model(ABC, Generic[K]):
                 hint=f"they are {', '.join(self._input_names)}",
             )
         return list(map(InputSpec.check, self._inputs, given))
+
+    def _in_order(self, inputs: Mapping[str, Any]) -> list[Any]:
+        """Returns inputs by name in their order.
+
+        Errors: I041.
+        """
+        try:
+            given = [inputs[name] for name in self._input_names]
+        except KeyError:
+            raise self._wrong_names(inputs) from None
+        if len(inputs) != len(given):
+            raise self._wrong_names(inputs)
+        return given
 
     def _wrong_names(self, inputs: Mapping[str, Any]) -> InputError:
         names = self._input_names

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 
 from clew.ir.dims import Dim, product
@@ -191,6 +192,55 @@ def product_flops_of(outputs: Sequence[Tensor]) -> Dim:
         if isinstance(body, Reduce) and _is_product_sum(body):
             total = total + 2 * product((*stage.shape, *(a.extent for a in body.axes)))
     return total
+
+
+@dataclass(frozen=True)
+class ProductSize:
+    """A sum of products as `batch` matrix products of m by k and k by n numbers.
+
+    Rows are the axes of the result that only the first factor has, columns those that only the
+    second has; all others are the batch.
+    """
+
+    batch: Dim
+    m: Dim
+    n: Dim
+    k: Dim
+
+
+def products_of(outputs: Sequence[Tensor]) -> list[ProductSize]:
+    """Returns the sizes of each sum of products that a computation has, producers first."""
+    found = []
+    for stage in stages(outputs):
+        body = stage.body
+        if not isinstance(body, Reduce) or not _is_product_sum(body):
+            continue
+        value = body.value
+        while isinstance(value, (Cast, Inlined)):
+            value = value.children[0]
+        assert isinstance(value, Binary)
+        left, right = _indices_in(value.a), _indices_in(value.b)
+        sizes: dict[str, Dim] = {"batch": 1, "m": 1, "n": 1}
+        for axis in stage.axes:
+            sides = id(axis) in left, id(axis) in right
+            which = {(True, False): "m", (False, True): "n"}.get(sides, "batch")
+            sizes[which] = sizes[which] * axis.extent
+        depth = product(tuple(a.extent for a in body.axes))
+        found.append(ProductSize(sizes["batch"], sizes["m"], sizes["n"], depth))
+    return found
+
+
+def _indices_in(expr: Scalar) -> set[int]:
+    """Returns ids of the axes that an expression depends on."""
+    found, seen, stack = set[int](), set[int](), [expr]
+    while stack:
+        node = stack.pop()
+        if id(node) not in seen:
+            seen.add(id(node))
+            if isinstance(node, Index):
+                found.add(id(node))
+            stack.extend(node.children)
+    return found
 
 
 def bytes_of(outputs: Sequence[Tensor]) -> int:

@@ -50,14 +50,15 @@ def layer_values(trace: Trace) -> list[LayerValue]:
 
 
 def follow_values(
-    trace: Trace, stage: int, nodes: Iterable[int]
+    trace: Trace, stage: int, nodes: Iterable[int], until: int | None = None
 ) -> dict[int, tuple[tuple[int, ...], int | None]]:
-    """Returns for nodes of a stage the nodes of the last one with the same value, or the stage at
-    which there is none any more.
+    """Returns for nodes of a stage the nodes of the stage `until` (the last by default) with the
+    same value, or the stage at which there is none any more.
     """
+    end = trace.last if until is None else until
     held: dict[int, dict[int, None]] = {node: {node: None} for node in nodes}
     gone: dict[int, int] = {}
-    for following in range(stage + 1, len(trace.stages)):
+    for following in range(stage + 1, end + 1):
         if not trace.stages[following].changed:
             continue
         links = trace.links(following)

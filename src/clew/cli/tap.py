@@ -1,0 +1,123 @@
+"""`clew tap`: values of layers, read from the optimised program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+import clew
+from clew.cli import options as opt
+from clew.cli.options import SAVED_SUFFIX, Asked, compile_model, model_inputs
+from clew.cli.output import (
+    describe,
+    emit_json,
+    flat,
+    note,
+    outputs_table,
+    save_arrays,
+    stdout,
+    table,
+)
+from clew.support.errors import InputError
+
+_STATES = {"memory": "in memory", "fused": "inside a kernel", "gone": "computed no more"}
+
+
+def tap(
+    model: opt.Model,
+    layers: Annotated[
+        list[str],
+        typer.Option("--layer", help="Layer to read, or a glob of them; repeatable."),
+    ] = [],  # noqa: B006 (typer takes the default from here)
+    result: Annotated[
+        int | None, typer.Option("--result", min=0, help="Which result, of a layer with several.")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Break the fusions that keep a value in registers.")
+    ] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="File (.npy) for one value, folder for several."),
+    ] = None,
+    inputs: opt.Inputs = [],  # noqa: B006
+    random: opt.Random = False,
+    seed: opt.Seed = 0,
+    shape: opt.Shape = [],  # noqa: B006
+    target: opt.Target = "cpu",
+    threads: opt.Threads = None,
+    opt_level: opt.OptLevel = 3,
+    fuse: opt.Fuse = True,
+    precision: opt.Precision = "f32",
+    json: opt.Json = False,
+) -> None:
+    """Read values of layers in a run; without --layer, say which are in memory."""
+    if model.suffix == SAVED_SUFFIX:
+        raise typer.BadParameter("a saved model has no layers: give the model's own file")
+    compiled = compile_model(Asked(model, shape, target, threads, opt_level, fuse, precision)).model
+    if not layers:
+        if compiled.is_symbolic:
+            compiled.run(model_inputs(compiled, inputs, random, seed))
+        document, shown = _states(compiled)
+    else:
+        arrays = model_inputs(compiled, inputs, random, seed)
+        taps = compiled.tap(layers, arrays, output=result, force=force)
+        document, shown = _values(taps)
+        if taps.forced is not None:
+            note(str(taps.forced))
+        if output is not None:
+            _save(output, flat(taps))
+    if json:
+        emit_json(document)
+    else:
+        stdout().print(shown)
+
+
+def _states(compiled: Any) -> tuple[Any, RenderableType]:
+    states = clew.tap_states(compiled)
+    made = table("layer", "its value", "why")
+    for name, (state, reason) in states.items():
+        made.add_row(Text(name), _STATES[state.value], Text(reason))
+    counts = ", ".join(
+        f"{sum(s.value == state for s, _ in states.values())} {text}"
+        for state, text in _STATES.items()
+    )
+    document = {name: {"state": s.value, "reason": reason} for name, (s, reason) in states.items()}
+    return document, Group(made, Text(counts, style="dim"))
+
+
+def _values(taps: clew.Taps) -> tuple[Any, RenderableType]:
+    facts = [describe(name, value) for name, value in flat(taps).items()]
+    refused = {name: str(r) for name, r in taps.refused.items()}
+    document: dict[str, Any] = {"values": facts, "refused": refused}
+    if taps.forced is not None:
+        forced = taps.forced
+        document["forced"] = {
+            "cut": list(forced.cut),
+            "into": list(forced.into),
+            "unchanged": forced.unchanged,
+            "changed": list(forced.changed),
+        }
+    parts: list[RenderableType] = [outputs_table(facts, "layer")] if facts else []
+    parts += [Text(f"not {text}", style="dim") for text in refused.values()]
+    return document, Group(*parts)
+
+
+def _save(path: Path, values: Mapping[str, Any]) -> None:
+    """Writes one value to a file, several to files in a folder.
+
+    Errors: I063 when they cannot be written.
+    """
+    if len(values) != 1 or path.suffix != ".npy":
+        save_arrays(path, values)
+    else:
+        try:
+            np.save(path, np.asarray(next(iter(values.values()))))
+        except OSError as error:
+            raise InputError("I063", f"cannot write to {str(path)!r}: {error.strerror}") from None
+    note(f"written to {path}")

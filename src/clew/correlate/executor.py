@@ -1,0 +1,303 @@
+"""The nodes of the executor: what a run does, in order, and where each value lies.
+
+They are those of the last stage's graph outside kernels: inputs, constants, kernels, views, host
+steps, branches and loops. Tuples and bindings are none; what they hold is referred to directly.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from clew.build.build import Build, KernelUse
+from clew.build.lowering import operator_calls
+from clew.ir.expr import (
+    Call,
+    Constant,
+    Expr,
+    Function,
+    If,
+    Let,
+    Tuple,
+    TupleGetItem,
+    Var,
+    While,
+)
+from clew.ir.types import TensorType, TupleType, Type
+from clew.ir.visit import post_order
+from clew.passes.views import part_offsets, view_offsets
+from clew.runtime.plan import BufferKind, BufferRef
+from clew.runtime.program import RunHost
+
+INPUT: Final = "input"
+PARAM: Final = "param"
+KERNEL: Final = "kernel"
+VIEW: Final = "view"
+JOIN: Final = "join"
+HOST: Final = "host"
+DEFERRED: Final = "deferred"
+IF: Final = "if"
+WHILE: Final = "while"
+
+
+class Entry(NamedTuple):
+    """One value: the result `output` of the node at position `node` of its graph."""
+
+    node: int
+    output: int
+
+
+class Storage(NamedTuple):
+    """Where a value lies: `kind` and `number` name a buffer of a segment, `offset` is in bytes.
+
+    `segment` is -1 for what belongs to none.
+    """
+
+    kind: str
+    segment: int = -1
+    number: int = 0
+    offset: int = 0
+
+    @property
+    def buffer(self) -> tuple[str, int, int]:
+        """What values that share memory have in common."""
+        return self.kind, self.segment, self.number
+
+    def at(self, further: int) -> Storage:
+        """Returns the place some bytes further on."""
+        return self._replace(offset=self.offset + further)
+
+
+@dataclass(eq=False)
+class Node:
+    """A node: what it is (`op`), what it reads, and the types and places of its results.
+
+    `operators` are the graph's calls that it does; `graphs` those of its branches or loop.
+    """
+
+    op: str
+    name: str
+    expr: Expr
+    inputs: list[Entry] = field(default_factory=list)
+    types: list[Type] = field(default_factory=list)
+    storage: list[Storage] = field(default_factory=list)
+    operators: list[Call] = field(default_factory=list)
+    use: KernelUse | None = None
+    graphs: dict[str, Graph] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class Graph:
+    """The nodes of a function in the order in which they run, and its results (`heads`).
+
+    `parent` is the name of the branch or loop that runs it, `role` what it is there (`then`,
+    `else`, `cond`, `body`).
+    """
+
+    nodes: list[Node] = field(default_factory=list)
+    heads: list[Entry] = field(default_factory=list)
+    parent: str = ""
+    role: str = ""
+
+
+def executor_graphs(build: Build) -> list[Graph]:
+    """Returns the graph of the model, then those of its branches and loops."""
+    reader = _Reader(build)
+    graphs = [reader.graph(build.stages[-1].module.main)]
+    for graph in graphs:  # grows: graphs of inner branches follow those around them
+        for node in graph.nodes:
+            graphs.extend(node.graphs.values())
+    return graphs
+
+
+class _Reader:
+    """What is shared by the graphs of one build: names, uses of kernels, which calls run on the
+    host.
+    """
+
+    def __init__(self, build: Build) -> None:
+        self.build = build
+        self.uses: dict[int, deque[KernelUse]] = {}
+        for use in build.uses:
+            self.uses.setdefault(use.call.id, deque()).append(use)
+        programs = build.program.walk()
+        hosts = [i for p in programs for i in p.instructions if isinstance(i, RunHost)]
+        self.hosted = {h.node for h in hosts}
+        self._taken = {use.name: 1 for use in build.uses}
+        self._places = itertools.count()
+
+    def graph(self, function: Function, parent: str = "", role: str = "") -> Graph:
+        return _GraphReader(self, function, parent, role).graph
+
+    def unique(self, name: str) -> str:
+        count = self._taken.get(name, 0)
+        self._taken[name] = count + 1
+        return name if not count else self.unique(f"{name}_{count}")
+
+    def place(self, kind: str) -> Storage:
+        """Returns a place of its own, apart from all others."""
+        return Storage(kind, number=next(self._places))
+
+    def on_host(self, type_: Type) -> list[Storage]:
+        """Returns the places of what the host computes: arrays of their own."""
+        return [self.place("host") for _ in _flat(type_)]
+
+    def next_use(self, call: Call) -> KernelUse:
+        """Returns the next use of a kernel in order: a function of two branches is used twice."""
+        uses = self.uses[call.id]
+        return uses.popleft() if len(uses) > 1 else uses[0]
+
+    def arena(self, use: KernelUse, ref: BufferRef) -> Storage:
+        """Returns the place that a reference of a plan means."""
+        offset = ref.offset_bytes
+        if ref.kind is BufferKind.ARENA:
+            plan = self.build.segments[use.segment].plan
+            offset += plan.arena_buffers[ref.index].offset_bytes
+        return Storage(ref.kind.value, use.segment, ref.index, offset)
+
+
+class _GraphReader:
+    def __init__(self, reader: _Reader, function: Function, parent: str, role: str) -> None:
+        self._reader = reader
+        self.graph = Graph(parent=parent, role=role)
+        self._entries: dict[int, tuple[Entry, ...]] = {}
+        for position, param in enumerate(function.params):
+            flat = _flat(param.type)
+            outer = [Storage(INPUT, number=position)] * len(flat)
+            places = [reader.place("argument") for _ in flat] if parent else outer
+            self._add(INPUT, param.name, param, [], places)
+        for expr in post_order(function.body):
+            self._collect(expr)
+        self.graph.heads = list(self._entries[function.body.id])
+
+    def _add(
+        self,
+        op: str,
+        name: str,
+        expr: Expr,
+        inputs: Iterable[Expr],
+        storage: Sequence[Storage],
+        operators: Sequence[Call] = (),
+    ) -> Node:
+        made = Node(
+            op,
+            name if op == KERNEL else self._reader.unique(name),
+            expr,
+            [e for i in inputs for e in self._entries[i.id]],
+            _flat(expr.type),
+            list(storage),
+            list(operators),
+        )
+        position = len(self.graph.nodes)
+        self._entries[expr.id] = tuple(Entry(position, n) for n in range(len(made.types)))
+        self.graph.nodes.append(made)
+        return made
+
+    def _collect(self, expr: Expr) -> None:
+        match expr:
+            case Constant():
+                self._add(PARAM, parameter_name(expr), expr, [], [self._reader.place("constant")])
+            case Tuple():
+                self._entries[expr.id] = tuple(e for f in expr.fields for e in self._of(f))
+            case TupleGetItem():
+                self._entries[expr.id] = self._field(expr)
+            case Let():
+                self._entries[expr.var.id] = self._of(expr.value)
+                self._entries[expr.id] = self._of(expr.body)
+            case Call(op=Function() as function) if expr.id in self._reader.uses:
+                self._kernel(expr, function)
+            case Call(op=Function() as function):
+                calls = operator_calls(function)
+                self._add(
+                    DEFERRED, expr.op_name, expr, expr.args, self._reader.on_host(expr.type), calls
+                )
+            case Call() if expr.id in self._reader.hosted:
+                self._add(
+                    HOST, _short(expr), expr, expr.args, self._reader.on_host(expr.type), [expr]
+                )
+            case Call() if (offsets := view_offsets(expr)) is not None:
+                self._view(expr, offsets)
+            case Call() if (offsets := part_offsets(expr)) is not None:
+                self._join(expr, offsets)
+            case Call():
+                self._add(
+                    HOST, _short(expr), expr, expr.args, self._reader.on_host(expr.type), [expr]
+                )
+            case If():
+                inputs = (expr.cond, *expr.args)
+                node = self._add(IF, "if", expr, inputs, self._reader.on_host(expr.type))
+                self._nest(node, {"then": expr.then, "else": expr.orelse})
+            case While():
+                node = self._add(WHILE, "while", expr, expr.init, self._reader.on_host(expr.type))
+                self._nest(node, {"cond": expr.cond, "body": expr.body})
+            case Var() | Function():
+                pass
+
+    def _of(self, expr: Expr) -> tuple[Entry, ...]:
+        return self._entries[expr.id]
+
+    def _field(self, expr: TupleGetItem) -> tuple[Entry, ...]:
+        assert isinstance(expr.value.type, TupleType)
+        start = sum(len(_flat(t)) for t in expr.value.type.fields[: expr.index])
+        return self._of(expr.value)[start : start + len(_flat(expr.type))]
+
+    def _storage(self, entry: Entry) -> Storage:
+        return self.graph.nodes[entry.node].storage[entry.output]
+
+    def _nest(self, node: Node, functions: dict[str, Function]) -> None:
+        for name, function in functions.items():
+            node.graphs[name] = self._reader.graph(function, node.name, name)
+
+    def _kernel(self, call: Call, function: Function) -> None:
+        """Adds a kernel, and what its step in the plan says of the places of its operands."""
+        reader = self._reader
+        use = reader.next_use(call)
+        step = reader.build.segments[use.segment].plan.steps[use.step]
+        reads = [e for a in call.args for e in self._of(a)]
+        writes = len(_flat(call.type))
+        places = [reader.arena(use, ref) for ref in step.args]
+        results = places[len(reads) : len(reads) + writes]
+        node = self._add(KERNEL, use.name, call, call.args, results, operator_calls(function))
+        node.use = use
+        for entry, place in zip(reads, places, strict=False):
+            source = self.graph.nodes[entry.node]
+            if source.op == PARAM and source.storage[entry.output].segment < 0:
+                source.storage[entry.output] = place
+
+    def _view(self, call: Call, offsets: Sequence[int]) -> None:
+        (source,) = self._of(call.args[0])
+        place = self._storage(source)
+        size = _element_bytes(call.args[0].type)
+        places = [place.at(offset * size) for offset in offsets]
+        self._add(VIEW, _short(call), call, call.args, places, [call])
+
+    def _join(self, call: Call, offsets: Sequence[int]) -> None:
+        """Adds a concatenation whose parts are computed in their places: it begins at the first."""
+        first = self._storage(self._of(call.args[0])[0])
+        place = first.at(-offsets[0] * _element_bytes(call.type))
+        self._add(JOIN, _short(call), call, call.args, [place], [call])
+
+
+def parameter_name(constant: Constant) -> str:
+    """Returns a constant's name in the user's model, else of what it was made, else `constant`."""
+    made_of = next((s.layer for s in constant.span.sources if s.kind == "parameter"), "")
+    return constant.name or made_of or "constant"
+
+
+def _short(call: Call) -> str:
+    return call.op_name.rpartition(".")[2]
+
+
+def _flat(type_: Type) -> list[Type]:
+    if isinstance(type_, TupleType):
+        return [t for f in type_.fields for t in _flat(f)]
+    return [type_]
+
+
+def _element_bytes(type_: Type) -> int:
+    assert isinstance(type_, TensorType)
+    size = type_.size
+    return type_.size_bytes // size if isinstance(size, int) and size else 0

@@ -1,0 +1,258 @@
+"""Reading values of layers in a run, as the layers have them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from clew.build.observe import node_values
+from clew.build.tracing import relayout
+from clew.compiled import CompiledModel
+from clew.ir.expr import Constant
+from clew.ir.types import TensorType, TupleType, Type, to_numpy
+from clew.support.errors import InputError
+from clew.tap.force import Broken, Forced, break_fusions
+from clew.tap.where import Refusal, State, Whereabouts
+from clew.trace.values import LayerValue
+
+_GLOB: Final = frozenset("*?[")
+# Builds with fusions broken that are kept for the next call.
+_KEPT_BUILDS: Final = 8
+Key = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Taps(Mapping[str, Any]):
+    """Values of layers by name; a layer's second result is `name:1`, and so on.
+
+    `refused` has those that are not in memory, of layers that a pattern matched. `forced` tells
+    what breaking fusions did, where it was asked for.
+    """
+
+    values_by_name: Mapping[str, Any]
+    refused: Mapping[str, Refusal] = field(default_factory=dict)
+    forced: Forced | None = None
+
+    def __getitem__(self, name: str) -> Any:
+        return self.values_by_name[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.values_by_name)
+
+    def __len__(self) -> int:
+        return len(self.values_by_name)
+
+
+class _Session:
+    """What is worked out once for a build: where values are, and builds with fusions broken."""
+
+    def __init__(self, compiled: CompiledModel) -> None:
+        self.build = compiled.build
+        self.where = Whereabouts(self.build, compiled.trace)
+        self.broken: dict[tuple[Key, ...], Broken] = {}
+
+
+_sessions: Final[WeakKeyDictionary[CompiledModel, _Session]] = WeakKeyDictionary()
+
+
+def _session(compiled: CompiledModel) -> _Session:
+    """Returns the session of a model's last build."""
+    found = _sessions.get(compiled)
+    if found is None or found.build is not compiled.build:
+        found = _sessions[compiled] = _Session(compiled)
+    return found
+
+
+def tap_states(compiled: CompiledModel) -> dict[str, tuple[State, str]]:
+    """Returns for each result of each layer of the last build where it is: its state, and why it is
+    not in memory. A layer's second result is `name:1`, and so on.
+
+    Errors: I044 and I045 (see `CompiledModel.trace`).
+    """
+    where = _session(compiled).where
+    found = {}
+    for layer, outputs in where.outputs.items():
+        for output in outputs or [0]:
+            value = where.values.get((layer, output))
+            state = State.GONE if value is None else where.state(value)
+            reason = "" if state is State.MEMORY else where.refusal(layer, output).reason
+            found[_label((layer, output))] = state, reason
+    return found
+
+
+def tap(
+    compiled: CompiledModel,
+    layers: str | Sequence[str],
+    inputs: Sequence[Any],
+    *,
+    output: int | None = None,
+    force: bool = False,
+) -> Any:
+    """Returns values of layers in a run of the last build with these inputs, which are checked.
+
+    As `CompiledModel.tap`, which has the errors.
+    """
+    names = [layers] if isinstance(layers, str) else list(layers)
+    session = _session(compiled)
+    where = session.where
+    wanted = _wanted(where, names, output)
+    states = {k: where.state(where.values[k]) if k in where.values else State.GONE for k in wanted}
+    inside = tuple(k for k, state in states.items() if state is State.FUSED and force)
+    refused = {
+        k: where.refusal(*k)
+        for k, state in states.items()
+        if state is not State.MEMORY and k not in inside
+    }
+    _raise_for([r for k, r in refused.items() if wanted[k]], force)
+    found = _read(where, [k for k, s in states.items() if s is State.MEMORY], inputs, {})
+    broken = None
+    if inside:
+        broken = session.broken.get(inside)
+        if broken is None:
+            values = [where.values[k] for k in inside]
+            broken = break_fusions(compiled, where, values)
+            while len(session.broken) >= _KEPT_BUILDS:
+                session.broken.pop(next(iter(session.broken)))
+            session.broken[inside] = broken
+        found |= _read(where, inside, inputs, broken.values, broken.where)
+    for key in states:
+        if key not in found and key not in refused:
+            refused[key] = Refusal(*key, State.IDLE, "it did not run")
+    _raise_for([r for k, r in refused.items() if wanted[k]], force)
+    if isinstance(layers, str) and not _GLOB & set(layers):
+        values_of_one = [found[k] for k in wanted]
+        return values_of_one[0] if len(values_of_one) == 1 else tuple(values_of_one)
+    forced = broken.forced if broken is not None else Forced((), (), len(session.build.uses))
+    return Taps(
+        {_label(k): found[k] for k in wanted if k in found},
+        {_label(k): r for k, r in refused.items()},
+        forced if force else None,
+    )
+
+
+def _label(key: Key) -> str:
+    return key[0] if not key[1] else f"{key[0]}:{key[1]}"
+
+
+def _wanted(where: Whereabouts, names: Sequence[str], output: int | None) -> dict[Key, bool]:
+    """Returns what names and patterns ask for, and whether by its very name.
+
+    Errors: I070 for a name that no layer has, I152 for a pattern that fits none, I153 for a result
+    that a layer lacks.
+    """
+    known = where.outputs
+    found: dict[Key, bool] = {}
+    for given in names:
+        name, which = _named_result(given, known, output)
+        exact = name in known or not _GLOB & set(name)
+        layers = [where.trace.need_layer(name)] if exact else _fitting(name, known)
+        for layer in layers:
+            numbers = known[layer] or [0]
+            if which is not None and which not in numbers and exact:
+                raise InputError(
+                    "I153",
+                    f"the layer {layer!r} has no result {which}",
+                    hint=f"it has {', '.join(map(str, numbers))}",
+                )
+            for number in numbers:
+                if which in (None, number):
+                    key = layer, number
+                    found[key] = found.get(key, False) or exact
+    return found
+
+
+def _named_result(
+    name: str, layers: Mapping[str, object], output: int | None
+) -> tuple[str, int | None]:
+    """Returns the layer and the result that a name such as `split:1` means."""
+    layer, _, number = name.rpartition(":")
+    if name not in layers and layer in layers and number.isdecimal():
+        return layer, int(number)
+    return name, output
+
+
+def _fitting(pattern: str, layers: Iterable[str]) -> list[str]:
+    """Returns the layers that a pattern fits.
+
+    Errors: I152 when it fits none.
+    """
+    found = [layer for layer in layers if fnmatchcase(layer, pattern)]
+    if not found:
+        raise InputError("I152", f"no layer fits {pattern!r}", hint="see compiled.trace.layers")
+    return found
+
+
+def _raise_for(refused: Sequence[Refusal], force: bool) -> None:
+    """Raises for values that were asked for by name and cannot be read.
+
+    Errors: I150, I151, I155.
+    """
+    if not refused:
+        return
+    first = refused[0]
+    others = [r.layer for r in refused[1:4]]
+    why = f"{first.reason}{first.nearest}" + (f" (nor {', '.join(others)})" if others else "")
+    if first.state is State.IDLE:
+        hint = "these inputs do not enter the branch or loop that it is in"
+        raise InputError("I155", f"{first.layer} has no value: {why}", hint=hint)
+    if first.state is State.FUSED:
+        hint = "force (force=True, --force) breaks that fusion and leaves all others"
+        raise InputError("I150", f"the value of {first.layer} is not in memory: {why}", hint=hint)
+    hint = "a lower opt_level keeps more values"
+    if first.pass_name not in ("", "import"):
+        hint = f"compile with disabled=[{first.pass_name!r}], or a lower opt_level"
+    if force:
+        hint = f"force breaks fusions only; {hint}"
+    raise InputError("I151", f"the value of {first.layer} is computed no more: {why}", hint=hint)
+
+
+# --- reading ---
+
+
+def _read(
+    where: Whereabouts,
+    keys: Sequence[Key],
+    inputs: Sequence[Any],
+    instead: Mapping[Key, LayerValue],
+    there: Whereabouts | None = None,
+) -> dict[Key, Any]:
+    """Returns the values that are in memory in a run, as the layers have them.
+
+    `instead` and `there` say where they are in another build of the same model.
+    """
+    source = there or where
+    nodes = source.trace.nodes(source.trace.last)
+    ids = {k: source.node_of(instead.get(k, where.values[k])) for k in keys}
+    held = node_values(source.build, inputs, {n for n in ids.values() if n is not None})
+    found = {}
+    for key, number in ids.items():
+        assert number is not None, f"the value of {key} is in no node outside kernels"
+        node = nodes[number]
+        if isinstance(node, Constant):
+            value: Any = node.data
+        elif number in held:
+            value = held[number]
+        else:
+            continue  # in a branch or loop that did not run
+        first = where.values[key]
+        target = where.trace.nodes(0)[first.first.node].type
+        found[key] = _as_layer(value, node.type, target, where.logical_shape(first))
+    return found
+
+
+def _as_layer(value: Any, source: Type, target: Type, shape: tuple[int, ...] | None) -> Any:
+    """Returns a value in the layout and dtype of a layer. `shape` is the layer's, where known."""
+    if isinstance(source, TupleType) and isinstance(target, TupleType):
+        fields = zip(value, source.fields, target.fields, strict=True)
+        return tuple(_as_layer(v, s, t, None) for v, s, t in fields)
+    if not isinstance(source, TensorType) or not isinstance(target, TensorType):
+        return value
+    like = value if shape is None else np.broadcast_to(np.empty((), np.int8), shape)
+    array = np.asarray(relayout(value, source, target, like))
+    dtype = to_numpy(target.dtype)
+    return array if array.dtype == dtype else array.astype(dtype)
