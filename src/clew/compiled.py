@@ -317,7 +317,7 @@ class CompiledModel(Model[Kernel]):
         not run), I045 (`trace=False`), and those of a run.
         """
         by_name = len(inputs) == 1 and isinstance(inputs[0], Mapping)
-        checked = self._checked(self._in_order(inputs[0]) if by_name else inputs)
+        checked = self.checked(self._in_order(inputs[0]) if by_name else inputs)
         if self._symbolic:
             self.build_for(checked)
         return _room("tap").tap(self, layers, checked, output=output, force=force)
