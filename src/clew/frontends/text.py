@@ -26,11 +26,11 @@ def load(
 ) -> Module:
     """Returns the module of a text file, with its constants from the `.npz` beside it.
 
-    Errors: P001 to P011 (see `parse`, `load_module`); I006 for `inputs`, as a text says its sizes.
+    Errors: P001 to P011 (see `parse`, `load_module`); I140 for `inputs`, as a text says its sizes.
     """
     if inputs:
         raise InputError(
-            "I006",
+            "I140",
             "the text form of a module has the shapes of its inputs already",
             hint="change them in the text",
         )

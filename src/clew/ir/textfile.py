@@ -15,7 +15,6 @@ from clew.ir.printer import printed
 from clew.ir.types import DTYPES, from_numpy, to_numpy
 from clew.support.errors import TextError
 
-
 Arrays: TypeAlias = "Mapping[str, np.ndarray[Any, Any]]"
 
 
