@@ -154,6 +154,11 @@ class CompiledModel(Model[Kernel]):
         return self._last.program
 
     @property
+    def is_symbolic(self) -> bool:
+        """Whether there is a build for each set of sizes (and deciding values) of the inputs."""
+        return self._symbolic
+
+    @property
     def from_cache(self) -> bool:
         """Whether the program was found in the disk cache whole. The passes have not run then; they
         do when somebody asks for what only they know (`build`, `kernels`, `trace`).

@@ -20,9 +20,12 @@ from clew.trace.span import Source, Span
 
 
 class ModuleGraph:
-    """The nodes of a module's main function by layers. Values are known by the nodes' ids."""
+    """The nodes of a module's main function by layers. Values are known by the nodes' ids.
 
-    def __init__(self, module: Module) -> None:
+    With `fixed_apart` what follows from constants alone is computed by whoever reads it.
+    """
+
+    def __init__(self, module: Module, *, fixed_apart: bool = True) -> None:
         self.module = module
         main = module.main
         self.results: tuple[Expr, ...] = (
@@ -32,7 +35,7 @@ class ModuleGraph:
         self.nodes: list[Expr] = [
             n for n in post_order(self.results) if not isinstance(n, (Var, Constant, Function))
         ]
-        self.fixed = _fixed(self.nodes)
+        self.fixed = _fixed(self.nodes) if fixed_apart else frozenset[int]()
         self._unit_of: dict[int, int] = {}
         self._members: list[list[Expr]] = []
         self.layers = self._layer_graph()
@@ -193,7 +196,7 @@ class Cut:
     @cached_property
     def module(self) -> Module:
         """The part as a module: parameters for `inputs` and `carried`, results for `outputs`."""
-        graph, names = self.graph, _Unique()
+        graph, names = self.graph, Unique()
         made: dict[int, Expr] = {}
         params: list[Var] = []
         for value in (*self.inputs, *self.carried):
@@ -212,7 +215,7 @@ class Cut:
                 with building(node.span):
                     made[node.id] = rebuild(node, children)
         results = [made[o.id] for o in self.outputs]
-        names = _Unique()
+        names = Unique()
         attrs = {"outputs": tuple(names.of(graph.name_of(o)) for o in self.outputs)}
         main = Function(params, Tuple(results, span=Span()), attrs, span=Span())
         return Module({"main": main, **_globals(graph.module, main)})
@@ -282,7 +285,7 @@ def _globals(module: Module, main: Function) -> dict[str, Function]:
     return found
 
 
-class _Unique:
+class Unique:
     """Hands out names, each once."""
 
     def __init__(self) -> None:
