@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from clew.compiled import CompiledModel, Kernel
     from clew.compiler import compile
     from clew.editing import Editor, edit
+    from clew.extraction import CheckReport, Part, extract, load_part
     from clew.frontends import load
     from clew.frontends.text import parse
     from clew.ir.module import Module
@@ -37,12 +38,14 @@ if TYPE_CHECKING:
     from clew.target import Target
 
 _HOMES: Final = {
+    "CheckReport": "clew.extraction",
     "CompiledModel": "clew.compiled",
     "Editor": "clew.editing",
     "Kernel": "clew.compiled",
     "LayerError": "clew.precision",
     "LoadedModel": "clew.loading",
     "Module": "clew.ir.module",
+    "Part": "clew.extraction",
     "Sample": "clew.ops.registry",
     "PrecisionReport": "clew.precision",
     "Target": "clew.target",
@@ -54,9 +57,11 @@ _HOMES: Final = {
     "schedule_for": "clew.build.schedule_choice",
     "edit": "clew.editing",
     "extern_op": "clew.ops.extern",
+    "extract": "clew.extraction",
     "get_op": "clew.ops.registry",
     "load": "clew.frontends",
     "load_compiled": "clew.loading",
+    "load_part": "clew.extraction",
     "parse": "clew.frontends.text",
     "precision_report": "clew.precision",
     "register_op": "clew.ops.registry",
@@ -73,6 +78,7 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
+    "CheckReport",
     "ClewError",
     "CompiledModel",
     "Editor",
@@ -80,6 +86,7 @@ __all__ = [
     "LayerError",
     "LoadedModel",
     "Module",
+    "Part",
     "PrecisionReport",
     "Sample",
     "Target",
@@ -89,11 +96,13 @@ __all__ = [
     "compile",
     "edit",
     "extern_op",
+    "extract",
     "fusion",
     "get_op",
     "graph_pass",
     "load",
     "load_compiled",
+    "load_part",
     "parse",
     "precision_report",
     "register_op",

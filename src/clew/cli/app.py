@@ -23,6 +23,7 @@ from clew.cli.arguments import need_sizes
 from clew.cli.bench import bench
 from clew.cli.catalogue import ops
 from clew.cli.compare import onnxruntime_outputs
+from clew.cli.extract import extract
 from clew.cli.options import (
     SAVED_SUFFIX,
     Asked,
@@ -199,6 +200,7 @@ app.command("compile")(compile_)
 app.command()(bench)
 app.command("precision")(precision_)
 app.command()(trace)
+app.command()(extract)
 app.command()(ops)
 app.add_typer(storage.app)
 

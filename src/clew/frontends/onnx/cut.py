@@ -198,8 +198,8 @@ class Cutter:
         model.ir_version = max(model.ir_version, _IR_VERSION_OF_BARE_INITIALIZERS)
         model.opset_import.extend(whole.opset_import)
         model.graph.name = self._graph.name or "part"
-        for key, value in notes.items():
-            model.metadata_props.add(key=key, value=value)
+        for key, note in notes.items():
+            model.metadata_props.add(key=key, value=note)
         return model
 
     def _keep_functions(self, model: ModelProto, nodes: Iterable[NodeProto]) -> None:
@@ -241,8 +241,8 @@ class Cutter:
                 tensor.data_location = TensorProto.EXTERNAL
                 data.write(b"\0" * (-data.tell() % 4096))
                 place = {"location": beside.name, "offset": data.tell(), "length": len(raw)}
-                for key, value in place.items():
-                    tensor.external_data.add(key=key, value=str(value))
+                for key, entry in place.items():
+                    tensor.external_data.add(key=key, value=str(entry))
                 data.write(raw)
                 model.graph.initializer.append(tensor)
         path.write_bytes(model.SerializeToString())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from clew.extract import files
-from clew.extract.part import Part
+from clew.extraction import files
+from clew.extraction.part import Part
 
 
 def load_part(path: str | Path) -> Part:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from clew import frontends
-from clew.extract.script import script_text
+from clew.extraction.script import script_text
 from clew.ir.module import Module
 from clew.ir.parser import parse_module
 from clew.ir.printer import printed
@@ -20,7 +20,7 @@ from clew.support.errors import InputError, TextError
 from clew.version import VERSION
 
 if TYPE_CHECKING:
-    from clew.extract.part import Part
+    from clew.extraction.part import Part
 
 Array = np.ndarray[Any, Any]
 FORMAT: Final = 1

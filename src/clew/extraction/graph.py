@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from clew.extract.layers import LayerGraph
+from clew.extraction.layers import LayerGraph
 from clew.ir.dims import SymDim
 from clew.ir.expr import Call, Constant, Expr, Function, GlobalVar, Tuple, TupleGetItem, Var
 from clew.ir.module import Module
@@ -106,6 +106,26 @@ class ModuleGraph:
             for child in used(node):
                 found.setdefault(child.id, []).append(node)
         return found
+
+    def check_convex(self, nodes: Iterable[Expr]) -> None:
+        """Refuses nodes between which values leave and come back.
+
+        Errors: I133.
+        """
+        members = {n.id for n in nodes}
+        came_out: set[int] = set()
+        for node in self.nodes:
+            below = {c.id for c in used(node)}
+            if node.id not in members:
+                if below & (members | came_out):
+                    came_out.add(node.id)
+            elif below & came_out:
+                names = [self.name_of(n) for n in self.nodes if n.id in below & came_out]
+                raise InputError(
+                    "I133",
+                    f"values leave the part and come back by way of {', '.join(names)}",
+                    hint="take those along, or split the part there",
+                )
 
     def cut(self, nodes: Iterable[Expr], ends: Iterable[Expr] = ()) -> Cut:
         """Returns the part of these nodes: what they read from outside, and what others read of

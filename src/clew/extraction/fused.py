@@ -17,8 +17,8 @@ import numpy as np
 from clew.build.build import Build, KernelUse
 from clew.build.observe import Ran, node_values, observe
 from clew.compiled import CompiledModel, Kernel
-from clew.extract.graph import Cut, ModuleGraph, Unique
-from clew.extract.part import AS_FUSED, Part
+from clew.extraction.graph import Cut, ModuleGraph, Unique
+from clew.extraction.part import AS_FUSED, Part
 from clew.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
 from clew.ir.module import Module
 from clew.ir.types import TupleType
@@ -223,9 +223,7 @@ class FusedProgram:
 
     def _layers_of(self, cut: Cut) -> tuple[str, ...]:
         order = self.build.layer_order
-        layers = {
-            la for n in cut.graph.nodes if n.id in cut.members for la in n.span.layers
-        }
+        layers = {la for n in cut.graph.nodes if n.id in cut.members for la in n.span.layers}
         for use in self._uses_in(cut):
             layers.update(Kernel(use, self.build).layers)
         return tuple(sorted(layers, key=lambda la: order.get(la, len(order))))
@@ -263,4 +261,3 @@ def _argument_name(argument: Expr, position: int) -> str:
 
 def _first(seen: dict[str, Ran], ran: Ran) -> None:
     seen.setdefault(ran.use.name, ran)
-

@@ -11,8 +11,8 @@ import numpy as np
 
 from clew.compiled import CompiledModel
 from clew.compiler import compile
-from clew.extract import files
-from clew.extract.capture import AS_IMPORTED, Unkept
+from clew.extraction import files
+from clew.extraction.capture import AS_IMPORTED, Unkept
 from clew.ir.module import Module
 from clew.support.difference import relative_error
 from clew.support.errors import InputError

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from clew.version import VERSION
 
 if TYPE_CHECKING:
-    from clew.extract.part import Part
+    from clew.extraction.part import Part
 
 _PROGRAM: Final = '''\
 #!/usr/bin/env python

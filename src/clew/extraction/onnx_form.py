@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from clew.extract.capture import capture
-from clew.extract.layers import LayerGraph
-from clew.extract.part import OnnxPart, Part
+from clew.extraction.capture import capture
+from clew.extraction.layers import LayerGraph
+from clew.extraction.part import OnnxPart, Part
 from clew.frontends.onnx.cut import Cutter
 from clew.support.errors import InputError
 
@@ -47,11 +47,14 @@ class OnnxSource:
         return Numbers(self.layers.between(start, end), ends)
 
     def exactly(self, layers: Sequence[str]) -> Numbers:
-        """Returns the nodes of layers.
+        """Returns the nodes of layers; for those in branches, loops and functions, the nodes that
+        hold them.
 
         Errors: I130, I133 when values leave them and come back.
         """
-        numbers = frozenset(n for name in layers for n in self.layers.find(name))
+        inside = self.layers.inside
+        tops = dict.fromkeys(inside.get(name, name) for name in layers)
+        numbers = frozenset(n for name in tops for n in self.layers.find(name))
         self.layers.check_convex(numbers)
         return Numbers(numbers, frozenset())
 

@@ -1,1 +1,0 @@
-"""Parts of a model that run alone."""
