@@ -24,7 +24,15 @@ if TYPE_CHECKING:
     from clew.compiled import CompiledModel, Kernel
     from clew.compiler import compile
     from clew.editing import Editor, edit
-    from clew.extraction import CheckReport, Part, extract, load_part
+    from clew.extraction import (
+        CheckReport,
+        Part,
+        Partition,
+        extract,
+        load_part,
+        load_partition,
+        partition,
+    )
     from clew.frontends import load
     from clew.frontends.text import parse
     from clew.ir.module import Module
@@ -46,6 +54,7 @@ _HOMES: Final = {
     "LoadedModel": "clew.loading",
     "Module": "clew.ir.module",
     "Part": "clew.extraction",
+    "Partition": "clew.extraction",
     "Sample": "clew.ops.registry",
     "PrecisionReport": "clew.precision",
     "Target": "clew.target",
@@ -62,7 +71,9 @@ _HOMES: Final = {
     "load": "clew.frontends",
     "load_compiled": "clew.loading",
     "load_part": "clew.extraction",
+    "load_partition": "clew.extraction",
     "parse": "clew.frontends.text",
+    "partition": "clew.extraction",
     "precision_report": "clew.precision",
     "register_op": "clew.ops.registry",
 }
@@ -87,6 +98,7 @@ __all__ = [
     "LoadedModel",
     "Module",
     "Part",
+    "Partition",
     "PrecisionReport",
     "Sample",
     "Target",
@@ -103,7 +115,9 @@ __all__ = [
     "load",
     "load_compiled",
     "load_part",
+    "load_partition",
     "parse",
+    "partition",
     "precision_report",
     "register_op",
     "schedule_for",

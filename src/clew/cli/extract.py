@@ -71,6 +71,10 @@ def extract(
         part = clew.load_part(model)
         _finish(part, [], [(str(model), part)], opt_level, threads, json)
         return
+    from clew.extraction.files import check_suffix  # noqa: PLC0415 (heavy)
+
+    for path in output:
+        check_suffix(path)
     given: dict[str, Any] = {n: read_array(n, Path(f)) for n, f in named(inputs, "--input").items()}
     built: dict[str, Any] = {}
     if kernel or nodes:

@@ -12,7 +12,17 @@ run, `fused.py` takes kernels as they were fused, `onnx_form.py` cuts the ONNX f
 """
 
 from clew.extraction.extracting import extract
-from clew.extraction.loading import load_part
+from clew.extraction.loading import load_part, load_partition
 from clew.extraction.part import CheckReport, Part
+from clew.extraction.partition import CompiledPartition, Partition, partition
 
-__all__ = ["CheckReport", "Part", "extract", "load_part"]
+__all__ = [
+    "CheckReport",
+    "CompiledPartition",
+    "Part",
+    "Partition",
+    "extract",
+    "load_part",
+    "load_partition",
+    "partition",
+]

@@ -18,12 +18,12 @@ from clew.extraction.fused import FusedProgram
 from clew.extraction.graph import Cut, ModuleGraph
 from clew.extraction.onnx_form import Numbers, OnnxSource
 from clew.extraction.part import Part
+from clew.extraction.splitting import Names, names_of
 from clew.ir.expr import Expr
 from clew.ir.module import Module
 from clew.patterns import Pattern
 from clew.support.errors import InputError
 
-Names = str | Sequence[str]
 Array = np.ndarray[Any, Any]
 _ONNX: Final = ".onnx"
 
@@ -72,8 +72,8 @@ def extract(
     chosen = [
         name
         for name, value in (
-            ("start or end", _names(start) or _names(end)),
-            ("layers", _names(layers)),
+            ("start or end", names_of(start) or names_of(end)),
+            ("layers", names_of(layers)),
             ("kernel", kernel),
             ("nodes", nodes is not None),
             ("pattern", pattern is not None),
@@ -106,8 +106,8 @@ def extract(
     if pattern is not None:
         return _by_pattern(graph, pattern, match, run, source)
     if layers:
-        return _exactly(graph, _names(layers), run, source)
-    return _between(graph, _names(start), _names(end), run, source)
+        return _exactly(graph, names_of(layers), run, source)
+    return _between(graph, names_of(start), names_of(end), run, source)
 
 
 @dataclass(frozen=True)
@@ -221,7 +221,7 @@ def _by_pattern(
         for layer in part.layers
         if not {n.id for n in graph.nodes_of(graph.layers.find(layer))} <= chosen.nodes
     )
-    part = replace(part, notes=(f"match {match} of {len(found)}", *notes))
+    part = replace(part, notes=(f"match {match}, of 0 to {len(found) - 1}", *notes))
     return with_onnx(part, source, given, run.threads, lambda s: s.exactly(part.layers))
 
 
@@ -241,10 +241,7 @@ def captured_part(cut: Cut, name: str, kind: str, run: Run) -> tuple[Part, Mappi
     module = cut.module
     inputs = dict(zip(module.input_names, map(captured.of, values), strict=True))
     outputs = dict(zip(module.output_names, map(captured.of, cut.outputs), strict=True))
-    layers = dict.fromkeys(
-        layer for n in cut.graph.nodes if n.id in cut.members for layer in n.span.layers
-    )
-    return Part(name, kind, module, tuple(layers), inputs, outputs), captured.inputs
+    return Part(name, kind, module, cut.layers, inputs, outputs), captured.inputs
 
 
 def with_onnx(
@@ -278,7 +275,3 @@ def positions(nodes: str | range | tuple[int, int] | None) -> tuple[int, int]:
             hint="BEGIN:END, the end not included, as in 10:25",
         )
     return int(begin), int(end)
-
-
-def _names(names: Names) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) and names else tuple(names)

@@ -37,18 +37,26 @@ def data_file(path: Path) -> Path:
     return path.with_suffix(".npz") if path.suffix == ".txt" else path.with_name(f"{path.name}.npz")
 
 
-def write(part: Part, path: Path) -> list[Path]:
-    """Writes a part as text or script with its data; returns the files.
+def check_suffix(path: Path) -> None:
+    """Refuses a file that a part cannot be written to.
 
-    Errors: I135, I138.
+    Errors: I135.
     """
-    beside = data_file(path)
     if path.suffix not in SUFFIXES:
         raise InputError(
             "I135",
             f"{path.name!r} has no suffix that a part is written as",
             hint=".txt for clew text, .onnx for ONNX, .py for a script that runs by itself",
         )
+
+
+def write(part: Part, path: Path) -> list[Path]:
+    """Writes a part as text or script with its data; returns the files.
+
+    Errors: I135, I138.
+    """
+    check_suffix(path)
+    beside = data_file(path)
     with writing(path):
         if path.suffix == ".txt":
             save_module(part.module, path, _values(part))

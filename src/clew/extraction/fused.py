@@ -246,16 +246,19 @@ def kernel_module(call: Call) -> tuple[Module, dict[int, str]]:
         results: list[Expr] = [made]
         if isinstance(made.type, TupleType):
             results = [TupleGetItem(made, n) for n in range(count)]
-    outputs = tuple("output" if count == 1 else f"output{n}" for n in range(count))
+    name = _argument_name(call, 0) if call.span.layers else "output"
+    outputs = tuple(name if count == 1 else f"{name}:{n}" for n in range(count))
     body = Tuple(results, span=Span())
     main = Function(list(params.values()), body, {"outputs": outputs}, span=Span())
     return Module({"main": main}), {argument: var.name for argument, var in params.items()}
 
 
 def _argument_name(argument: Expr, position: int) -> str:
+    """Returns the name of an input, or of the layer whose result an argument is."""
     if isinstance(argument, Var):
         return argument.name
-    layers = argument.span.layers
+    results = [s.layer for s in argument.span.sources if s.output is not None]
+    layers = results or argument.span.layers
     return layers[0] if layers else f"operand{position}"
 
 

@@ -186,6 +186,12 @@ class Cut:
     inputs: tuple[Expr, ...]
     outputs: tuple[Expr, ...]
 
+    @cached_property
+    def layers(self) -> tuple[str, ...]:
+        """The layers that the nodes serve, in the order of the graph."""
+        own = (n for n in self.graph.nodes if n.id in self.members)
+        return tuple(dict.fromkeys(layer for n in own for layer in n.span.layers))
+
     @property
     def carried(self) -> tuple[Expr, ...]:
         """Model inputs that the part takes for their sizes only: they name what no input of it

@@ -1,11 +1,12 @@
-"""`load_part`: a part read back from its files."""
+"""`load_part` and `load_partition`: what was written, read back."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from clew.extraction import files
+from clew.extraction import files, partition_files
 from clew.extraction.part import Part
+from clew.extraction.partition import Partition, Stage
 
 
 def load_part(path: str | Path) -> Part:
@@ -15,3 +16,16 @@ def load_part(path: str | Path) -> Part:
     module.
     """
     return Part(**files.read(Path(path)))
+
+
+def load_partition(folder: str | Path) -> Partition:
+    """Returns the partition that `clew partition` or `Partition.save` wrote to a folder.
+
+    Errors: I139 for a folder that holds none, P011 and those of `load_part` for its parts.
+    """
+    folder = Path(folder)
+    found = partition_files.read(folder)
+    stages = tuple(
+        Stage(load_part(folder / p.file), p.reads, p.gives, p.options) for p in found.parts
+    )
+    return Partition(stages, found.inputs, found.outputs, found.given, found.expected)

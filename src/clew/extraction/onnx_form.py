@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from clew.extraction.capture import capture
+from clew.extraction.capture import AS_IMPORTED, capture
 from clew.extraction.layers import LayerGraph
 from clew.extraction.part import OnnxPart, Part
 from clew.frontends.onnx.cut import Cutter
@@ -59,7 +59,9 @@ class OnnxSource:
         return Numbers(numbers, frozenset())
 
     def form(self, part: Part, choose: Callable[[OnnxSource], Numbers]) -> OnnxPart:
-        """Returns the ONNX form of a part, its boundary values captured under their own names."""
+        """Returns the ONNX form of a part, its boundary values captured under their own names, in
+        a run at opt level 0: of a kernel, it is the layers that the kernel works for.
+        """
         chosen = choose(self)
         cutter = self.cutter
         names, results = cutter.boundary(chosen.numbers, cutter.outputs_of(chosen.ends))
@@ -67,13 +69,43 @@ class OnnxSource:
         values = self._values(module)
         inputs = {n: values[n] for n in names}
         outputs = {n: values[n] for n in results}
+        options = dict(AS_IMPORTED)
+        made = replace(part, inputs=inputs, outputs=outputs, options=options, onnx=None)
+        return OnnxPart(made, self._writer(made, chosen.numbers))
+
+    def partition(self, pieces: Sequence[tuple[str, frozenset[int]]]) -> OnnxPartition:
+        """Returns the file in pieces, the values between them captured under their own names.
+
+        Errors: I137 for a model of which an output is no layer's.
+        """
+        cutter = self.cutter
+        bounds = [cutter.boundary(numbers) for _, numbers in pieces]
+        made = {name for _, results in bounds for name in results}
+        loose = [n for n in cutter.output_names if n not in made | set(self.inputs)]
+        if loose:
+            raise InputError(
+                "I137",
+                f"the output {loose[0]!r} follows from parameters alone: no part in ONNX has it",
+                hint="write the parts as text",
+            )
+        crossing = [name for reads, gives in bounds for name in (*reads, *gives)]
+        wanted = dict.fromkeys([*crossing, *cutter.output_names])
+        values = self._values(cutter.giving(list(wanted)))
+        stages = []
+        for (name, numbers), (reads, gives) in zip(pieces, bounds, strict=True):
+            layers = tuple(cutter.names[n] for n in sorted(numbers))
+            inputs, outputs = ({n: values[n] for n in names} for names in (reads, gives))
+            part = Part(name, "layers", cutter.module, layers, inputs, outputs)
+            stages.append(OnnxPart(part, self._writer(part, numbers)))
+        return OnnxPartition(stages, cutter.output_names, {n: values[n] for n in wanted})
+
+    def _writer(self, part: Part, numbers: frozenset[int]) -> Callable[[Path], list[Path]]:
         about = {"clew.part": part.name, "clew.layers": "\n".join(part.layers)}
 
         def write(path: Path) -> list[Path]:
-            return cutter.write(path, chosen.numbers, inputs, outputs, about)
+            return self.cutter.write(path, numbers, part.inputs, part.outputs, about)
 
-        made = replace(part, inputs=inputs, outputs=outputs, onnx=None)
-        return OnnxPart(made, write)
+        return write
 
     def _values(self, module: Any) -> dict[str, Array]:
         captured = capture(module, module.main.body.fields, self.inputs, threads=self.threads)
@@ -97,3 +129,12 @@ class Numbers:
 
     numbers: frozenset[int]
     ends: frozenset[int]
+
+
+@dataclass(frozen=True)
+class OnnxPartition:
+    """The parts of an ONNX file in order, its outputs, and all values between the parts by name."""
+
+    parts: Sequence[OnnxPart]
+    outputs: Sequence[str]
+    values: Mapping[str, Array]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -104,10 +104,9 @@ class Part:
                 f"{self.name} holds no captured values",
                 hint="they lie in the .npz that was written beside it",
             )
-        exact = all(self.options.get(k) == v for k, v in options.items() if k not in _HARMLESS)
         found = self.compile(**options).run(self.inputs)
-        checks = [_compared(n, found[n], wanted) for n, wanted in self.outputs.items()]
-        return CheckReport(self.name, tuple(checks), exact, tolerance)
+        checks = [compared(n, found[n], wanted) for n, wanted in self.outputs.items()]
+        return check_of(self.name, checks, options, self.options, tolerance)
 
     def save(self, path: str | Path) -> list[Path]:
         """Writes the part, and returns the files: clew text (`.txt`), ONNX (`.onnx`) or a script
@@ -145,13 +144,23 @@ class OnnxPart:
             return [*self.write(path), files.write_values(self.part, path)]
 
 
-def _compared(name: str, found: Any, wanted: Array) -> OutputCheck:
+def check_of(
+    name: str,
+    outputs: Sequence[OutputCheck],
+    options: Mapping[str, Any],
+    captured: Mapping[str, Any],
+    tolerance: float,
+) -> CheckReport:
+    """Returns the report of a run with these options, given those that values were captured with:
+    it is exact where no option differs that could change a bit.
+    """
+    exact = all(captured.get(k) == v for k, v in options.items() if k not in _HARMLESS)
+    return CheckReport(name, tuple(outputs), exact, tolerance)
+
+
+def compared(name: str, found: Any, wanted: Array) -> OutputCheck:
+    """Returns how a result compares with the captured one."""
     array = np.asarray(found)
     same = array.dtype == wanted.dtype and array.shape == wanted.shape
     bits = same and array.tobytes() == wanted.tobytes()
     return OutputCheck(name, bits, 0.0 if bits else relative_error(array, wanted))
-
-
-def captured_name(name: str) -> str:
-    """Returns a name fit for a file."""
-    return "".join(c if c.isalnum() or c in "-_." else "_" for c in name)[:80] or "part"

@@ -96,8 +96,13 @@ class Cutter:
         return found
 
     @property
+    def output_names(self) -> list[str]:
+        """Names of the model's outputs in order."""
+        return [o.name for o in self._graph.output]
+
+    @property
     def _results(self) -> set[str]:
-        return {o.name for o in self._graph.output}
+        return set(self.output_names)
 
     def _used_by(self, numbers: Iterable[int]) -> set[str]:
         return {use for number in numbers for use in self._uses[number]}
