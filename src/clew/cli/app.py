@@ -43,6 +43,7 @@ from clew.cli.output import (
     stderr,
     stdout,
 )
+from clew.cli.partition import partition
 from clew.cli.precision import precision as precision_
 from clew.cli.tracing import trace
 from clew.support.difference import relative_error
@@ -201,6 +202,7 @@ app.command()(bench)
 app.command("precision")(precision_)
 app.command()(trace)
 app.command()(extract)
+app.command()(partition)
 app.command()(ops)
 app.add_typer(storage.app)
 

@@ -11,10 +11,10 @@ run, `fused.py` takes kernels as they were fused, `onnx_form.py` cuts the ONNX f
 `frontends/onnx/cut.py`), `part.py` and `files.py` have what comes of it.
 """
 
-from clew.extraction.extracting import extract
+from clew.extraction.extracting import extract, extract_ranges
 from clew.extraction.loading import load_part, load_partition
 from clew.extraction.part import CheckReport, Part
-from clew.extraction.partition import CompiledPartition, Partition, partition
+from clew.extraction.partitioning import CompiledPartition, Partition, partition
 
 __all__ = [
     "CheckReport",
@@ -22,6 +22,7 @@ __all__ = [
     "Part",
     "Partition",
     "extract",
+    "extract_ranges",
     "load_part",
     "load_partition",
     "partition",

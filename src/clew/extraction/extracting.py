@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +19,7 @@ from clew.extraction.fused import FusedProgram
 from clew.extraction.graph import Cut, ModuleGraph
 from clew.extraction.onnx_form import Numbers, OnnxSource
 from clew.extraction.part import Part
-from clew.extraction.splitting import Names, names_of
+from clew.extraction.splitting import Names, Range, names_of
 from clew.ir.expr import Expr
 from clew.ir.module import Module
 from clew.patterns import Pattern
@@ -86,15 +87,16 @@ def extract(
             f"{' and '.join(chosen)} are given" if chosen else "nothing says which part is meant",
             hint="give one of start/end, layers, kernel, nodes and pattern",
         )
-    file = Path(model) if isinstance(model, (str, Path)) else None
-    if file is not None and source is None and file.suffix.lower() == _ONNX:
-        source = file
+    source = onnx_file(model, source)
     run = Run(inputs, seed, threads, on_progress)
     if kernel or nodes is not None:
         program = fused_program(model, run, shapes, options)
         part = program.kernel(kernel) if kernel else program.range(*positions(nodes))
+        if source is None:
+            return part
         given = dict(zip(program.model.input_names, program.arrays, strict=True))
-        return with_onnx(part, source, given, threads, lambda s: s.exactly(part.layers))
+        form = OnnxSource(Path(source), given, threads)
+        return with_onnx(part, form, lambda s: s.exactly(part.layers))
     if options:
         raise InputError(
             "I144",
@@ -107,7 +109,7 @@ def extract(
         return _by_pattern(graph, pattern, match, run, source)
     if layers:
         return _exactly(graph, names_of(layers), run, source)
-    return _between(graph, names_of(start), names_of(end), run, source)
+    return _between(graph, [(start, end)], run, source)[0]
 
 
 @dataclass(frozen=True)
@@ -171,18 +173,42 @@ def fused_program(
 
 
 def _between(
-    graph: ModuleGraph,
-    start: Sequence[str],
-    end: Sequence[str],
-    run: Run,
-    source: str | Path | None,
-) -> Part:
-    units = graph.layers.between(start, end)
-    last = [n for name in end for n in graph.ends_of(graph.layers.find(name))]
-    cut = graph.cut(graph.nodes_of(units), last)
-    name = " to ".join([", ".join(n) for n in (start, end) if n])
-    part, given = captured_part(cut, name, "layers", run)
-    return with_onnx(part, source, given, run.threads, lambda s: s.range_of(start, end))
+    graph: ModuleGraph, ranges: Sequence[Range], run: Run, source: str | Path | None
+) -> list[Part]:
+    """Returns the parts of ranges, their values captured in one run."""
+    found = []
+    for start, end in ranges:
+        begins, ends = names_of(start), names_of(end)
+        units = graph.layers.between(begins, ends)
+        last = [n for name in ends for n in graph.ends_of(graph.layers.find(name))]
+        cut = graph.cut(graph.nodes_of(units), last)
+        name = " to ".join([", ".join(n) for n in (begins, ends) if n])
+        found.append(Wanted(cut, name, "layers", partial(_range_of, start=begins, end=ends)))
+    return captured_parts(found, run, source)
+
+
+def _range_of(source: OnnxSource, start: Sequence[str], end: Sequence[str]) -> Numbers:
+    return source.range_of(start, end)
+
+
+def extract_ranges(
+    model: Module | CompiledModel | str | Path,
+    ranges: Sequence[Range],
+    *,
+    inputs: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    shapes: Mapping[str, Sequence[int | str]] | None = None,
+    source: str | Path | None = None,
+    threads: int | None = None,
+    on_progress: Callable[[str], None] | None = None,
+) -> list[Part]:
+    """Returns many ranges of layers, pairs of start and end, with values of one run of the model.
+
+    Arguments and errors are those of `extract`.
+    """
+    graph = ModuleGraph(module_of(model, shapes))
+    run = Run(inputs, seed, threads, on_progress)
+    return _between(graph, ranges, run, onnx_file(model, source))
 
 
 def _exactly(
@@ -191,8 +217,8 @@ def _exactly(
     units = frozenset(n for name in layers for n in graph.layers.find(name))
     graph.layers.check_convex(units)
     cut = graph.cut(graph.nodes_of(units))
-    part, given = captured_part(cut, ", ".join(layers), "layers", run)
-    return with_onnx(part, source, given, run.threads, lambda s: s.exactly(layers))
+    wanted = Wanted(cut, ", ".join(layers), "layers", lambda s: s.exactly(layers))
+    return captured_parts([wanted], run, source)[0]
 
 
 def _by_pattern(
@@ -215,47 +241,67 @@ def _by_pattern(
     members = [own[n] for n in sorted(chosen.nodes & own.keys())]
     graph.check_convex(members)
     cut = graph.cut(members, chosen.results)
-    part, given = captured_part(cut, f"{chosen.name} (match {match})", "pattern", run)
+    name = f"{chosen.name} (match {match})"
+    wanted = Wanted(cut, name, "pattern", lambda s: s.exactly(cut.layers))
+    (part,) = captured_parts([wanted], run, source)
     notes = tuple(
         f"layer {layer} is in it in part only"
         for layer in part.layers
         if not {n.id for n in graph.nodes_of(graph.layers.find(layer))} <= chosen.nodes
     )
-    part = replace(part, notes=(f"match {match}, of 0 to {len(found) - 1}", *notes))
-    return with_onnx(part, source, given, run.threads, lambda s: s.exactly(part.layers))
+    return replace(part, notes=(f"match {match}, of 0 to {len(found) - 1}", *notes))
 
 
-def captured_part(cut: Cut, name: str, kind: str, run: Run) -> tuple[Part, Mapping[str, Any]]:
-    """Returns what was cut out, with the values of a run, and the inputs of that run.
+@dataclass(frozen=True)
+class Wanted:
+    """What is cut out, and how its ONNX form is found."""
+
+    cut: Cut
+    name: str
+    kind: str
+    choose: Callable[[OnnxSource], Numbers]
+
+
+def captured_parts(wanted: Sequence[Wanted], run: Run, source: str | Path | None) -> list[Part]:
+    """Returns what was cut out of one graph, with the values of one run.
 
     Errors: I131 when nothing was.
     """
-    if not cut.outputs:
-        raise InputError(
-            "I131",
-            f"the range is empty: the values of {name} follow from parameters alone",
-            hint="take a layer with it that reads them",
-        )
-    values: list[Expr] = [*cut.inputs, *cut.carried]
-    captured = run.capture(cut.graph.module, [*values, *cut.outputs])
-    module = cut.module
-    inputs = dict(zip(module.input_names, map(captured.of, values), strict=True))
-    outputs = dict(zip(module.output_names, map(captured.of, cut.outputs), strict=True))
-    return Part(name, kind, module, cut.layers, inputs, outputs), captured.inputs
+    for one in wanted:
+        if not one.cut.outputs:
+            raise InputError(
+                "I131",
+                f"the range is empty: the values of {one.name} follow from parameters alone",
+                hint="take a layer with it that reads them",
+            )
+    if not wanted:
+        return []
+    values = [v for w in wanted for v in (*w.cut.inputs, *w.cut.carried, *w.cut.outputs)]
+    captured = run.capture(wanted[0].cut.graph.module, values)
+    form = None if source is None else OnnxSource(Path(source), captured.inputs, run.threads)
+    found = []
+    for one in wanted:
+        cut, module = one.cut, one.cut.module
+        reads = (*cut.inputs, *cut.carried)
+        inputs = dict(zip(module.input_names, map(captured.of, reads), strict=True))
+        outputs = dict(zip(module.output_names, map(captured.of, cut.outputs), strict=True))
+        part = Part(one.name, one.kind, module, cut.layers, inputs, outputs)
+        found.append(part if form is None else with_onnx(part, form, one.choose))
+    return found
 
 
-def with_onnx(
-    part: Part,
-    source: str | Path | None,
-    given: Mapping[str, Array],
-    threads: int | None,
-    choose: Callable[[OnnxSource], Numbers],
-) -> Part:
-    """Returns a part with its ONNX form, if the model came from an ONNX file."""
-    if source is None:
-        return part
-    form = OnnxSource(Path(source), given, threads)
+def with_onnx(part: Part, form: OnnxSource, choose: Callable[[OnnxSource], Numbers]) -> Part:
+    """Returns a part with its ONNX form."""
     return replace(part, onnx=lambda: form.form(part, choose))
+
+
+def onnx_file(
+    model: Module | CompiledModel | str | Path, source: str | Path | None
+) -> str | Path | None:
+    """Returns the ONNX file that a model comes from, as far as one can tell."""
+    if source is None and isinstance(model, (str, Path)) and Path(model).suffix.lower() == _ONNX:
+        return model
+    return source
 
 
 def positions(nodes: str | range | tuple[int, int] | None) -> tuple[int, int]:

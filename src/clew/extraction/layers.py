@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final
 
 from clew.support.errors import InputError
@@ -33,7 +34,7 @@ class LayerGraph:
 
         Errors: I130 for a name that no layer has, or one that cannot be cut at.
         """
-        found = self._by_name().get(name)
+        found = self._by_name.get(name)
         if found is not None:
             return found
         if name in self.inside:
@@ -49,14 +50,15 @@ class LayerGraph:
                 f"layer {name!r} has no node in the graph: {self.gone[name]}",
                 hint="name a layer before or after it",
             )
-        close = difflib.get_close_matches(name, self._by_name(), 3)
-        known = close or list(self._by_name())[:_LISTED]
+        close = difflib.get_close_matches(name, self._by_name, 3)
+        known = close or list(self._by_name)[:_LISTED]
         raise InputError(
             "I130",
             f"no layer is called {name!r}",
             hint=f"{'near it' if close else 'there'} are {', '.join(known)}",
         )
 
+    @cached_property
     def _by_name(self) -> Mapping[str, frozenset[int]]:
         found: dict[str, frozenset[int]] = {}
         for number, name in enumerate(self.names):
@@ -111,11 +113,16 @@ class LayerGraph:
 
     def after(self, numbers: Iterable[int]) -> frozenset[int]:
         """Returns layers with all that depends on them."""
+        return _reached(numbers, self._users)
+
+    @cached_property
+    def _users(self) -> Sequence[Sequence[int]]:
+        """For each layer, those that read it."""
         users: list[list[int]] = [[] for _ in self.names]
         for number, reads in enumerate(self.reads):
             for read in reads:
                 users[read].append(number)
-        return _reached(numbers, users)
+        return users
 
     def before(self, numbers: Iterable[int]) -> frozenset[int]:
         """Returns layers with all that they depend on."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from clew.extraction import files, partition_files
 from clew.extraction.part import Part
-from clew.extraction.partition import Partition, Stage
+from clew.extraction.partitioning import Partition, Stage
 
 
 def load_part(path: str | Path) -> Part:

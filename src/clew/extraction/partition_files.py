@@ -16,7 +16,7 @@ from clew.support.errors import InputError
 from clew.version import VERSION
 
 if TYPE_CHECKING:
-    from clew.extraction.partition import Partition
+    from clew.extraction.partitioning import Partition
 
 Array = np.ndarray[Any, Any]
 MANIFEST: Final = "manifest.json"

@@ -54,7 +54,11 @@ def _ranges(layers: LayerGraph, ranges: Sequence[Range]) -> list[Piece]:
         for other, taken in found:
             if units & taken:
                 shared = ", ".join(sorted(layers.names[n] for n in units & taken)[:3])
-                raise InputError("I148", f"the ranges {other} and {name} share layers: {shared}")
+                raise InputError(
+                    "I148",
+                    f"the ranges {other} and {name} share layers: {shared}",
+                    hint="end one before the other begins",
+                )
         found.append((name, units))
     pieces: list[Piece] = []
     assigned = layers.fixed

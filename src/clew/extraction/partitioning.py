@@ -12,7 +12,7 @@ import numpy as np
 from clew.compiled import CompiledModel
 from clew.extraction import partition_files
 from clew.extraction.capture import AS_IMPORTED
-from clew.extraction.extracting import Run, module_of
+from clew.extraction.extracting import Run, module_of, onnx_file
 from clew.extraction.graph import Cut, ModuleGraph
 from clew.extraction.onnx_form import OnnxPartition, OnnxSource
 from clew.extraction.part import (
@@ -208,9 +208,6 @@ def partition(
     """
     if bool(at) == bool(ranges):
         raise InputError("I144", "a partition takes either at= or ranges=")
-    file = Path(model) if isinstance(model, (str, Path)) else None
-    if file is not None and source is None and file.suffix.lower() == ".onnx":
-        source = file
     graph = ModuleGraph(module_of(model, shapes))
     pieces = split(graph.layers, at, ranges)
     cuts = _cuts(graph, [units for _, units in pieces])
@@ -239,9 +236,10 @@ def partition(
         captured.inputs,
         {n: captured.of(r) for n, r in zip(outputs, graph.results, strict=True)},
     )
-    if source is None:
+    file = onnx_file(model, source)
+    if file is None:
         return made
-    form = OnnxSource(Path(source), captured.inputs, threads)
+    form = OnnxSource(Path(file), captured.inputs, threads)
     return replace(made, onnx=lambda: form.partition(split(form.layers, at, ranges)))
 
 
