@@ -18,8 +18,9 @@ from clew.trace.span import Span
 
 Array = np.ndarray[Any, Any]
 # Each operator of the import in a kernel of its own, no value computed otherwise than it says: what
-# a reference is, at the speed of native code.
-AS_IMPORTED: Final[Mapping[str, Any]] = {"opt_level": 0}
+# a reference is, at the speed of native code. What follows from parameters is computed beforehand:
+# some of it has dtypes that no kernel has.
+AS_IMPORTED: Final[Mapping[str, Any]] = {"opt_level": 0, "required": ("FoldConstant",)}
 
 
 class Unkept:

@@ -90,7 +90,10 @@ class Part:
 
     def compile(self, **options: Any) -> CompiledModel:
         """Returns the part compiled: as captured, but for the options of `clew.compile` given."""
-        return compile(self.module, **{**self.options, "instruments": [Unkept()], **options})
+        captured = dict(self.options)
+        if "passes" in options:
+            captured.pop("required", None)  # it names one of the usual passes
+        return compile(self.module, **{**captured, "instruments": [Unkept()], **options})
 
     def check(self, *, tolerance: float = TOLERANCE, **options: Any) -> CheckReport:
         """Runs the part on the captured inputs and compares its results with the captured ones:
