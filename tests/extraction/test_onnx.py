@@ -91,7 +91,7 @@ def test_bodies_read_what_is_around_them(saved: Save) -> None:
     model, _ = taken(path, start="choice", end="out")
     assert [i.name for i in model.graph.input] == ["c", "h", "x"]
     assert [t.name for t in model.graph.initializer] == ["w"]
-    with pytest.raises(InputError, match="I130.*'more' is inside 'choice'"):
+    with pytest.raises(InputError, match=r"I130.*'more' is inside 'choice'"):
         clew.extract(path, start="more")
 
 
@@ -117,7 +117,9 @@ def test_a_loop(saved: Save) -> None:
 
 def test_functions(saved: Save) -> None:
     own = [helper.make_opsetid("", 20)]
-    inner = helper.make_function("f", "twice", ["a"], ["b"], [node("Add", ["a", "a"], ["b"], "")], own)
+    inner = helper.make_function(
+        "f", "twice", ["a"], ["b"], [node("Add", ["a", "a"], ["b"], "")], own
+    )
     outer = helper.make_function(
         "f",
         "four",
@@ -201,9 +203,7 @@ def test_parameters_outside_the_model_come_inside(saved: Save, tmp_path: Path) -
     from .conftest import blocks  # noqa: PLC0415
 
     path = tmp_path / "external.onnx"
-    onnx.save(
-        blocks(), path, save_as_external_data=True, location="weights.bin", size_threshold=0
-    )
+    onnx.save(blocks(), path, save_as_external_data=True, location="weights.bin", size_threshold=0)
     model, _ = taken(path, start="act", end="residual")
     assert all(t.data_location == TensorProto.DEFAULT for t in model.graph.initializer)
 
@@ -225,7 +225,9 @@ def test_parameters_of_all_kinds(saved: Save) -> None:
     ]
     small = helper.make_tensor("q", TensorProto.INT4, [8], [1, -2, 3, -4, 5, -6, 7, -8])
     parameters = [small, array("qs", np.float32(0.5))]
-    built = made(nodes, [info("x")], [info("y")], parameters, graph={"sparse_initializer": [sparse]})
+    built = made(
+        nodes, [info("x")], [info("y")], parameters, graph={"sparse_initializer": [sparse]}
+    )
     built.opset_import[0].version = 21
     built.ir_version = 10
     path = saved(built)
@@ -243,11 +245,11 @@ def test_parameters_of_all_kinds(saved: Save) -> None:
 
 def test_what_is_no_onnx(file: Path) -> None:
     part = clew.extract(clew.load(file), start="act", end="residual")
-    with pytest.raises(InputError, match="I137.*was not taken from an ONNX file"):
+    with pytest.raises(InputError, match=r"I137.*was not taken from an ONNX file"):
         part.save(file.with_name("part.onnx"))
     part = clew.extract(clew.load(file), start="act", end="residual", source=file)
     part.save(file.with_name("part.onnx"))
     part.save(file.with_name("part.txt"))
     again = clew.extract(file.with_name("part.txt"), start="second")
-    with pytest.raises(InputError, match="I137"):
+    with pytest.raises(InputError, match=r"I137"):
         again.save(file.with_name("again.onnx"))

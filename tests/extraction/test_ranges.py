@@ -89,7 +89,7 @@ def test_a_pattern(file: Path) -> None:
     assert part.layers == ("second", "residual")
     assert part.notes == ("match 0, of 0 to 0",)
     assert part.check().passed
-    with pytest.raises(InputError, match="I146.*has 1 matches in the model, match 1"):
+    with pytest.raises(InputError, match=r"I146.*has 1 match in the model, match 1"):
         clew.extract(file, pattern=pattern, match=1)
     with pytest.raises(InputError, match=r"I146.*no match"):
         clew.extract(file, pattern=is_op("sin")(wildcard()))
@@ -133,7 +133,7 @@ def test_sizes_without_numbers(tmp_path: Path) -> None:
     part.save(tmp_path / "part.txt")
     assert clew.load_part(tmp_path / "part.txt").check().passed
     assert clew.load(tmp_path / "part.txt").main.params[0].tensor.shape != (24,)
-    with pytest.raises(InputError, match="I061"):
+    with pytest.raises(InputError, match=r"I061"):
         clew.extract(module, start="exp")
 
 
@@ -148,15 +148,15 @@ def test_inputs_that_do_not_fit(file: Path) -> None:
 
 
 def test_what_is_chosen(file: Path) -> None:
-    with pytest.raises(InputError, match="I144.*nothing says"):
+    with pytest.raises(InputError, match=r"I144.*nothing says"):
         clew.extract(file)
-    with pytest.raises(InputError, match="I144.*start or end and kernel are given"):
+    with pytest.raises(InputError, match=r"I144.*start or end and kernel are given"):
         clew.extract(file, start="act", kernel="k")
-    with pytest.raises(InputError, match="I144.*opt_level: layers are taken"):
+    with pytest.raises(InputError, match=r"I144.*opt_level: layers are taken"):
         clew.extract(file, start="act", opt_level=2)
-    with pytest.raises(InputError, match="I130.*'acct'[^§]*near it are act"):
+    with pytest.raises(InputError, match=r"I130.*'acct'[^§]*near it are act"):
         clew.extract(file, start="acct")
-    with pytest.raises(InputError, match="I131.*parameters alone"):
+    with pytest.raises(InputError, match=r"I131.*parameters alone"):
         clew.extract(file, layers="scale")
     assert not clew.extract(file, end="scale").inputs  # it is asked for, and can be had
 

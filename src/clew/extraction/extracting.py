@@ -228,7 +228,7 @@ def _by_pattern(
     own = {n.id: n for n in graph.nodes}
     found = [p for p in parts_by_pattern(graph.module, pattern) if p.results[0].id in own]
     if not 0 <= match < len(found):
-        count = f"{len(found)} matches" if found else "no match"
+        count = f"{len(found) or 'no'} match{'es' * (len(found) > 1)}"
         raise InputError(
             "I146",
             f"the pattern {pattern} has {count} in the model, match {match} was asked for",

@@ -140,7 +140,7 @@ def _values(part: Part) -> Mapping[str, Array]:
         "layers": part.layers,
         "inputs": list(part.inputs),
         "outputs": list(part.outputs),
-        "options": dict(part.options),
+        "options": {k: v for k, v in part.options.items() if k != "extend"},  # that is code
         "notes": part.notes,
     }
     return {

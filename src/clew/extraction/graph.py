@@ -174,7 +174,13 @@ class ModuleGraph:
                 return f"{source.layer}:{source.output}" if source.output else source.layer
         layers = value.span.layers
         kind = value.op_name if isinstance(value, Call) else type(value).__name__.lower()
-        return f"{layers[0]}/{kind}" if layers else f"{kind}_{self.nodes.index(value)}"
+        if isinstance(value, Constant):
+            return value.name or kind
+        return f"{layers[0]}/{kind}" if layers else f"{kind}_{self._places[value.id]}"
+
+    @cached_property
+    def _places(self) -> Mapping[int, int]:
+        return {n.id: place for place, n in enumerate(self.nodes)}
 
 
 @dataclass(frozen=True)
@@ -240,7 +246,7 @@ class Cut:
                 children = [made.get(c.id, c) for c in node.children]
                 with building(node.span):
                     made[node.id] = rebuild(node, children)
-        results = [made[o.id] for o in self.outputs]
+        results = [made.get(o.id, o) for o in self.outputs]
         names = Unique()
         attrs = {"outputs": tuple(names.of(graph.name_of(o)) for o in self.outputs)}
         main = Function(params, Tuple(results, span=Span()), attrs, span=Span())
