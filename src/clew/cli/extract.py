@@ -69,7 +69,7 @@ def extract(
     chosen = bool(start or end or layers or kernel or nodes or pattern)
     if not chosen and check and not output:
         part = clew.load_part(model)
-        _finish(part, [], [(str(model), part)], opt_level, threads, json)
+        _finish(part, [], [(model.name, part)], opt_level, threads, json)
         return
     from clew.extraction.files import check_suffix  # noqa: PLC0415 (heavy)
 
