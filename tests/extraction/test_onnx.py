@@ -14,10 +14,11 @@ from onnx import TensorProto, helper
 
 import clew
 from clew.extraction.capture import capture
+from clew.extraction.onnx_form import OnnxSource
 from clew.frontends.onnx.cut import Cutter
 from clew.support.errors import InputError
 
-from .conftest import BOOL, I64, array, info, made, node, weights
+from .conftest import BOOL, I64, array, blocks, info, made, node, weights
 
 Save = Callable[[onnx.ModelProto], Path]
 
@@ -65,6 +66,23 @@ def test_by_kernel_it_is_the_layers(file: Path) -> None:
     part.save(target)
     assert set(names(onnx.load(target))) - {"scale"} == set(kernel.layers) - {"scale"}
     assert clew.load_part(target).check().passed
+
+
+def test_layers_between_those_of_a_kernel_are_taken_along(file: Path) -> None:
+    form = OnnxSource(file, {"x": np.ones((2, 8), np.float32)})
+    chosen = form.around(["act", "residual"])
+    names_of = [form.cutter.names[n] for n in sorted(chosen.numbers)]
+    assert names_of == ["act", "second", "residual"]
+    assert chosen.notes == ("layer second, which lies between, is taken along",)
+    with pytest.raises(InputError, match=r"I133"):
+        form.exactly(["act", "residual"])
+
+
+def test_types_of_values_inside_are_kept(saved: Save) -> None:
+    built = blocks()
+    built.graph.value_info.extend([info("c"), info("e", (2, 4))])
+    model, _ = taken(saved(built), start="act", end="residual")
+    assert [v.name for v in model.graph.value_info] == ["c"]
 
 
 def branches() -> onnx.ModelProto:
@@ -200,8 +218,6 @@ def test_parameters_in_a_file_of_their_own(file: Path, tmp_path: Path) -> None:
 
 
 def test_parameters_outside_the_model_come_inside(saved: Save, tmp_path: Path) -> None:
-    from .conftest import blocks  # noqa: PLC0415
-
     path = tmp_path / "external.onnx"
     onnx.save(blocks(), path, save_as_external_data=True, location="weights.bin", size_threshold=0)
     model, _ = taken(path, start="act", end="residual")

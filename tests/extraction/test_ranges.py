@@ -194,5 +194,48 @@ def test_an_edited_model(file: Path) -> None:
         part.save("part.onnx")
 
 
+def test_functions_come_along() -> None:
+    module = clew.parse(
+        """
+        clew 1
+        def @main(%x: f32[2, 8]) -> (f32[2, 8],) with outputs=["y"] {
+          %0: fn(f32[2, 8]) -> f32[2, 8] = @twice
+          %1 = %0(%x)  // a:A#0
+          %2 = %0(%1)  // b:B#0
+          %3 = (%2,)
+          return %3
+        }
+        def @twice(%p: f32[2, 8]) -> f32[2, 8] {
+          %0 = add(%p, %p)
+          return %0
+        }
+        def @other(%p: f32[2, 8]) -> f32[2, 8] {
+          %0 = exp(%p)
+          return %0
+        }
+        """
+    )
+    part = clew.extract(module, start="b")
+    assert set(part.module.functions) == {"main", "twice"}
+    assert part.check().passed
+
+
+def test_names_bound_with_let_are_refused() -> None:
+    module = clew.parse(
+        """
+        clew 1
+        def @main(%x: f32[2, 8]) -> f32[2, 8] {
+          %v: f32[2, 8] = var
+          %1 = exp(%x)  // a:A#0
+          %2 = add(%v, %v)  // b:B#0
+          %3 = let %v = %1 in %2
+          return %3
+        }
+        """
+    )
+    with pytest.raises(InputError, match=r"I147"):
+        clew.extract(module, start="b")
+
+
 def test_blocks_are_what_the_tests_say() -> None:
     assert [n.name for n in blocks().graph.node][2] == "scale"

@@ -96,7 +96,7 @@ def extract(
             return part
         given = dict(zip(program.model.input_names, program.arrays, strict=True))
         form = OnnxSource(Path(source), given, threads)
-        return with_onnx(part, form, lambda s: s.exactly(part.layers))
+        return with_onnx(part, form, lambda s: s.around(part.layers))
     if options:
         raise InputError(
             "I144",
@@ -242,7 +242,7 @@ def _by_pattern(
     graph.check_convex(members)
     cut = graph.cut(members, chosen.results)
     name = f"{chosen.name} (match {match})"
-    wanted = Wanted(cut, name, "pattern", lambda s: s.exactly(cut.layers))
+    wanted = Wanted(cut, name, "pattern", lambda s: s.around(cut.layers))
     (part,) = captured_parts([wanted], run, source)
     notes = tuple(
         f"layer {layer} is in it in part only"

@@ -9,7 +9,7 @@ from typing import Any
 
 from clew.extraction.layers import LayerGraph
 from clew.ir.dims import SymDim
-from clew.ir.expr import Call, Constant, Expr, Function, GlobalVar, Tuple, TupleGetItem, Var
+from clew.ir.expr import Call, Constant, Expr, Function, GlobalVar, Let, Tuple, TupleGetItem, Var
 from clew.ir.module import Module
 from clew.ir.rewrite import rebuild
 from clew.ir.types import TensorType, TupleType, Type
@@ -23,6 +23,8 @@ class ModuleGraph:
     """The nodes of a module's main function by layers. Values are known by the nodes' ids.
 
     With `fixed_apart` what follows from constants alone is computed by whoever reads it.
+
+    Errors: I147 for a module that binds names with `let`.
     """
 
     def __init__(self, module: Module, *, fixed_apart: bool = True) -> None:
@@ -35,6 +37,12 @@ class ModuleGraph:
         self.nodes: list[Expr] = [
             n for n in post_order(self.results) if not isinstance(n, (Var, Constant, Function))
         ]
+        if any(isinstance(n, Let) for n in self.nodes):
+            raise InputError(
+                "I147",
+                "the graph binds names with let, and cannot be cut",
+                hint="write the values where they are used",
+            )
         self.fixed = _fixed(self.nodes) if fixed_apart else frozenset[int]()
         self._unit_of: dict[int, int] = {}
         self._members: list[list[Expr]] = []

@@ -128,14 +128,18 @@ class LayerGraph:
         """Returns layers with all that they depend on."""
         return _reached(numbers, self.reads)
 
+    def between_them(self, numbers: frozenset[int]) -> list[int]:
+        """Returns other layers on paths from these layers to these layers, in order."""
+        return sorted((self.after(numbers) & self.before(numbers)) - numbers - self.fixed)
+
     def check_convex(self, numbers: frozenset[int]) -> None:
         """Refuses layers between which values leave and come back.
 
         Errors: I133.
         """
-        outside = (self.after(numbers) & self.before(numbers)) - numbers - self.fixed
+        outside = self.between_them(numbers)
         if outside:
-            names = [self.names[n] or f"#{n}" for n in sorted(outside)]
+            names = [self.names[n] or f"#{n}" for n in outside]
             raise InputError(
                 "I133",
                 f"values leave these layers and come back by way of {_listing(names)}",

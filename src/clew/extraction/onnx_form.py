@@ -47,16 +47,26 @@ class OnnxSource:
         return Numbers(self.layers.between(start, end), ends)
 
     def exactly(self, layers: Sequence[str]) -> Numbers:
-        """Returns the nodes of layers; for those in branches, loops and functions, the nodes that
-        hold them.
+        """Returns the nodes of layers.
 
         Errors: I130, I133 when values leave them and come back.
+        """
+        numbers = frozenset(n for name in layers for n in self.layers.find(name))
+        self.layers.check_convex(numbers)
+        return Numbers(numbers, frozenset())
+
+    def around(self, layers: Sequence[str]) -> Numbers:
+        """Returns the nodes of layers, for those in branches, loops and functions the nodes that
+        hold them, and what lies between them.
+
+        Errors: I130.
         """
         inside = self.layers.inside
         tops = dict.fromkeys(inside.get(name, name) for name in layers)
         numbers = frozenset(n for name in tops for n in self.layers.find(name))
-        self.layers.check_convex(numbers)
-        return Numbers(numbers, frozenset())
+        more = self.layers.between_them(numbers)
+        notes = [f"layer {self.layers.names[n]}, which lies between, is taken along" for n in more]
+        return Numbers(numbers | frozenset(more), frozenset(), tuple(notes))
 
     def form(self, part: Part, choose: Callable[[OnnxSource], Numbers]) -> OnnxPart:
         """Returns the ONNX form of a part, its boundary values captured under their own names, in
@@ -70,7 +80,10 @@ class OnnxSource:
         inputs = {n: values[n] for n in names}
         outputs = {n: values[n] for n in results}
         options = dict(AS_IMPORTED)
-        made = replace(part, inputs=inputs, outputs=outputs, options=options, onnx=None)
+        notes = (*part.notes, *chosen.notes)
+        made = replace(
+            part, inputs=inputs, outputs=outputs, options=options, notes=notes, onnx=None
+        )
         return OnnxPart(made, self._writer(made, chosen.numbers))
 
     def partition(self, pieces: Sequence[tuple[str, frozenset[int]]]) -> OnnxPartition:
@@ -129,6 +142,7 @@ class Numbers:
 
     numbers: frozenset[int]
     ends: frozenset[int]
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
