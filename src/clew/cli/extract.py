@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import runpy
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,6 +26,35 @@ Outputs = Annotated[
         help="File to write: .txt (clew text), .onnx, .py (a script that runs by itself).",
     ),
 ]
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """How a part would be compiled to be used."""
+
+    opt_level: int
+    precision: str
+    fuse: bool
+    target: str
+    threads: int | None
+    tolerance: float
+
+    def __str__(self) -> str:
+        more = [] if self.precision == "f32" else [self.precision]
+        more += [] if self.fuse else ["not fused"]
+        more += [] if self.target == "cpu" else [self.target]
+        return ", ".join([f"opt level {self.opt_level}", *more])
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """As `clew.compile` takes them."""
+        return {
+            "opt_level": self.opt_level,
+            "precision": self.precision,
+            "fuse": "auto" if self.fuse else None,
+            "target": self.target,
+            "threads": self.threads,
+        }
 
 
 def extract(
@@ -51,6 +81,9 @@ def extract(
     check: Annotated[
         bool, typer.Option("--check", help="Run what was written, and compare with the captured.")
     ] = False,
+    tolerance: Annotated[
+        float, typer.Option(help="Relative error that layers may have as they would be deployed.")
+    ] = 1e-3,
     inputs: opt.Inputs = [],  # noqa: B006
     seed: opt.Seed = 0,
     shape: opt.Shape = [],  # noqa: B006
@@ -64,27 +97,22 @@ def extract(
     """Take a part out of a model, with real inputs and expected outputs.
 
     By layers (--from, --to, several allowed; --layer), by --pattern, by --kernel, or by --nodes.
-    With --check alone, MODEL is a part that was written before.
+    With --check alone, MODEL is a part that was written before. --target, --opt-level, --fuse and
+    --precision say how the model is compiled for --kernel and --nodes, and how layers are for
+    --check, besides as captured.
     """
+    deployed = Deployed(opt_level, precision, fuse, target, threads, tolerance)
     chosen = bool(start or end or layers or kernel or nodes or pattern)
     if not chosen and check and not output:
         part = clew.load_part(model)
-        _finish(part, [], [(model.name, part)], opt_level, threads, json)
+        _finish(part, [], [(model.name, part)], deployed, json)
         return
     from clew.extraction.files import check_suffix  # noqa: PLC0415 (heavy)
 
     for path in output:
         check_suffix(path)
     given: dict[str, Any] = {n: read_array(n, Path(f)) for n, f in named(inputs, "--input").items()}
-    built: dict[str, Any] = {}
-    if kernel or nodes:
-        fusing = "auto" if fuse else None
-        built = {
-            "target": target,
-            "opt_level": opt_level,
-            "fuse": fusing,
-            "precision": precision,
-        }
+    built = deployed.options if kernel or nodes else {"threads": threads}
     with progress(f"reading {model}") as say:
         part = clew.extract(
             model,
@@ -98,7 +126,6 @@ def extract(
             inputs=given,
             seed=seed,
             shapes=shapes(shape) or None,
-            threads=threads,
             on_progress=say,
             **built,
         )
@@ -111,7 +138,7 @@ def extract(
     if check:
         checked = [(path.name, clew.load_part(path)) for path, _ in files] or [("part", part)]
     written = [file for _, made in files for file in made]
-    _finish(part, written, checked, opt_level, threads, json)
+    _finish(part, written, checked, deployed, json)
 
 
 def _pattern(text: str) -> Any:
@@ -140,8 +167,7 @@ def _finish(
     part: clew.Part,
     written: list[Path],
     checked: list[tuple[str, clew.Part]],
-    opt_level: int,
-    threads: int | None,
+    deployed: Deployed,
     json: bool,
 ) -> None:
     """Shows a part, and what checks found.
@@ -152,29 +178,28 @@ def _finish(
         reports = [
             (f"{name}, {how}", report)
             for name, one in checked
-            for how, report in _reports(one, opt_level, threads)
+            for how, report in _reports(one, deployed)
         ]
     if json:
         emit_json(_facts(part, written, reports))
     else:
         _show(part, written, reports)
-    failed = [name for name, report in reports if not report.passed]
+    failed = [(name, report) for name, report in reports if not report.passed]
     if failed:
+        name, report = failed[0]
+        hint = "captured on another machine, or with another version of clew?"
+        if not report.exact:
+            hint = "other options round otherwise: --tolerance says how much is right"
         raise CompileError(
-            "C130",
-            f"the part does not reproduce the captured values: {failed[0]}",
-            hint="captured on another machine, or with another version of clew? Else clew trace "
-            "MODEL --verify",
+            "C130", f"the part does not reproduce the captured values: {name}", hint=hint
         )
 
 
-def _reports(
-    part: clew.Part, opt_level: int, threads: int | None
-) -> list[tuple[str, clew.CheckReport]]:
-    found = [("as captured", part.check(threads=threads))]
+def _reports(part: clew.Part, deployed: Deployed) -> list[tuple[str, clew.CheckReport]]:
+    found = [("as captured", part.check(threads=deployed.threads))]
     if "passes" not in part.options:
-        report = part.check(threads=threads, opt_level=opt_level)
-        found.append((f"at opt level {opt_level}", report))
+        report = part.check(tolerance=deployed.tolerance, **deployed.options)
+        found.append((f"at {deployed}", report))
     return found
 
 
