@@ -16,8 +16,8 @@ _READERS: dict[str, Callable[..., Module]] = {".onnx": onnx.load, ".txt": text.l
 def load(path: str | Path, **options: Any) -> Module:
     """Returns the model of a file, read by the frontend that its suffix names.
 
-    `options` are the frontend's: for ONNX `inputs` (shapes by name), `annotate`. A `.txt` is text
-    form, with its constants in the `.npz` beside it.
+    `options` are the frontend's: for ONNX `inputs` (shapes by name), `annotate`. A `.txt` holds the
+    text form, its constants lie in the `.npz` beside it.
 
     Errors: I002 for a suffix that no frontend reads, and the frontend's own.
     """
