@@ -25,6 +25,15 @@ if TYPE_CHECKING:
     from clew.compiler import compile
     from clew.correlate import ExecutorGraph, executor_graph
     from clew.editing import Editor, edit
+    from clew.extraction import (
+        CheckReport,
+        Part,
+        Partition,
+        extract,
+        load_part,
+        load_partition,
+        partition,
+    )
     from clew.frontends import load
     from clew.frontends.text import parse
     from clew.ir.module import Module
@@ -39,6 +48,7 @@ if TYPE_CHECKING:
     from clew.target import Target
 
 _HOMES: Final = {
+    "CheckReport": "clew.extraction",
     "CompiledModel": "clew.compiled",
     "Editor": "clew.editing",
     "ExecutorGraph": "clew.correlate",
@@ -46,6 +56,8 @@ _HOMES: Final = {
     "LayerError": "clew.precision",
     "LoadedModel": "clew.loading",
     "Module": "clew.ir.module",
+    "Part": "clew.extraction",
+    "Partition": "clew.extraction",
     "Sample": "clew.ops.registry",
     "PrecisionReport": "clew.precision",
     "Taps": "clew.tap",
@@ -59,10 +71,14 @@ _HOMES: Final = {
     "edit": "clew.editing",
     "executor_graph": "clew.correlate",
     "extern_op": "clew.ops.extern",
+    "extract": "clew.extraction",
     "get_op": "clew.ops.registry",
     "load": "clew.frontends",
     "load_compiled": "clew.loading",
+    "load_part": "clew.extraction",
+    "load_partition": "clew.extraction",
     "parse": "clew.frontends.text",
+    "partition": "clew.extraction",
     "precision_report": "clew.precision",
     "register_op": "clew.ops.registry",
     "tap_states": "clew.tap",
@@ -79,6 +95,7 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
+    "CheckReport",
     "ClewError",
     "CompiledModel",
     "Editor",
@@ -87,6 +104,8 @@ __all__ = [
     "LayerError",
     "LoadedModel",
     "Module",
+    "Part",
+    "Partition",
     "PrecisionReport",
     "Sample",
     "Taps",
@@ -98,12 +117,16 @@ __all__ = [
     "edit",
     "executor_graph",
     "extern_op",
+    "extract",
     "fusion",
     "get_op",
     "graph_pass",
     "load",
     "load_compiled",
+    "load_part",
+    "load_partition",
     "parse",
+    "partition",
     "precision_report",
     "register_op",
     "schedule_for",

@@ -199,7 +199,7 @@ class CompiledModel(Model[Kernel]):
 
     @property
     def is_symbolic(self) -> bool:
-        """Whether it is built anew for each set of sizes that it meets."""
+        """Whether there is a build for each set of sizes (and deciding values) of the inputs."""
         return self._symbolic
 
     @property

@@ -105,6 +105,20 @@ def test_repeated_heads_are_shared(kit: Any) -> None:
     assert [a.tensor.shape[1] for a in found.args] == [6, 2, 2]
 
 
+@pytest.mark.parametrize("which", ["k", "v"])
+def test_heads_repeated_in_one_operand_only_are_not_shared(kit: Any, which: str) -> None:
+    """As when a model is cut between the repetition of values and their product."""
+    q, few, own = kit.var("q", 2, 6, 5, 4), kit.var("few", 2, 2, 5, 4), kit.var("own", 2, 6, 5, 4)
+    one = kit.layer("reshape", few, shape=(2, 2, 1, 5, 4))
+    many = kit.layer("broadcast_to", one, shape=(2, 2, 3, 5, 4))
+    repeated = kit.layer("reshape", many, shape=(2, 6, 5, 4))
+    k, v = (repeated, own) if which == "k" else (own, repeated)
+    k = kit.layer("transpose", k, axes=(0, 1, 3, 2))
+    y = weighted(kit, kit.layer("nn.matmul", q, k), v)
+    found = only(kit, kit.module([q, few, own], y), "transpose")
+    assert [a.tensor.shape[1] for a in found.args] == [6, 6, 6]
+
+
 def test_heads_that_differ_are_not_shared(kit: Any) -> None:
     q, kv = kit.var("q", 1, 6, 5, 4), kit.var("kv", 1, 2, 3, 5, 4)
     v = kit.layer("reshape", kv, shape=(1, 6, 5, 4))

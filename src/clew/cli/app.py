@@ -23,6 +23,7 @@ from clew.cli.bench import bench
 from clew.cli.catalogue import ops
 from clew.cli.compare import onnxruntime_outputs
 from clew.cli.correlate import correlate
+from clew.cli.extract import extract
 from clew.cli.options import (
     SAVED_SUFFIX,
     Asked,
@@ -43,6 +44,7 @@ from clew.cli.output import (
     stderr,
     stdout,
 )
+from clew.cli.partition import partition
 from clew.cli.precision import precision as precision_
 from clew.cli.profile import profile
 from clew.cli.tap import tap
@@ -191,6 +193,8 @@ app.command()(profile)
 app.command()(trace)
 app.command()(correlate)
 app.command()(tap)
+app.command()(extract)
+app.command()(partition)
 app.command()(ops)
 app.add_typer(storage.app)
 

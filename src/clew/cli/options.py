@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 import clew
-from clew.cli.arguments import Array, draw, named, read_array, shapes
+from clew.cli.arguments import Array, named, read_array, shapes
 from clew.cli.output import note, progress
+from clew.runtime.drawing import draw, sizes_of
 from clew.support.errors import InputError
-
-if TYPE_CHECKING:
-    from clew.runtime.model import InputSpec
 
 SAVED_SUFFIX = ".clew"
 Model = Annotated[Path, typer.Argument(help="The model's file.", show_default=False)]
@@ -120,21 +118,10 @@ def model_inputs(model: Any, files: Sequence[str], random: bool, seed: int) -> d
         )
     if given and not random:
         return given
-    drawn = draw(model.inputs, given, seed, _sizes(model.inputs, given))
+    drawn = draw(model.inputs, given, seed, sizes_of(model.inputs, given))
     if drawn:
         note(f"drawn with seed {seed}: {', '.join(drawn)}")
     return {**given, **drawn}
-
-
-def _sizes(inputs: Sequence[InputSpec], given: Mapping[str, Array]) -> dict[str, int]:
-    """Returns the named sizes that given arrays settle."""
-    sizes: dict[str, int] = {}
-    for wanted in inputs:
-        array = given.get(wanted.name)
-        if array is not None and array.ndim == len(wanted.shape):
-            pairs = zip(wanted.shape, array.shape, strict=True)
-            sizes.update({d: n for d, n in pairs if isinstance(d, str)})
-    return sizes
 
 
 def build_summary(compiled: Compiled) -> str:

@@ -6,17 +6,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from clew.frontends import onnx
+from clew.frontends import onnx, text
 from clew.ir.module import Module
 from clew.support.errors import InputError
 
-_READERS: dict[str, Callable[..., Module]] = {".onnx": onnx.load}
+_READERS: dict[str, Callable[..., Module]] = {".onnx": onnx.load, ".txt": text.load}
 
 
 def load(path: str | Path, **options: Any) -> Module:
     """Returns the model of a file, read by the frontend that its suffix names.
 
-    `options` are the frontend's: `inputs` (shapes by name), `annotate`.
+    `options` are the frontend's: for ONNX `inputs` (shapes by name), `annotate`. A `.txt` holds the
+    text form, its constants lie in the `.npz` beside it.
 
     Errors: I002 for a suffix that no frontend reads, and the frontend's own.
     """

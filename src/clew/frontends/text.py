@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import clew.ops  # noqa: F401  registers the operators
 from clew.ir.module import Module
 from clew.ir.parser import parse_module
+from clew.ir.textfile import load_module
+from clew.support.errors import InputError
 
 
 def parse(text: str, constants: Mapping[str, Any] | None = None) -> Module:
@@ -16,3 +19,19 @@ def parse(text: str, constants: Mapping[str, Any] | None = None) -> Module:
     Errors: P001 to P009 for what does not parse, with line and column; the operators' own.
     """
     return parse_module(text, constants)
+
+
+def load(
+    path: str | os.PathLike[str], *, inputs: Mapping[str, Sequence[int | str]] | None = None
+) -> Module:
+    """Returns the module of a text file, with its constants from the `.npz` beside it.
+
+    Errors: P001 to P011 (see `parse`, `load_module`); I140 for `inputs`, as a text says its sizes.
+    """
+    if inputs:
+        raise InputError(
+            "I140",
+            "the text form of a module has the shapes of its inputs already",
+            hint="change them in the text",
+        )
+    return load_module(os.fspath(path))

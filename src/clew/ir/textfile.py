@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -14,14 +15,17 @@ from clew.ir.printer import printed
 from clew.ir.types import DTYPES, from_numpy, to_numpy
 from clew.support.errors import TextError
 
+Arrays: TypeAlias = "Mapping[str, np.ndarray[Any, Any]]"
 
-def save_module(module: Module, path: str | Path) -> None:
-    """Writes the text to `path`, and the constants it names to the same name with `.npz`."""
+
+def save_module(module: Module, path: str | Path, arrays: Arrays | None = None) -> None:
+    """Writes the text to `path`, and the constants it names to the same name with `.npz`, with
+    further `arrays` beside them.
+    """
     path = Path(path)
     form = printed(module)
     path.write_text(form.text, encoding="utf-8", newline="\n")
-    arrays = {f"{name}.{from_numpy(a.dtype)}": _raw(a) for name, a in form.constants.items()}
-    np.savez(path.with_suffix(".npz"), **arrays)  # type: ignore[arg-type]
+    save_arrays(path.with_suffix(".npz"), {**form.constants, **(arrays or {})})
 
 
 def load_module(path: str | Path, *, operators: Lookup | None = None) -> Module:
@@ -30,17 +34,35 @@ def load_module(path: str | Path, *, operators: Lookup | None = None) -> Module:
     Errors: P011 when a file is missing or damaged, and those of `parse_module`.
     """
     path = Path(path)
+    beside = path.with_suffix(".npz")
+    hint = f"it takes two files, {path.name} and {beside.name}"
     try:
         text = path.read_text(encoding="utf-8")
-        with np.load(path.with_suffix(".npz"), allow_pickle=False) as stored:
-            constants = dict(_named(key, stored[key]) for key in stored.files)
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error, hint) from error
+    return parse_module(text, load_arrays(beside, hint=hint), operators=operators)
+
+
+def save_arrays(path: Path, arrays: Arrays) -> None:
+    """Writes arrays by name to an `.npz`, of any dtype that tensors have."""
+    raw = {f"{name}.{from_numpy(a.dtype)}": _raw(a) for name, a in arrays.items()}
+    np.savez(path, **raw)  # type: ignore[arg-type]
+
+
+def load_arrays(path: Path, *, hint: str = "") -> dict[str, np.ndarray[Any, Any]]:
+    """Returns the arrays that `save_arrays` wrote.
+
+    Errors: P011 when the file is missing or damaged.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            return dict(_named(key, stored[key]) for key in stored.files)
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise TextError(
-            "P011",
-            f"cannot read the module {path}: {error}",
-            hint=f"it takes two files, {path.name} and {path.with_suffix('.npz').name}",
-        ) from error
-    return parse_module(text, constants, operators=operators)
+        raise _unreadable(path, error, hint) from error
+
+
+def _unreadable(path: Path, error: Exception, hint: str) -> TextError:
+    return TextError("P011", f"cannot read the module {path}: {error}", hint=hint)
 
 
 def _raw(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

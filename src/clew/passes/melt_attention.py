@@ -62,6 +62,11 @@ class _Operand:
     factor: float = 1.0
     passed: list[Expr] = field(default_factory=list)
 
+    @property
+    def heads(self) -> Dim:
+        """How many heads there are."""
+        return self.node.tensor.shape[self.axes.index("H")] if "H" in self.axes else 1
+
 
 @dataclass(eq=False)
 class _Match:
@@ -133,6 +138,9 @@ class _Melter(Rewriter):
         swapped = f"{axes[:-2]}DS"
         q, k = _operand(scores.args[0], axes), _operand(scores.args[1], swapped)
         v = _operand(product.args[1], axes, last="D")
+        if k.heads != v.heads:  # groups of queries share both, or neither
+            k = _operand(scores.args[1], swapped, shared=False)
+            v = _operand(product.args[1], axes, last="D", shared=False)
         scale = factor * q.factor * k.factor
         if v.factor != 1.0 or scale == 0.0 or not np.isfinite(scale):
             return None
@@ -330,15 +338,16 @@ def _all_true(node: Expr) -> bool:
     return math.prod(node.tensor.concrete) <= _LARGEST_MASK and bool(node.data.all())
 
 
-def _operand(node: Expr, axes: str, last: str = "") -> _Operand:
-    """Returns an operand without what only moves, repeats or scales its elements.
+def _operand(node: Expr, axes: str, last: str = "", *, shared: bool = True) -> _Operand:
+    """Returns an operand without what only moves, repeats or scales its elements; its heads are
+    repeated still where they are not to be `shared`.
 
     `last` is the axis that must stay the last: its elements are read side by side.
     """
     found = here = _Operand(node, axes)
     while isinstance(here.node, Call):
         following = _before(here, here.node)
-        if following is None:
+        if following is None or ("G" in following.axes and not shared):
             break
         here = following
         named = here.axes.replace("1", "")

@@ -33,6 +33,7 @@ from clew.patterns.language import (
 from clew.patterns.match import Match, find_all, match
 from clew.patterns.partition import partition
 from clew.patterns.pattern import Pattern
+from clew.patterns.reader import read_pattern
 from clew.patterns.rules import Rewrite, Rule, RuleRewriter, rewrite, rule
 
 __all__ = [
@@ -63,6 +64,7 @@ __all__ = [
     "is_var",
     "match",
     "partition",
+    "read_pattern",
     "rewrite",
     "rule",
     "wildcard",

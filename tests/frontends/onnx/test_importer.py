@@ -14,6 +14,7 @@ from clew.frontends import load as load_file
 from clew.frontends.onnx import NodeView, load
 from clew.ir.expr import Call, Constant, If, TupleGetItem, While
 from clew.ir.interpret import interpret
+from clew.ir.textfile import save_module
 from clew.ir.visit import post_order
 from clew.support.errors import InputError
 from clew.trace.span import Source
@@ -436,5 +437,7 @@ def test_load_by_suffix(tmp_path):
     path.write_bytes(gemm().SerializeToString())
     assert load_file(path).output_names == ("y",)
     with pytest.raises(InputError) as caught:
-        load_file(tmp_path / "model.txt")
+        load_file(tmp_path / "model.bin")
     assert caught.value.code == "I002"
+    save_module(load_file(path), tmp_path / "model.txt")
+    assert str(load_file(tmp_path / "model.txt")) == str(load_file(path))

@@ -92,6 +92,7 @@ class Importer:
         self._names: dict[tuple[str, int], str] = {}
         self._layers: dict[Source, list[Expr]] = {}
         self._imported = 0
+        self._top = Scope("", {})
 
     # --- the model ---
 
@@ -101,7 +102,7 @@ class Importer:
         functions = functions_of(self.model)
         Survey(functions, self.budgets).check(self.model, versions)
         graph = self.model.graph
-        scope = Scope("", versions, functions=functions)
+        scope = self._top = Scope("", versions, functions=functions)
         self._initializers(graph, scope, self._raw)
         params = self._inputs(graph, scope)
         outputs = self._graph(graph, scope)
@@ -112,6 +113,30 @@ class Importer:
         eliminated = self._eliminated(body)
         attrs: dict[str, Any] = {"outputs": names, "eliminated": eliminated}
         return Module({"main": Function(params, body, attrs, span=Span())})
+
+    def layer_name(self, index: int) -> str:
+        """Returns the name of the layer that a node of the main graph has become."""
+        return self._names["", index]
+
+    def inner_layers(self) -> dict[str, str]:
+        """Returns the names of layers in branches, loops and functions, with those of the main
+        graph's nodes that they are part of.
+        """
+        top = {name for (key, _), name in self._names.items() if not key}
+        found: dict[str, str] = {}
+        for (key, _), name in self._names.items():
+            owner = key
+            while owner and owner not in top:
+                owner = owner.rpartition("/")[0]
+            if owner:
+                found[name] = owner
+        return found
+
+    def settled(self, name: str) -> NDArray[Any] | None:
+        """Returns a value of the main graph that is known without a run; None where it is not."""
+        found = self._top.values.get(name)
+        value = None if found is None else self.known.get(found)
+        return None if value is None or value.dtype == object else value
 
     def _eliminated(self, body: Expr) -> tuple[tuple[str, str, str], ...]:
         """Returns layers that no part of the graph serves: name, operator, and what became of

@@ -1,0 +1,238 @@
+"""Extracts parts of networks and runs them alone: every kernel, random layer ranges, partitions.
+
+    python benchmarks/extracting.py
+    python benchmarks/extracting.py --models resnet18,if_branches --ranges 10
+
+Every kernel is written as text, read back, compiled to the same kernel, and gives the captured
+bits. Random ranges of layers give the captured bits too; some of them are also written as text and
+as ONNX, and compiled with all optimisations. The parts of a random partition, run in sequence, give
+the bits of the whole. Ends with 1 when anything differs.
+"""
+
+import random
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+import clew
+import zoo
+from clew.extraction import extract_ranges
+from clew.extraction.capture import Unkept
+from clew.extraction.fused import FusedProgram
+from clew.extraction.graph import ModuleGraph
+from harness.report import console, progress
+
+Inputs = Mapping[str, Any]
+MODELS = (
+    "mobilenet_v2",
+    "resnet18",
+    "convnext_tiny",
+    "vit_base",
+    "bert_base",
+    "gpt2",
+    "llama_small",
+    "bert_tiny_dynamic",
+    "if_branches",
+    "loop_recurrence",
+)
+# Inputs that are tried to see kernels of all branches run.
+_SEEDS = 8
+
+
+@dataclass
+class Tally:
+    """How many of what was tried came out as captured; what did not."""
+
+    done: int = 0
+    right: int = 0
+    wrong: list[str] = field(default_factory=list)
+
+    def note(self, what: str, right: bool, why: object = "") -> None:
+        """Counts one."""
+        self.done += 1
+        self.right += right
+        if not right:
+            self.wrong.append(f"{what}: {why}")
+
+    def __str__(self) -> str:
+        return f"{self.right}/{self.done}"
+
+
+@dataclass
+class Proof:
+    """What came out for one model. `idle` are kernels in branches that no input took."""
+
+    model: str
+    layers: int = 0
+    kernels: Tally = field(default_factory=Tally)
+    nodes: Tally = field(default_factory=Tally)
+    ranges: Tally = field(default_factory=Tally)
+    as_text: Tally = field(default_factory=Tally)
+    as_onnx: Tally = field(default_factory=Tally)
+    optimised: Tally = field(default_factory=Tally)
+    parts: Tally = field(default_factory=Tally)
+    sequence: Tally = field(default_factory=Tally)
+    idle: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def tallies(self) -> tuple[Tally, ...]:
+        """All counts, in the order of the table's columns."""
+        return (
+            self.kernels,
+            self.nodes,
+            self.ranges,
+            self.as_text,
+            self.as_onnx,
+            self.optimised,
+            self.parts,
+            self.sequence,
+        )
+
+
+def prove(model: str, ranges: int, each: int, seed: int = 0) -> Proof:
+    """Returns what came out for a model of the zoo: all kernels, so many ranges, every `each`-th of
+    them in all forms, and a partition.
+    """
+    start = time.perf_counter()
+    proof = Proof(model)
+    drawn = random.Random(f"{model} {seed}")
+    _kernels(proof, drawn)
+    _ranges(proof, drawn, ranges, each)
+    _partition(proof, drawn)
+    proof.seconds = time.perf_counter() - start
+    return proof
+
+
+def _kernels(proof: Proof, drawn: random.Random) -> None:
+    compiled = clew.compile(zoo.path(proof.model), instruments=[Unkept()], trace=False)
+    seen: set[str] = set()
+    program = _program(compiled, zoo.inputs(proof.model))
+    for seed in range(_SEEDS):
+        if len(seen) == len(program.names):
+            break
+        program = _program(compiled, zoo.inputs(proof.model, seed))
+        for name, part in program.kernels().items():
+            if name not in seen:
+                seen.add(name)
+                _kernel(proof, program, name, part)
+    proof.idle = [n for n in program.names if n not in seen]
+    count = len(program.nodes)
+    for _ in range(min(10, count)):
+        begin = drawn.randrange(count)
+        end = drawn.randrange(begin, count) + 1
+        report = program.range(begin, end).check()
+        proof.nodes.note(f"nodes {begin}:{end}", report.passed, report)
+
+
+def _program(compiled: clew.CompiledModel, inputs: Inputs) -> FusedProgram:
+    return FusedProgram(compiled, [inputs[n] for n in compiled.input_names])
+
+
+def _kernel(proof: Proof, program: FusedProgram, name: str, part: clew.Part) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        part.save(Path(folder) / "kernel.txt")
+        alone = clew.load_part(Path(folder) / "kernel.txt")
+    report = alone.check()
+    keys = [use.source.key for use in alone.compile().build.uses]
+    same = keys == [program.names[name].source.key]
+    proof.kernels.note(name, report.passed and same, report if same else "another kernel")
+
+
+def _ranges(proof: Proof, drawn: random.Random, count: int, each: int) -> None:
+    path = zoo.path(proof.model)
+    layers = ModuleGraph(clew.load(path)).layers
+    proof.layers = len(layers.names)
+    pairs = []
+    for _ in range(count):
+        first = drawn.choice([n for n in range(len(layers.names)) if n not in layers.fixed])
+        last = drawn.choice(sorted(layers.after([first])))
+        pairs.append((layers.names[first], layers.names[last]))
+    parts = extract_ranges(path, pairs, inputs=zoo.inputs(proof.model))
+    for number, part in enumerate(parts):
+        report = part.check()
+        proof.ranges.note(part.name, report.passed, report)
+        if number % each == 0:
+            for tally, suffix in ((proof.as_text, "txt"), (proof.as_onnx, "onnx")):
+                report = _written(part, suffix).check()
+                tally.note(f"{part.name} .{suffix}", report.passed, report)
+            report = part.check(opt_level=3)
+            proof.optimised.note(part.name, report.passed, report)
+
+
+def _written(part: clew.Part, suffix: str) -> clew.Part:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / f"part.{suffix}"
+        part.save(file)
+        return clew.load_part(file)
+
+
+def _partition(proof: Proof, drawn: random.Random) -> None:
+    path = zoo.path(proof.model)
+    layers = ModuleGraph(clew.load(path)).layers
+    order = [n for n in range(len(layers.names)) if n not in layers.fixed]
+    at: list[str] = []
+    have: frozenset[int] = frozenset()
+    for number in sorted(drawn.sample(order, min(3, len(order)))):
+        if number not in have:
+            at.append(layers.names[number])
+            have |= layers.before([number])
+    made = clew.partition(path, at=at, inputs=zoo.inputs(proof.model))
+    for part in made.parts:
+        report = part.check()
+        proof.parts.note(part.name, report.passed, report)
+    for options in ({}, {"opt_level": 3}):
+        report = made.check(**options)
+        proof.sequence.note(f"{options}", report.passed, report)
+
+
+def table(proofs: list[Proof]) -> Table:
+    """Returns the table of what came out."""
+    made = Table(box=None, pad_edge=False)
+    made.add_column("model")
+    heads = ("layers", "kernels", "node ranges", "layer ranges", "text", "ONNX", "opt level 3")
+    for name in (*heads, "parts", "in sequence", "s"):
+        made.add_column(name, justify="right")
+    for proof in proofs:
+        counts = [str(tally) for tally in proof.tallies]
+        made.add_row(proof.model, str(proof.layers), *counts, f"{proof.seconds:.0f}")
+    return made
+
+
+def complaints(proofs: list[Proof]) -> Iterator[str]:
+    """Yields what went wrong."""
+    for proof in proofs:
+        for tally in proof.tallies:
+            yield from (f"{proof.model}: {what}" for what in tally.wrong)
+
+
+def main(
+    models: Annotated[str, typer.Option(help="Names in the zoo, with commas.")] = ",".join(MODELS),
+    ranges: Annotated[int, typer.Option(help="Random ranges of layers a model.")] = 50,
+    each: Annotated[int, typer.Option(help="Of these, one of so many in all forms.")] = 5,
+    seed: Annotated[int, typer.Option(help="Of what is drawn.")] = 0,
+) -> None:
+    """Proves that parts run alone as they ran in the whole."""
+    proofs = []
+    for name in models.split(","):
+        with progress.status(name):
+            proofs.append(prove(name, ranges, each, seed))
+        progress.print(table(proofs[-1:]))
+    console.print(table(proofs))
+    for proof in proofs:
+        if proof.idle:
+            console.print(f"{proof.model}: in branches never taken: {', '.join(proof.idle)}")
+    wrong = list(complaints(proofs))
+    for text in wrong:
+        console.print(text, markup=False)
+    raise typer.Exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    typer.run(main)

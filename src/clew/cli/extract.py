@@ -1,0 +1,267 @@
+"""`clew extract`: a part of a model that runs alone, as text, ONNX or script."""
+
+from __future__ import annotations
+
+import importlib
+import runpy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+import clew
+from clew.cli import options as opt
+from clew.cli.arguments import named, read_array, shapes
+from clew.cli.output import emit_json, note, progress, stdout, table
+from clew.support.errors import CompileError, InputError
+
+Outputs = Annotated[
+    list[Path],
+    typer.Option(
+        "--output",
+        "-o",
+        help="File to write: .txt (clew text), .onnx, .py (a script that runs by itself).",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """How a part would be compiled to be used."""
+
+    opt_level: int
+    precision: str
+    fuse: bool
+    target: str
+    threads: int | None
+    tolerance: float
+
+    def __str__(self) -> str:
+        more = [] if self.precision == "f32" else [self.precision]
+        more += [] if self.fuse else ["not fused"]
+        more += [] if self.target == "cpu" else [self.target]
+        return ", ".join([f"opt level {self.opt_level}", *more])
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """As `clew.compile` takes them."""
+        return {
+            "opt_level": self.opt_level,
+            "precision": self.precision,
+            "fuse": "auto" if self.fuse else None,
+            "target": self.target,
+            "threads": self.threads,
+        }
+
+
+def extract(
+    model: opt.Model,
+    start: Annotated[
+        list[str], typer.Option("--from", metavar="LAYER", help="Where the range begins.")
+    ] = [],  # noqa: B006 (typer takes the default from here)
+    end: Annotated[
+        list[str], typer.Option("--to", metavar="LAYER", help="Where it ends, included.")
+    ] = [],  # noqa: B006
+    layers: Annotated[
+        list[str], typer.Option("--layer", metavar="LAYER", help="Just these layers.")
+    ] = [],  # noqa: B006
+    kernel: Annotated[str, typer.Option(help="A kernel, by name.")] = "",
+    nodes: Annotated[
+        str, typer.Option(metavar="BEGIN:END", help="Kernels and host steps, by position.")
+    ] = "",
+    pattern: Annotated[
+        str,
+        typer.Option(help="What a pattern matches: in words, or module:NAME, or file.py:NAME."),
+    ] = "",
+    match: Annotated[int, typer.Option(min=0, help="Which match of the pattern.")] = 0,
+    output: Outputs = [],  # noqa: B006
+    check: Annotated[
+        bool, typer.Option("--check", help="Run what was written, and compare with the captured.")
+    ] = False,
+    tolerance: Annotated[
+        float, typer.Option(help="Relative error that layers may have as they would be deployed.")
+    ] = 1e-3,
+    inputs: opt.Inputs = [],  # noqa: B006
+    seed: opt.Seed = 0,
+    shape: opt.Shape = [],  # noqa: B006
+    target: opt.Target = "cpu",
+    threads: opt.Threads = None,
+    opt_level: opt.OptLevel = 3,
+    fuse: opt.Fuse = True,
+    precision: opt.Precision = "f32",
+    json: opt.Json = False,
+) -> None:
+    """Take a part out of a model, with real inputs and expected outputs.
+
+    By layers (--from, --to, several allowed; --layer), by --pattern, by --kernel, or by --nodes.
+    With --check alone, MODEL is a part that was written before. --target, --opt-level, --fuse and
+    --precision say how the model is compiled for --kernel and --nodes, and how layers are for
+    --check, besides as captured.
+    """
+    deployed = Deployed(opt_level, precision, fuse, target, threads, tolerance)
+    chosen = bool(start or end or layers or kernel or nodes or pattern)
+    if not chosen and check and not output:
+        part = clew.load_part(model)
+        _finish(part, [], [(model.name, part)], deployed, json)
+        return
+    from clew.extraction.files import check_suffix  # noqa: PLC0415 (heavy)
+
+    for path in output:
+        check_suffix(path)
+    given: dict[str, Any] = {n: read_array(n, Path(f)) for n, f in named(inputs, "--input").items()}
+    built = deployed.options if kernel or nodes else {"threads": threads}
+    with progress(f"reading {model}") as say:
+        part = clew.extract(
+            model,
+            start=start,
+            end=end,
+            layers=layers,
+            kernel=kernel,
+            nodes=nodes or None,
+            pattern=_pattern(pattern) if pattern else None,
+            match=match,
+            inputs=given,
+            seed=seed,
+            shapes=shapes(shape) or None,
+            on_progress=say,
+            **built,
+        )
+        say("writing")
+        files = [(path, part.save(path)) for path in output]
+    note(f"inputs that are not given are drawn with seed {seed}")
+    for text in part.notes:
+        note(text)
+    checked = []
+    if check:
+        checked = [(path.name, clew.load_part(path)) for path, _ in files] or [("part", part)]
+    written = [file for _, made in files for file in made]
+    _finish(part, written, checked, deployed, json)
+
+
+def _pattern(text: str) -> Any:
+    """Returns the pattern that a text is, or names: `module:NAME`, `file.py:NAME`.
+
+    Errors: I145.
+    """
+    from clew.patterns import Pattern, read_pattern  # noqa: PLC0415 (numpy and all operators)
+
+    place, colon, name = text.rpartition(":")
+    if not colon:
+        return read_pattern(text)
+    try:
+        if place.endswith(".py"):
+            found = runpy.run_path(place)[name]
+        else:
+            found = getattr(importlib.import_module(place), name)
+    except (ImportError, OSError, KeyError, AttributeError) as error:
+        raise InputError("I145", f"no pattern {text!r}: {error}") from None
+    if not isinstance(found, Pattern):
+        raise InputError("I145", f"{text!r} is a {type(found).__name__}, no pattern")
+    return found
+
+
+def _finish(
+    part: clew.Part,
+    written: list[Path],
+    checked: list[tuple[str, clew.Part]],
+    deployed: Deployed,
+    json: bool,
+) -> None:
+    """Shows a part, and what checks found.
+
+    Errors: C130 when a check fails.
+    """
+    with progress("checking"):
+        reports = [
+            (f"{name}, {how}", report)
+            for name, one in checked
+            for how, report in _reports(one, deployed)
+        ]
+    if json:
+        emit_json(_facts(part, written, reports))
+    else:
+        _show(part, written, reports)
+    failed = [(name, report) for name, report in reports if not report.passed]
+    if failed:
+        name, report = failed[0]
+        hint = "captured on another machine, or with another version of clew?"
+        if not report.exact:
+            hint = "other options round otherwise: --tolerance says how much is right"
+        raise CompileError(
+            "C130", f"the part does not reproduce the captured values: {name}", hint=hint
+        )
+
+
+def _reports(part: clew.Part, deployed: Deployed) -> list[tuple[str, clew.CheckReport]]:
+    found = [("as captured", part.check(threads=deployed.threads))]
+    if "passes" not in part.options:
+        report = part.check(tolerance=deployed.tolerance, **deployed.options)
+        found.append((f"at {deployed}", report))
+    return found
+
+
+def _facts(
+    part: clew.Part, written: list[Path], reports: list[tuple[str, clew.CheckReport]]
+) -> dict[str, Any]:
+    checks = [
+        {
+            "what": name,
+            "passed": report.passed,
+            "outputs": [
+                {"name": o.name, "same_bits": o.same_bits, "error": o.error} for o in report.outputs
+            ],
+        }
+        for name, report in reports
+    ]
+    return {
+        "name": part.name,
+        "kind": part.kind,
+        "layers": part.layers,
+        "inputs": [_value(n, a) for n, a in part.inputs.items()],
+        "outputs": [_value(n, a) for n, a in part.outputs.items()],
+        "notes": part.notes,
+        "files": [str(f) for f in written],
+        "checks": checks,
+    }
+
+
+def _value(name: str, array: Any) -> dict[str, Any]:
+    return {"name": name, "dtype": str(array.dtype), "shape": list(array.shape)}
+
+
+def _show(
+    part: clew.Part, written: list[Path], reports: list[tuple[str, clew.CheckReport]]
+) -> None:
+    console = stdout()
+    count = len(part.layers)
+    console.print(Text(f"{part.name}: {count} layer{'s' * (count != 1)}"))
+    console.print(_values_table(part))
+    for file in written:
+        console.print(Text(f"{file}  {file.stat().st_size / 1024:,.1f} kB"))
+    if reports:
+        console.print()
+        console.print(_checks_table(reports))
+
+
+def _values_table(part: clew.Part) -> Table:
+    made = table("value", "", "type")
+    for kind, values in (("in", part.inputs), ("out", part.outputs)):
+        for name, array in values.items():
+            dims = ", ".join(map(str, array.shape))
+            made.add_row(Text(name), kind, Text(f"{array.dtype}[{dims}]"))
+    return made
+
+
+def _checks_table(reports: list[tuple[str, clew.CheckReport]]) -> Table:
+    made = table("checked", "output", "against the captured", "")
+    for name, report in reports:
+        for place, output in enumerate(report.outputs):
+            found = "same bits" if output.same_bits else f"relative error {output.error:.1e}"
+            passed = output.same_bits or (not report.exact and output.error <= report.tolerance)
+            made.add_row(
+                Text("" if place else name), Text(output.name), found, "ok" if passed else "WRONG"
+            )
+    return made

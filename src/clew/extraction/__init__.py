@@ -1,0 +1,29 @@
+"""Parts of a model that run alone, with values that a run of the whole gave them.
+
+```python
+part = clew.extract("model.onnx", start="encoder.0.query", end="encoder.0.output")
+print(part.check())  # runs it, and compares with what was captured
+part.save("part.onnx")  # or .txt, or .py: a program that checks and times it
+```
+
+`layers.py` says what lies between layers, `graph.py` cuts a module, `capture.py` reads values off a
+run, `fused.py` takes kernels as they were fused, `onnx_form.py` cuts the ONNX file (with
+`frontends/onnx/cut.py`), `part.py` and `files.py` have what comes of it.
+"""
+
+from clew.extraction.extracting import extract, extract_ranges
+from clew.extraction.loading import load_part, load_partition
+from clew.extraction.part import CheckReport, Part
+from clew.extraction.partitioning import CompiledPartition, Partition, partition
+
+__all__ = [
+    "CheckReport",
+    "CompiledPartition",
+    "Part",
+    "Partition",
+    "extract",
+    "extract_ranges",
+    "load_part",
+    "load_partition",
+    "partition",
+]

@@ -1,0 +1,107 @@
+"""Values inside a model: read off a run of the imported graph, which returns them besides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from clew.compiled import CompiledModel
+from clew.compiler import compile
+from clew.ir.expr import Constant, Expr, Function, Tuple, Var
+from clew.ir.module import Module
+from clew.runtime.drawing import draw, sizes_of
+from clew.support.errors import InputError
+from clew.trace.span import Span
+
+Array = np.ndarray[Any, Any]
+# Each operator of the import in a kernel of its own, no value computed otherwise than it says: what
+# a reference is, at the speed of native code. What follows from parameters is computed beforehand:
+# some of it has dtypes that no kernel has.
+AS_IMPORTED: Final[Mapping[str, Any]] = {"opt_level": 0, "required": ("FoldConstant",)}
+
+
+class Unkept:
+    """An instrument that does nothing: builds with one are not kept in the disk cache as a whole,
+    only their kernels are. Nobody wants copies of a model's weights there for every part of it.
+    """
+
+
+@dataclass(frozen=True)
+class Captured:
+    """Values of a run: the model's inputs by name, and what was asked for by node id."""
+
+    inputs: Mapping[str, Array]
+    values: Mapping[int, Array]
+
+    def of(self, node: Expr) -> Array:
+        """Returns the value of a node that was asked for, an input or a constant."""
+        if isinstance(node, Constant):
+            return node.data
+        return self.values[node.id]
+
+
+def capture(
+    module: Module,
+    nodes: Sequence[Expr],
+    inputs: Mapping[str, Any] | None = None,
+    *,
+    seed: int = 0,
+    threads: int | None = None,
+    on_progress: Callable[[str], None] | None = None,
+) -> Captured:
+    """Returns values of nodes of `main` in a run with these inputs. Those that are not given are
+    drawn from a seed, as the command line does.
+
+    Errors: I041 to I043 for inputs that do not fit, I061 for sizes that nobody tells.
+    """
+    wanted = {n.id: n for n in nodes if not isinstance(n, (Var, Constant))}
+    model = compiled_for(module, list(wanted.values()), threads=threads, on_progress=on_progress)
+    given = complete(model, inputs or {}, seed)
+    results = model(*(given[name] for name in model.input_names)) if wanted else ()
+    arrays = results if len(wanted) > 1 else (results,)
+    values = dict(zip(wanted, map(np.asarray, arrays), strict=bool(wanted)))
+    params = {p.id: np.asarray(given[p.name]) for p in module.main.params}
+    return Captured(given, {**params, **values})
+
+
+def compiled_for(
+    module: Module,
+    nodes: Sequence[Expr],
+    *,
+    threads: int | None = None,
+    on_progress: Callable[[str], None] | None = None,
+) -> CompiledModel:
+    """Returns a model compiled as it was imported that gives the values of nodes."""
+    names = tuple(f"v{n}" for n in range(len(nodes)))
+    body = Tuple(nodes, span=Span())
+    main = Function(module.main.params, body, {"outputs": names}, span=Span())
+    changed = module.with_functions({"main": main})
+    return compile(
+        changed,
+        threads=threads,
+        trace=False,
+        instruments=[Unkept()],
+        on_progress=on_progress,
+        **AS_IMPORTED,
+    )
+
+
+def complete(model: CompiledModel, given: Mapping[str, Any], seed: int) -> dict[str, Array]:
+    """Returns inputs with those that are missing drawn.
+
+    Errors: I041 for names that the model does not have, I042, I043, I061.
+    """
+    unknown = [n for n in given if n not in model.input_names]
+    if unknown:
+        raise InputError(
+            "I041",
+            f"inputs do not fit: unknown {', '.join(map(str, unknown))}",
+            hint=f"the model's inputs are {', '.join(model.input_names)}",
+        )
+    specs = {i.name: i for i in model.inputs}
+    checked = {name: specs[name].check(value) for name, value in given.items()}
+    drawn = draw(model.inputs, checked, seed, sizes_of(model.inputs, checked))
+    return {name: {**drawn, **checked}[name] for name in model.input_names}

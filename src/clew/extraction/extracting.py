@@ -1,0 +1,323 @@
+"""`extract`: a part of a model, chosen by layers, kernel, executor nodes or pattern."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from clew import frontends
+from clew.compiled import CompiledModel
+from clew.compiler import compile
+from clew.editing.selection import parts_by_pattern
+from clew.extraction.capture import Unkept, capture, complete
+from clew.extraction.fused import FusedProgram
+from clew.extraction.graph import Cut, ModuleGraph
+from clew.extraction.onnx_form import Numbers, OnnxSource
+from clew.extraction.part import Part
+from clew.extraction.splitting import Names, Range, names_of
+from clew.ir.expr import Expr
+from clew.ir.module import Module
+from clew.patterns import Pattern
+from clew.support.errors import InputError
+
+Array = np.ndarray[Any, Any]
+_ONNX: Final = ".onnx"
+
+
+def extract(
+    model: Module | CompiledModel | str | Path,
+    *,
+    start: Names = (),
+    end: Names = (),
+    layers: Names = (),
+    kernel: str = "",
+    nodes: str | range | tuple[int, int] | None = None,
+    pattern: Pattern | None = None,
+    match: int = 0,
+    inputs: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    shapes: Mapping[str, Sequence[int | str]] | None = None,
+    source: str | Path | None = None,
+    threads: int | None = None,
+    on_progress: Callable[[str], None] | None = None,
+    **options: Any,
+) -> Part:
+    """Returns a part of a model as a model of its own, with the values that a run gives it.
+
+    The part is chosen by one of these:
+
+    - `start` and `end`: all that lies on paths from the one layers to the others, both included
+      (from the model's inputs, or to its outputs, where one is left out);
+    - `layers`: just these;
+    - `pattern`: the nodes that the `match`-th of its matches covers;
+    - `kernel`: one of a compiled model, by name;
+    - `nodes`: a range of the executor's nodes, kernels and host steps in the order they run.
+
+    The first three are of the graph as imported: their values come from a run at opt level 0, which
+    computes every layer as it says. The last two are of the optimised program, with its layouts and
+    packed weights, from a run of that: of a compiled model, or of one compiled with `options`.
+
+    `inputs` are the model's, by name; those not given are drawn from the seed. `shapes` gives sizes
+    to a file's symbolic inputs. `source` is the ONNX file that a module or compiled model was read
+    from, for parts in ONNX.
+
+    Errors: I130 to I134 (layers), I141 (kernel), I142, I143 (nodes), I144 (nothing, or several
+    things chosen), I146 (pattern), I041 to I043 and I061 (inputs), and those of loading and
+    compiling.
+    """
+    chosen = [
+        name
+        for name, value in (
+            ("start or end", names_of(start) or names_of(end)),
+            ("layers", names_of(layers)),
+            ("kernel", kernel),
+            ("nodes", nodes is not None),
+            ("pattern", pattern is not None),
+        )
+        if value
+    ]
+    if len(chosen) != 1:
+        raise InputError(
+            "I144",
+            f"{' and '.join(chosen)} are given" if chosen else "nothing says which part is meant",
+            hint="give one of start/end, layers, kernel, nodes and pattern",
+        )
+    source = onnx_file(model, source)
+    run = Run(inputs, seed, threads, on_progress)
+    if kernel or nodes is not None:
+        program = fused_program(model, run, shapes, options)
+        part = program.kernel(kernel) if kernel else program.range(*positions(nodes))
+        if source is None:
+            return part
+        given = dict(zip(program.model.input_names, program.arrays, strict=True))
+        form = OnnxSource(Path(source), given, threads)
+        return with_onnx(part, form, lambda s: s.around(part.layers))
+    if options:
+        raise InputError(
+            "I144",
+            f"{', '.join(options)}: layers are taken from the graph as imported",
+            hint="such options are for kernel= and nodes=, or for the part: part.compile(...)",
+        )
+    module = module_of(model, shapes)
+    graph = ModuleGraph(module)
+    if pattern is not None:
+        return _by_pattern(graph, pattern, match, run, source)
+    if layers:
+        return _exactly(graph, names_of(layers), run, source)
+    return _between(graph, [(start, end)], run, source)[0]
+
+
+@dataclass(frozen=True)
+class Run:
+    """The run of the whole model in which values are captured."""
+
+    inputs: Mapping[str, Any] | None = None
+    seed: int = 0
+    threads: int | None = None
+    on_progress: Callable[[str], None] | None = None
+
+    def capture(self, module: Module, nodes: Sequence[Expr]) -> Any:
+        """Returns values of nodes of a module in this run."""
+        return capture(
+            module,
+            nodes,
+            self.inputs,
+            seed=self.seed,
+            threads=self.threads,
+            on_progress=self.on_progress,
+        )
+
+
+def module_of(
+    model: Module | CompiledModel | str | Path,
+    shapes: Mapping[str, Sequence[int | str]] | None = None,
+) -> Module:
+    """Returns a model's graph as imported."""
+    if isinstance(model, CompiledModel):
+        return model.module
+    return model if isinstance(model, Module) else frontends.load(model, inputs=shapes)
+
+
+def fused_program(
+    model: Module | CompiledModel | str | Path,
+    run: Run,
+    shapes: Mapping[str, Sequence[int | str]] | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> FusedProgram:
+    """Returns a compiled model with the inputs of a run.
+
+    Errors: I144 for options beside a model that is compiled already.
+    """
+    if isinstance(model, CompiledModel):
+        if options:
+            raise InputError(
+                "I144",
+                f"{', '.join(options)}: the model is compiled already",
+                hint="give the model itself to have it compiled with options",
+            )
+        compiled = model
+    else:
+        compiled = compile(
+            module_of(model, shapes),
+            threads=run.threads,
+            on_progress=run.on_progress,
+            **{"instruments": [Unkept()], "trace": False, **(options or {})},
+        )
+    given = complete(compiled, run.inputs or {}, run.seed)
+    return FusedProgram(compiled, [given[n] for n in compiled.input_names])
+
+
+def _between(
+    graph: ModuleGraph, ranges: Sequence[Range], run: Run, source: str | Path | None
+) -> list[Part]:
+    """Returns the parts of ranges, their values captured in one run."""
+    found = []
+    for start, end in ranges:
+        begins, ends = names_of(start), names_of(end)
+        units = graph.layers.between(begins, ends)
+        last = [n for name in ends for n in graph.ends_of(graph.layers.find(name))]
+        cut = graph.cut(graph.nodes_of(units), last)
+        name = " to ".join([", ".join(n) for n in (begins, ends) if n])
+        found.append(Wanted(cut, name, "layers", partial(_range_of, start=begins, end=ends)))
+    return captured_parts(found, run, source)
+
+
+def _range_of(source: OnnxSource, start: Sequence[str], end: Sequence[str]) -> Numbers:
+    return source.range_of(start, end)
+
+
+def extract_ranges(
+    model: Module | CompiledModel | str | Path,
+    ranges: Sequence[Range],
+    *,
+    inputs: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    shapes: Mapping[str, Sequence[int | str]] | None = None,
+    source: str | Path | None = None,
+    threads: int | None = None,
+    on_progress: Callable[[str], None] | None = None,
+) -> list[Part]:
+    """Returns many ranges of layers, pairs of start and end, with values of one run of the model.
+
+    Arguments and errors are those of `extract`.
+    """
+    graph = ModuleGraph(module_of(model, shapes))
+    run = Run(inputs, seed, threads, on_progress)
+    return _between(graph, ranges, run, onnx_file(model, source))
+
+
+def _exactly(
+    graph: ModuleGraph, layers: Sequence[str], run: Run, source: str | Path | None
+) -> Part:
+    units = frozenset(n for name in layers for n in graph.layers.find(name))
+    graph.layers.check_convex(units)
+    cut = graph.cut(graph.nodes_of(units))
+    wanted = Wanted(cut, ", ".join(layers), "layers", lambda s: s.exactly(layers))
+    return captured_parts([wanted], run, source)[0]
+
+
+def _by_pattern(
+    graph: ModuleGraph, pattern: Pattern, match: int, run: Run, source: str | Path | None
+) -> Part:
+    """Errors: I146 when the pattern has no such match."""
+    own = {n.id: n for n in graph.nodes}
+    found = [p for p in parts_by_pattern(graph.module, pattern) if p.results[0].id in own]
+    if not 0 <= match < len(found):
+        count = f"{len(found) or 'no'} match{'es' * (len(found) > 1)}"
+        raise InputError(
+            "I146",
+            f"the pattern {pattern} has {count} in the model, match {match} was asked for",
+            hint="matches count from 0"
+            if found
+            else "clew.patterns.explain(pattern, node) says "
+            "where it fails; a pattern is of operators as imported: print(clew.load(...))",
+        )
+    chosen = found[match]
+    members = [own[n] for n in sorted(chosen.nodes & own.keys())]
+    graph.check_convex(members)
+    cut = graph.cut(members, chosen.results)
+    name = f"{chosen.name} (match {match})"
+    wanted = Wanted(cut, name, "pattern", lambda s: s.around(cut.layers))
+    (part,) = captured_parts([wanted], run, source)
+    notes = tuple(
+        f"layer {layer} is in it in part only"
+        for layer in part.layers
+        if not {n.id for n in graph.nodes_of(graph.layers.find(layer))} <= chosen.nodes
+    )
+    return replace(part, notes=(f"match {match}, of 0 to {len(found) - 1}", *notes))
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is cut out, and how its ONNX form is found."""
+
+    cut: Cut
+    name: str
+    kind: str
+    choose: Callable[[OnnxSource], Numbers]
+
+
+def captured_parts(wanted: Sequence[Wanted], run: Run, source: str | Path | None) -> list[Part]:
+    """Returns what was cut out of one graph, with the values of one run.
+
+    Errors: I131 when nothing was.
+    """
+    for one in wanted:
+        if not one.cut.outputs:
+            raise InputError(
+                "I131",
+                f"the range is empty: the values of {one.name} follow from parameters alone",
+                hint="take a layer with it that reads them",
+            )
+    if not wanted:
+        return []
+    values = [v for w in wanted for v in (*w.cut.inputs, *w.cut.carried, *w.cut.outputs)]
+    captured = run.capture(wanted[0].cut.graph.module, values)
+    form = None if source is None else OnnxSource(Path(source), captured.inputs, run.threads)
+    found = []
+    for one in wanted:
+        cut, module = one.cut, one.cut.module
+        reads = (*cut.inputs, *cut.carried)
+        inputs = dict(zip(module.input_names, map(captured.of, reads), strict=True))
+        outputs = dict(zip(module.output_names, map(captured.of, cut.outputs), strict=True))
+        part = Part(one.name, one.kind, module, cut.layers, inputs, outputs)
+        found.append(part if form is None else with_onnx(part, form, one.choose))
+    return found
+
+
+def with_onnx(part: Part, form: OnnxSource, choose: Callable[[OnnxSource], Numbers]) -> Part:
+    """Returns a part with its ONNX form."""
+    return replace(part, onnx=lambda: form.form(part, choose))
+
+
+def onnx_file(
+    model: Module | CompiledModel | str | Path, source: str | Path | None
+) -> str | Path | None:
+    """Returns the ONNX file that a model comes from, as far as one can tell."""
+    if source is None and isinstance(model, (str, Path)) and Path(model).suffix.lower() == _ONNX:
+        return model
+    return source
+
+
+def positions(nodes: str | range | tuple[int, int] | None) -> tuple[int, int]:
+    """Returns the first position of a range of nodes, and the one after its last.
+
+    Errors: I143.
+    """
+    if isinstance(nodes, range) and nodes.step == 1:
+        return nodes.start, nodes.stop
+    if isinstance(nodes, tuple) and len(nodes) == 2:
+        return nodes
+    begin, _, end = str(nodes).partition(":")
+    if not (begin.isdecimal() and end.isdecimal()):
+        raise InputError(
+            "I143",
+            f"{nodes!r} is no range of the executor's nodes",
+            hint="BEGIN:END, the end not included, as in 10:25",
+        )
+    return int(begin), int(end)

@@ -1,0 +1,154 @@
+"""Parts in files: text or script with an `.npz` beside it, read back by `load_part`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from clew import frontends
+from clew.extraction.script import script_text
+from clew.ir.module import Module
+from clew.ir.parser import parse_module
+from clew.ir.printer import printed
+from clew.ir.textfile import load_arrays, load_module, save_arrays, save_module
+from clew.support.errors import InputError, TextError
+from clew.version import VERSION
+
+if TYPE_CHECKING:
+    from clew.extraction.part import Part
+
+Array = np.ndarray[Any, Any]
+FORMAT: Final = 1
+SUFFIXES: Final = (".txt", ".onnx", ".py")
+# The names of arrays: `in0` ... and `out0` ... in the order that the description tells, then the
+# description and, for scripts, the text as bytes.
+_ABOUT, _TEXT = "part", "text"
+
+
+def data_file(path: Path) -> Path:
+    """Returns the file with the data of a part's file: `x.npz` of a text, as of any module in text,
+    `x.py.npz` and `x.onnx.npz` of the others.
+    """
+    return path.with_suffix(".npz") if path.suffix == ".txt" else path.with_name(f"{path.name}.npz")
+
+
+def check_suffix(path: Path) -> None:
+    """Refuses a file that a part cannot be written to.
+
+    Errors: I135.
+    """
+    if path.suffix not in SUFFIXES:
+        raise InputError(
+            "I135",
+            f"{path.name!r} has no suffix that a part is written as",
+            hint=".txt for clew text, .onnx for ONNX, .py for a script that runs by itself",
+        )
+
+
+def write(part: Part, path: Path) -> list[Path]:
+    """Writes a part as text or script with its data; returns the files.
+
+    Errors: I135, I138.
+    """
+    check_suffix(path)
+    beside = data_file(path)
+    with writing(path):
+        if path.suffix == ".txt":
+            save_module(part.module, path, _values(part))
+        else:
+            form = printed(part.module)
+            save_arrays(beside, {**form.constants, **_values(part), _TEXT: _bytes(form.text)})
+            path.write_text(script_text(part, path.name), encoding="utf-8")
+            path.chmod(0o755)
+    return [path, beside]
+
+
+def write_values(part: Part, path: Path) -> Path:
+    """Writes the captured values of a part beside its file; returns the file."""
+    beside = data_file(path)
+    save_arrays(beside, _values(part))
+    return beside
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Makes the folder that a file is written to.
+
+    Errors: I138 when the file cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise InputError("I138", f"cannot write {str(path)!r}: {reason}") from None
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Returns what a part is made of, by the names of its fields.
+
+    Errors: P011 for files that are missing or damaged, I139 for those that hold no part.
+    """
+    beside = data_file(path)
+    module: Module | None = None
+    if path.suffix == ".txt":
+        module = load_module(path)
+    elif path.suffix == ".onnx":
+        module = frontends.load(path)
+    arrays = load_arrays(beside, hint=f"{beside.name} holds the part's values")
+    try:
+        about = json.loads(arrays[_ABOUT].tobytes())
+        if about["format"] != FORMAT:
+            raise ValueError(f"format {about['format']}")
+        if module is None:
+            module = parse_module(arrays[_TEXT].tobytes().decode(), arrays)
+        inputs = {n: arrays[f"in{k}"] for k, n in enumerate(about["inputs"])}
+        outputs = {n: arrays[f"out{k}"] for k, n in enumerate(about["outputs"])}
+        texts = {key: tuple(about[key]) for key in ("layers", "notes")}
+        named = {key: str(about[key]) for key in ("name", "kind")}
+        options = {k: tuple(v) if isinstance(v, list) else v for k, v in about["options"].items()}
+    except (KeyError, ValueError, TypeError, AttributeError, TextError) as error:
+        raise InputError(
+            "I139",
+            f"{str(path)!r} is no extracted part: {error}",
+            hint="clew extract writes them, with an .npz of the same name beside each",
+        ) from error
+    if len(inputs) == len(module.input_names) and len(outputs) == len(module.output_names):
+        inputs = dict(zip(module.input_names, inputs.values(), strict=True))
+        outputs = dict(zip(module.output_names, outputs.values(), strict=True))
+    return {
+        **named,
+        **texts,
+        "module": module,
+        "inputs": inputs,
+        "outputs": outputs,
+        "options": options,
+    }
+
+
+def _values(part: Part) -> Mapping[str, Array]:
+    about = {
+        "format": FORMAT,
+        "clew": VERSION,
+        "name": part.name,
+        "kind": part.kind,
+        "layers": part.layers,
+        "inputs": list(part.inputs),
+        "outputs": list(part.outputs),
+        "options": {k: v for k, v in part.options.items() if k != "extend"},  # that is code
+        "notes": part.notes,
+    }
+    return {
+        **{f"in{n}": np.asarray(a) for n, a in enumerate(part.inputs.values())},
+        **{f"out{n}": np.asarray(a) for n, a in enumerate(part.outputs.values())},
+        _ABOUT: _bytes(json.dumps(about)),
+    }
+
+
+def _bytes(text: str) -> Array:
+    return np.frombuffer(text.encode("utf-8", "surrogatepass"), np.uint8)

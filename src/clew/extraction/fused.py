@@ -1,0 +1,266 @@
+"""Parts of the optimised program: a kernel, or a range of the executor's nodes, as they were fused.
+
+Their modules call the same primitive functions, with the same layouts and packed constants, so that
+compiling them gives the same kernels, and running them the same bits.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from clew.build.build import Build, KernelUse
+from clew.build.observe import Ran, node_values, observe
+from clew.compiled import CompiledModel, Kernel
+from clew.extraction.graph import Cut, ModuleGraph, Unique
+from clew.extraction.part import AS_FUSED, Part
+from clew.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
+from clew.ir.module import Module
+from clew.ir.types import TupleType
+from clew.ir.visit import post_order
+from clew.runtime.program import RunSegment
+from clew.support.errors import InputError
+from clew.trace.lineage import building
+from clew.trace.span import Source, Span
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class FusedProgram:
+    """A compiled model at the sizes of one run, with that run's inputs in order."""
+
+    model: CompiledModel
+    arrays: Sequence[Array]
+
+    @cached_property
+    def build(self) -> Build:
+        """The build for these inputs."""
+        model = self.model
+        return model.build_for(self.arrays) if model.is_symbolic else model.build
+
+    @cached_property
+    def graph(self) -> ModuleGraph:
+        """The last stage's graph."""
+        return ModuleGraph(self.build.stages[-1].module, fixed_apart=False)
+
+    @cached_property
+    def names(self) -> dict[str, KernelUse]:
+        """The kernels by name, in the order they run."""
+        return {use.name: use for use in self.build.uses}
+
+    # --- a kernel ---
+
+    def kernel(self, name: str) -> Part:
+        """Returns a kernel with the operands it had in the run, of which the first is taken where
+        it runs several times.
+
+        Errors: I141 for an unknown kernel, I142 for one that the run did not come to.
+        """
+        return self.kernels([name])[name]
+
+    def kernels(self, names: Sequence[str] | None = None) -> dict[str, Part]:
+        """Returns kernels by name, those that ran: all, or those named, all from one run.
+
+        Errors: as of `kernel`.
+        """
+        wanted = list(self.names) if names is None else list(names)
+        for name in wanted:
+            if name not in self.names:
+                raise self._no_kernel(name)
+        seen: dict[str, Ran] = {}
+        only = {self.names[n].call.id for n in wanted}
+        observe(self.build, self.arrays, lambda ran: _first(seen, ran), only=only)
+        if names is not None:
+            for name in wanted:
+                if name not in seen:
+                    raise InputError(
+                        "I142",
+                        f"the kernel {name} did not run with these inputs",
+                        hint="it is in a branch that was not taken: give other inputs",
+                    )
+        return {n: self._part_of(seen[n]) for n in wanted if n in seen}
+
+    def _no_kernel(self, name: str) -> InputError:
+        close = difflib.get_close_matches(name, self.names, 3)
+        known = close or list(self.names)[:6]
+        return InputError(
+            "I141",
+            f"no kernel is called {name!r}",
+            hint=f"{'near it' if close else 'there'} are {', '.join(known)}; clew compile lists "
+            "them",
+        )
+
+    def _part_of(self, ran: Ran) -> Part:
+        use = ran.use
+        module, params = kernel_module(use.call)
+        operands = dict(zip((a.id for a in use.call.args), ran.operands, strict=True))
+        inputs = {name: operands[argument] for argument, name in params.items()}
+        outputs = dict(zip(module.output_names, ran.results, strict=True))
+        kernel = Kernel(use, self.build)
+        part = Part(use.name, "kernel", module, kernel.layers, inputs, outputs, dict(AS_FUSED))
+        return replace(part, options=self._options([use]), notes=self._notes([use]))
+
+    def _options(self, uses: Sequence[KernelUse]) -> dict[str, Any]:
+        """Returns how the kernels are compiled again: no passes, this target, users' schedules."""
+        options: dict[str, Any] = dict(AS_FUSED)
+        if self.model.options.target.name != "cpu":
+            options["target"] = self.model.options.target.name
+        schedules = self.model.options.schedules
+        if len(uses) == 1:  # the kernel's name may be another in a module of its own
+            own = [s for s in uses[0].source.by_hand if s in schedules]
+            schedules = tuple(replace(s, kernel="") for s in own)
+        if any(s in use.source.by_hand for use in uses for s in self.model.options.schedules):
+            options["extend"] = schedules
+        return options
+
+    def _notes(self, uses: Sequence[KernelUse]) -> tuple[str, ...]:
+        """Returns which layers are in these kernels in part only."""
+        own = {u.name for u in uses}
+        layers = dict.fromkeys(la for u in uses for la in Kernel(u, self.build).layers)
+        notes = []
+        for layer in layers:
+            others = [n for n in self._kernels_of.get(layer, ()) if n not in own]
+            if others:
+                shown = ", ".join(others[:3]) + (" ..." if len(others) > 3 else "")
+                notes.append(f"layer {layer} is in it in part only: {shown} works for it, too")
+        if any(s in u.source.by_hand for u in uses for s in self.model.options.schedules):
+            notes.append("a schedule of your own takes part, which files do not keep: pass extend=")
+        return tuple(notes)
+
+    @cached_property
+    def _kernels_of(self) -> Mapping[str, Sequence[str]]:
+        """By layer, the kernels that work for it."""
+        found: dict[str, list[str]] = {}
+        for use in self.build.uses:
+            for layer in Kernel(use, self.build).layers:
+                found.setdefault(layer, []).append(use.name)
+        return found
+
+    # --- a range of nodes ---
+
+    @cached_property
+    def nodes(self) -> list[Expr]:
+        """The executor's nodes in the order they run: kernels, host steps, branches, loops. Those
+        inside branches and loops are part of these.
+        """
+        calls: dict[tuple[int, int], Call] = {(u.segment, u.step): u.call for u in self.build.uses}
+        numbers = {id(s): n for n, s in enumerate(self.build.segments)}
+        known = {n.id: n for n in self.graph.nodes}
+        found: list[Expr] = []
+        for instruction in self.build.program.instructions:
+            if isinstance(instruction, RunSegment):
+                number = numbers[id(instruction.segment)]
+                steps = len(self.build.segments[number].plan.steps)
+                found += [calls[number, step] for step in range(steps)]
+            elif getattr(instruction, "node", None) in known:
+                found.append(known[instruction.node])  # type: ignore[union-attr]
+        return found
+
+    def range(self, begin: int, end: int) -> Part:
+        """Returns the executor's nodes from `begin` on, before `end`, with their values.
+
+        Errors: I143 for positions that are none.
+        """
+        count = len(self.nodes)
+        if not 0 <= begin < end <= count:
+            raise InputError(
+                "I143",
+                f"{begin}:{end} is no range of the executor's nodes, which are 0:{count}",
+                hint="BEGIN:END, the end not included; positions count kernels and host steps",
+            )
+        cut = self.graph.cut(self._with_views(begin, end))
+        values = node_values(
+            self.build, self.arrays, [v.id for v in (*cut.inputs, *cut.carried, *cut.outputs)]
+        )
+        inputs = [values[v.id] for v in (*cut.inputs, *cut.carried)]
+        outputs = [values[v.id] for v in cut.outputs]
+        module = cut.module
+        return Part(
+            f"nodes {begin} to {end}",
+            "nodes",
+            module,
+            self._layers_of(cut),
+            dict(zip(module.input_names, map(np.asarray, inputs), strict=True)),
+            dict(zip(module.output_names, map(np.asarray, outputs), strict=True)),
+            self._options(self._uses_in(cut)),
+            self._notes(self._uses_in(cut)),
+        )
+
+    def _with_views(self, begin: int, end: int) -> list[Expr]:
+        """Returns nodes with the views, tuples and joins of what they give, as far as these are
+        complete by then.
+        """
+        position = {n.id: p for p, n in enumerate(self.nodes)}
+        ready: dict[int, int] = {}
+        members: set[int] = set()
+        found: list[Expr] = []
+        for node in self.graph.nodes:
+            at = position.get(node.id)
+            below = [c.id for c in node.children if c.id in ready]
+            ready[node.id] = max([ready[c] for c in below], default=-1) if at is None else at
+            inside = any(c in members for c in below) if at is None else at >= begin
+            if inside and ready[node.id] < end:
+                members.add(node.id)
+                found.append(node)
+        return found
+
+    def _uses_in(self, cut: Cut) -> list[KernelUse]:
+        inner = [n for n in cut.graph.nodes if n.id in cut.members]
+        reached = self._reached(inner)
+        return [u for u in self.build.uses if u.call.id in reached]
+
+    def _reached(self, members: Sequence[Expr]) -> set[int]:
+        """Returns the ids of nodes and of what is inside them, not of what they read."""
+        found = {n.id for n in members}
+        inner = [c for n in members for c in n.children if isinstance(c, Function)]
+        return found | {n.id for n in post_order(inner, into_functions=True)}
+
+    def _layers_of(self, cut: Cut) -> tuple[str, ...]:
+        order = self.build.layer_order
+        layers = {la for n in cut.graph.nodes if n.id in cut.members for la in n.span.layers}
+        for use in self._uses_in(cut):
+            layers.update(Kernel(use, self.build).layers)
+        return tuple(sorted(layers, key=lambda la: order.get(la, len(order))))
+
+
+def kernel_module(call: Call) -> tuple[Module, dict[int, str]]:
+    """Returns a module that is one call of a kernel, and the names of its inputs by the ids of the
+    arguments they stand for. Constants stay with it.
+    """
+    names = Unique()
+    params: dict[int, Var] = {}
+    for position, argument in enumerate(call.args):
+        if not isinstance(argument, Constant) and argument.id not in params:
+            name = names.of(_argument_name(argument, position))
+            span = Span([Source(name, frontend="clew", kind="input")])
+            params[argument.id] = Var(name, argument.type, span=span)
+    with building(call.span):
+        made = Call(call.op, [params.get(a.id, a) for a in call.args], call.attrs)
+        count = len(made.type.fields) if isinstance(made.type, TupleType) else 1
+        results: list[Expr] = [made]
+        if isinstance(made.type, TupleType):
+            results = [TupleGetItem(made, n) for n in range(count)]
+    name = _argument_name(call, 0) if call.span.layers else "output"
+    outputs = tuple(name if count == 1 else f"{name}:{n}" for n in range(count))
+    body = Tuple(results, span=Span())
+    main = Function(list(params.values()), body, {"outputs": outputs}, span=Span())
+    return Module({"main": main}), {argument: var.name for argument, var in params.items()}
+
+
+def _argument_name(argument: Expr, position: int) -> str:
+    """Returns the name of an input, or of the layer whose result an argument is."""
+    if isinstance(argument, Var):
+        return argument.name
+    results = [s.layer for s in argument.span.sources if s.output is not None]
+    layers = results or argument.span.layers
+    return layers[0] if layers else f"operand{position}"
+
+
+def _first(seen: dict[str, Ran], ran: Ran) -> None:
+    seen.setdefault(ran.use.name, ran)

@@ -1,0 +1,204 @@
+"""Partitions in a folder: the parts, a manifest of who reads what, and a program that runs them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from clew.extraction import files
+from clew.ir.textfile import load_arrays, save_arrays
+from clew.support.errors import InputError
+from clew.version import VERSION
+
+if TYPE_CHECKING:
+    from clew.extraction.partitioning import Partition
+
+Array = np.ndarray[Any, Any]
+MANIFEST: Final = "manifest.json"
+FORMAT: Final = 1
+FORMS: Final = ("txt", "onnx")
+# The whole model's inputs and outputs in the captured run: `in0` ..., `out0` ...
+_CAPTURED: Final = "captured.npz"
+_RUNNER: Final = "run.py"
+
+
+@dataclass(frozen=True)
+class PartEntry:
+    """A part as the manifest tells of it."""
+
+    file: str
+    reads: tuple[str, ...]
+    gives: tuple[str, ...]
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a folder tells of a partition."""
+
+    parts: tuple[PartEntry, ...]
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+    given: Mapping[str, Array]
+    expected: Mapping[str, Array]
+
+
+def write(partition: Partition, folder: Path, form: str) -> list[Path]:
+    """Writes a partition; returns the files.
+
+    Errors: I135, I137, I138.
+    """
+    if form not in FORMS:
+        raise InputError(
+            "I135", f"parts have no form {form!r}", hint=f"it is one of {', '.join(FORMS)}"
+        )
+    inputs, outputs = dict(partition.inputs), dict(partition.outputs)
+    entries: list[dict[str, Any]] = []
+    written: list[Path] = []
+    with files.writing(folder / MANIFEST):
+        if form == "onnx":
+            if partition.onnx is None:
+                raise InputError(
+                    "I137",
+                    "the parts have no ONNX form: the model was not taken from an ONNX file",
+                    hint="write them as text, or partition the .onnx file itself",
+                )
+            made = partition.onnx()
+            inputs = {name: name for name in inputs}
+            outputs = {name: name for name in made.outputs}
+            for number, part in enumerate(made.parts):
+                written += part.save(folder / f"part{number}.onnx")
+                reads, gives = list(part.part.inputs), list(part.part.outputs)
+                entries.append(_entry(number, form, part.part, reads, gives))
+        else:
+            for number, stage in enumerate(partition.stages):
+                written += stage.part.save(folder / f"part{number}.txt")
+                reads, gives = list(stage.reads), list(stage.gives)
+                entries.append(_entry(number, form, stage.part, reads, gives))
+        if len(entries) == len(partition.stages):
+            for entry, stage in zip(entries, partition.stages, strict=True):
+                entry["options"] = dict(stage.options)
+        manifest = {
+            "format": FORMAT,
+            "clew": VERSION,
+            "inputs": [{"name": n, "value": v} for n, v in inputs.items()],
+            "outputs": [{"name": n, "value": v} for n, v in outputs.items()],
+            "parts": entries,
+        }
+        arrays = {f"in{n}": np.asarray(partition.given[x]) for n, x in enumerate(inputs)}
+        arrays |= {f"out{n}": np.asarray(partition.expected[x]) for n, x in enumerate(outputs)}
+        save_arrays(folder / _CAPTURED, arrays)
+        (folder / MANIFEST).write_text(f"{json.dumps(manifest, indent=2)}\n", encoding="utf-8")
+        (folder / _RUNNER).write_text(_PROGRAM.replace("VERSION", VERSION), encoding="utf-8")
+        (folder / _RUNNER).chmod(0o755)
+    return [folder / MANIFEST, folder / _RUNNER, *written, folder / _CAPTURED]
+
+
+def _entry(number: int, form: str, part: Any, reads: list[str], gives: list[str]) -> dict[str, Any]:
+    return {
+        "file": f"part{number}.{form}",
+        "name": part.name,
+        "layers": list(part.layers),
+        "reads": reads,
+        "gives": gives,
+        "options": {},
+    }
+
+
+def read(folder: Path) -> Manifest:
+    """Returns what a folder's manifest tells, with the captured values.
+
+    Errors: I139 for a manifest that is missing or damaged, P011 for the values.
+    """
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        if manifest["format"] != FORMAT:
+            raise ValueError(f"format {manifest['format']}")
+        parts = tuple(
+            PartEntry(
+                _plain_name(p["file"]), tuple(p["reads"]), tuple(p["gives"]), dict(p["options"])
+            )
+            for p in manifest["parts"]
+        )
+        inputs, outputs = (
+            {v["name"]: v["value"] for v in manifest[key]} for key in ("inputs", "outputs")
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            "I139",
+            f"{str(folder)!r} holds no partition: {error}",
+            hint=f"clew partition writes them, with a {MANIFEST}",
+        ) from error
+    arrays = load_arrays(folder / _CAPTURED)
+    given = {n: arrays[f"in{k}"] for k, n in enumerate(inputs)}
+    expected = {n: arrays[f"out{k}"] for k, n in enumerate(outputs)}
+    return Manifest(parts, inputs, outputs, given, expected)
+
+
+def _plain_name(file: Any) -> str:
+    """Returns a file's name. Raises `ValueError` for one that leads out of the folder."""
+    if not isinstance(file, str) or Path(file).name != file:
+        raise ValueError(f"{file!r} is no file of the folder")
+    return file
+
+
+_PROGRAM: Final = '''\
+#!/usr/bin/env python
+"""Runs the parts of a model one after the other.
+
+Checks that together they give what the whole model gave, then times them. manifest.json says which
+part reads what, and has options of clew.compile for each, to be edited: "options": {"threads": 1}.
+Written by clew VERSION.
+
+    python run.py --threads 1 --repeats 100
+"""
+
+import argparse
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import clew
+
+
+def microseconds(run, repeats: int) -> float:
+    times = []
+    for _ in range(max(1, repeats)):
+        start = time.perf_counter_ns()
+        run()
+        times.append((time.perf_counter_ns() - start) / 1e3)
+    return statistics.median(times)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Checks and times the parts of a model.")
+    parser.add_argument("--threads", type=int, default=None, help="threads of a run; all CPUs")
+    parser.add_argument("--repeats", type=int, default=20, help="timed runs")
+    parser.add_argument("--opt-level", type=int, default=3, help="of the parts that are timed")
+    asked = parser.parse_args()
+    partition = clew.load_partition(Path(__file__).parent)
+    exact = partition.check(threads=asked.threads)
+    print(exact)
+    deployed = partition.check(threads=asked.threads, opt_level=asked.opt_level)
+    print(deployed)
+    compiled = partition.compile(threads=asked.threads, opt_level=asked.opt_level)
+    for stage, model in zip(partition.stages, compiled.models):
+        arrays = [stage.part.inputs[name] for name in model.input_names]
+        model(*arrays)
+        median = microseconds(lambda: model(*arrays), asked.repeats)
+        print(f"{stage.part.name}: {len(model.kernels)} kernels, median {median:.1f} µs")
+    compiled.run(partition.given)
+    median = microseconds(lambda: compiled.run(partition.given), asked.repeats)
+    print(f"in sequence: median {median:.1f} µs of {max(1, asked.repeats)} runs")
+    return 0 if exact.passed and deployed.passed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
+'''

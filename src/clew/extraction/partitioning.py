@@ -1,0 +1,282 @@
+"""Partitions: a model as parts that run one after the other, each compiled on its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from clew.compiled import CompiledModel
+from clew.extraction import partition_files
+from clew.extraction.capture import AS_IMPORTED
+from clew.extraction.extracting import Run, module_of, onnx_file
+from clew.extraction.graph import Cut, ModuleGraph
+from clew.extraction.onnx_form import OnnxPartition, OnnxSource
+from clew.extraction.part import (
+    TOLERANCE,
+    CheckReport,
+    Part,
+    check_of,
+    compared,
+)
+from clew.extraction.splitting import Names, Range, split
+from clew.ir.expr import Constant, Expr, Var
+from clew.ir.module import Module
+from clew.support.errors import InputError
+
+Array = np.ndarray[Any, Any]
+Options = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A part in its place: the names of the values that its inputs are, and of those it gives.
+
+    `options` are those of `clew.compile` that the part is to be compiled with.
+    """
+
+    part: Part
+    reads: tuple[str, ...]
+    gives: tuple[str, ...]
+    options: Options = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A model as parts in an order in which each reads only what inputs and earlier parts give.
+
+    Values have names of their own: `inputs` and `outputs` pair the model's with those. `given` and
+    `expected` are inputs and outputs of the captured run. `onnx` gives the parts in ONNX, where the
+    model came from there.
+    """
+
+    stages: tuple[Stage, ...]
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+    given: Mapping[str, Array] = field(default_factory=dict)
+    expected: Mapping[str, Array] = field(default_factory=dict)
+    onnx: Callable[[], OnnxPartition] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Partition of {len(self.stages)} parts>"
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The parts in the order they run."""
+        return tuple(s.part for s in self.stages)
+
+    def with_options(self, options: Sequence[Options | None]) -> Partition:
+        """Returns the partition with options of `clew.compile` for each part, by its place.
+
+        Errors: I149 for another number of options than of parts.
+        """
+        if len(options) != len(self.stages):
+            raise InputError(
+                "I149",
+                f"options for {len(options)} parts are given, there are {len(self.stages)}",
+                hint="one mapping a part, None for none",
+            )
+        pairs = zip(self.stages, options, strict=True)
+        return replace(self, stages=tuple(replace(s, options=o or {}) for s, o in pairs))
+
+    def compile(
+        self, options: Sequence[Options | None] | None = None, **every: Any
+    ) -> CompiledPartition:
+        """Returns the parts compiled separately: with the options of `clew.compile` given for all
+        (`every`), those that each part has (`with_options`), and those given for each here.
+
+        Errors: I149 for another number of options than of parts; those of `clew.compile`.
+        """
+        chosen = self if options is None else self.with_options(options)
+        models = [s.part.compile(**{"opt_level": 3, **every, **s.options}) for s in chosen.stages]
+        return CompiledPartition(self, models)
+
+    def check(self, *, tolerance: float = TOLERANCE, **options: Any) -> CheckReport:
+        """Runs the parts in sequence on the captured inputs and compares the model's outputs with
+        those of the whole: bit for bit where all are compiled as captured, within `tolerance` with
+        other options.
+
+        Options given here are those of all parts; each part's own go before them.
+
+        Errors: I136 when no values were captured.
+        """
+        if self.outputs and not self.expected:
+            raise InputError("I136", "the partition holds no captured values")
+        own = {k: v for s in self.stages for k, v in s.options.items()} if options else {}
+        plain = replace(self, stages=tuple(replace(s, options={}) for s in self.stages))
+        whole = self if options else plain
+        found = whole.compile(**{**AS_IMPORTED, **options}).run(self.given)
+        checks = [compared(n, found[n], wanted) for n, wanted in self.expected.items()]
+        name = f"{len(self.stages)} parts in sequence"
+        return check_of(name, checks, {**own, **options}, AS_IMPORTED, tolerance)
+
+    def save(self, folder: str | Path, form: str = "txt") -> list[Path]:
+        """Writes the parts, as clew text (`txt`) or ONNX (`onnx`), with a manifest, and a program
+        that runs them; returns the files. `load_partition` reads them back.
+
+        Errors: I135 for another form, I137 for parts that have none in ONNX, I138 for a folder that
+        cannot be written.
+        """
+        return partition_files.write(self, Path(folder), form)
+
+
+class CompiledPartition:
+    """The parts of a partition, compiled. A value is dropped once no part is left that reads it."""
+
+    def __init__(self, partition: Partition, models: Sequence[CompiledModel]) -> None:
+        self.partition = partition
+        self.models = tuple(models)
+        last: dict[str, int] = {}
+        for number, stage in enumerate(partition.stages):
+            last.update(dict.fromkeys(stage.reads, number))
+        kept = set(partition.outputs.values())
+        self._dropped = [
+            [name for name, at in last.items() if at == number and name not in kept]
+            for number in range(len(self.models))
+        ]
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """The model's inputs."""
+        return tuple(self.partition.inputs)
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """The model's outputs."""
+        return tuple(self.partition.outputs)
+
+    def __call__(self, *arrays: Any) -> Any:
+        """Returns the output, a tuple where there are several, for arrays in the inputs' order.
+
+        Errors: as of a compiled model.
+        """
+        results = tuple(self.run(dict(zip(self.input_names, arrays, strict=False))).values())
+        return results[0] if len(results) == 1 else results
+
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
+        """Returns the model's outputs by name, the parts having run one after the other.
+
+        Errors: I041 (names), and those of the parts.
+        """
+        names = self.partition.inputs
+        if set(names) != set(inputs):
+            wrong = ", ".join(sorted(set(names) ^ set(inputs)))
+            raise InputError(
+                "I041",
+                f"inputs do not fit: missing or unknown {wrong}",
+                hint=f"the model's inputs are {', '.join(names)}",
+            )
+        values: dict[str, Any] = {key: inputs[name] for name, key in names.items()}
+        for number, (stage, model) in enumerate(
+            zip(self.partition.stages, self.models, strict=True)
+        ):
+            results = model(*(values[name] for name in stage.reads))
+            several = results if len(stage.gives) > 1 else (results,)
+            values.update(zip(stage.gives, several, strict=True))
+            for name in self._dropped[number]:
+                del values[name]
+        return {name: values[key] for name, key in self.partition.outputs.items()}
+
+
+def partition(
+    model: Module | CompiledModel | str | Path,
+    *,
+    at: Sequence[Names] = (),
+    ranges: Sequence[Range] = (),
+    inputs: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    shapes: Mapping[str, Sequence[int | str]] | None = None,
+    source: str | Path | None = None,
+    threads: int | None = None,
+    on_progress: Callable[[str], None] | None = None,
+) -> Partition:
+    """Returns a model as parts that run one after the other and together compute what it does.
+
+    `at` names the layers that a part ends with (one, or several that it ends with together): it has
+    all that they depend on and no earlier part has; what is left is the last part. `ranges` has
+    pairs of start and end layers instead, as for `extract`: each is a part, with what comes before,
+    between and after them in parts of their own. What lies at the boundaries is found out:
+    residuals that skip parts, several inputs and outputs, sizes without a number.
+
+    The other arguments are those of `extract`; the parts hold values of one run.
+
+    Errors: I130 to I134 (layers), I148 for cuts or ranges that contradict each other, I144 when
+    neither is given, I041 to I043 and I061 (inputs), and those of loading.
+    """
+    if bool(at) == bool(ranges):
+        raise InputError("I144", "a partition takes either at= or ranges=")
+    graph = ModuleGraph(module_of(model, shapes))
+    pieces = split(graph.layers, at, ranges)
+    cuts = _cuts(graph, [units for _, units in pieces])
+    run = Run(inputs, seed, threads, on_progress)
+    crossing = [v for cut in cuts for v in (*cut.inputs, *cut.carried, *cut.outputs)]
+    captured = run.capture(graph.module, [*crossing, *graph.results])
+    keys = _Keys(graph)
+    stages = []
+    for (name, _), cut in zip(pieces, cuts, strict=True):
+        reads, module = [*cut.inputs, *cut.carried], cut.module
+        part = Part(
+            name,
+            "layers",
+            module,
+            cut.layers,
+            dict(zip(module.input_names, map(captured.of, reads), strict=True)),
+            dict(zip(module.output_names, map(captured.of, cut.outputs), strict=True)),
+        )
+        stages.append(Stage(part, keys.of(reads), keys.of(cut.outputs)))
+    params = graph.module.main.params
+    outputs = graph.module.output_names
+    made = Partition(
+        tuple(stages),
+        dict(zip(graph.module.input_names, keys.of(params), strict=True)),
+        dict(zip(outputs, keys.of(graph.results), strict=True)),
+        captured.inputs,
+        {n: captured.of(r) for n, r in zip(outputs, graph.results, strict=True)},
+    )
+    file = onnx_file(model, source)
+    if file is None:
+        return made
+    form = OnnxSource(Path(file), captured.inputs, threads)
+    return replace(made, onnx=lambda: form.partition(split(form.layers, at, ranges)))
+
+
+def _cuts(graph: ModuleGraph, pieces: Sequence[frozenset[int]]) -> list[Cut]:
+    """Returns the parts; results of the model that follow from constants go with the last."""
+    cuts = [graph.cut(graph.nodes_of(units)) for units in pieces]
+    loose = [
+        r
+        for r in dict.fromkeys(graph.results)
+        if isinstance(r, Constant) or (r.id in graph.fixed and not isinstance(r, Var))
+    ]
+    if loose:
+        last = cuts[-1]
+        cuts[-1] = Cut(graph, last.members, last.inputs, (*last.outputs, *loose))
+    return cuts
+
+
+class _Keys:
+    """Names of values, each once in the model."""
+
+    def __init__(self, graph: ModuleGraph) -> None:
+        self._graph = graph
+        self._found: dict[int, str] = {}
+        self._taken: set[str] = set()
+
+    def of(self, values: Sequence[Expr]) -> tuple[str, ...]:
+        """Returns the names of values in order."""
+        return tuple(map(self._one, values))
+
+    def _one(self, value: Expr) -> str:
+        found = self._found.get(value.id)
+        if found is None:
+            wanted = found = self._graph.name_of(value)
+            count = 1
+            while found in self._taken:
+                count += 1
+                found = f"{wanted}#{count}"
+            self._taken.add(found)
+            self._found[value.id] = found
+        return found
