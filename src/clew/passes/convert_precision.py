@@ -9,7 +9,7 @@ from typing import ClassVar, Final
 
 from clew.ir.expr import Call, Constant, Expr, Function, Var
 from clew.ir.module import Module
-from clew.ir.rewrite import Rewriter, building_for, layer_names, rebuild
+from clew.ir.rewrite import Rewriter, building_for, layer_names, rebuild, replaces
 from clew.ir.types import TensorType, to_numpy
 from clew.ir.visit import post_order
 from clew.ops.registry import Op, argument_references, get_op
@@ -259,16 +259,19 @@ class _Converter(Rewriter):
             result = Call(old.op, [*args, *old.args[2:]], old.attrs.with_(out_dtype=_WIDE))
         elif old.id in self._rounded and _moves(old):
             args = [self._rounded_value(a) for a in old.args]
-            return self._widened(old.with_args(args))
+            return self._widened(old, old.with_args(args))
         if old.id not in self._rounded:
             return result
         if old.op_name == "nn.gelu" and isinstance(result, Call) and self._options.dtype == "bf16":
             result = Call(result.op, result.args, result.attrs.with_(accuracy="bf16"))
-        return self._widened(get_op("cast")(result, dtype=self._options.dtype))
+        return self._widened(old, get_op("cast")(result, dtype=self._options.dtype))
 
-    def _widened(self, narrow: Expr) -> Expr:
+    def _widened(self, old: Expr, narrow: Expr) -> Expr:
+        """Returns the old value as it is read by those who want f32: cast from what is stored."""
         wide: Expr = get_op("cast")(narrow, dtype=_WIDE)
         self._narrow[wide.id] = narrow
+        replaces(old, narrow)
+        replaces(wide, narrow)  # every user gets a cast of its own, and this one goes
         return wide
 
     def _rounded_value(self, old: Expr) -> Expr:
