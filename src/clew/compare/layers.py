@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import NamedTuple
 
 from clew.ir.expr import Call, Constant, Expr, If, Var, While
 from clew.ir.module import Module
@@ -14,19 +14,26 @@ from clew.ir.visit import post_order
 from clew.trace.trace import Trace
 
 
+class Spelled(NamedTuple):
+    """A call as text: its operator, attributes, and the types of its parameters."""
+
+    op: str
+    attrs: tuple[tuple[str, str], ...]
+    parameters: tuple[str, ...]
+
+
 @dataclass(eq=False)
 class Layer:
     """A layer: `op` is its operator type in the user's model, `position` its place in the import.
 
     `reads` are the names of the layers that it reads, in order, and `""` for each of the model's
-    inputs; `feeds` those that read it. `calls` spells its operators: names, attributes, and the
-    types of its parameters.
+    inputs; `feeds` those that read it. `calls` are its operators.
     """
 
     name: str
     op: str
     position: int
-    calls: tuple[Any, ...] = ()
+    calls: tuple[Spelled, ...] = ()
     reads: tuple[str, ...] = ()
     feeds: list[str] = field(default_factory=list)
     parameters: tuple[Constant, ...] = ()
@@ -34,12 +41,12 @@ class Layer:
     @cached_property
     def weights(self) -> str:
         """A digest of its parameters' elements; empty where it has none."""
-        return " ".join(c.token or array_digest(c.data) for c in self.parameters)
+        return " ".join(map(digest_of, self.parameters))
 
     @property
     def kinds(self) -> tuple[str, ...]:
         """Names of the operators that it was imported as."""
-        return tuple(call[0] for call in self.calls)
+        return tuple(call.op for call in self.calls)
 
 
 def layers_of(trace: Trace) -> dict[str, Layer]:
@@ -85,7 +92,7 @@ def _op(node: Expr, layer: str) -> str:
 
 def _fill(layer: Layer, parts: list[Call | If | While]) -> None:
     """Fills in what a layer is made of and reads."""
-    spelled: list[tuple[Any, ...]] = []
+    spelled: list[Spelled] = []
     reads: list[str] = []
     parameters: dict[int, Constant] = {}
     for part in parts:
@@ -97,8 +104,9 @@ def _fill(layer: Layer, parts: list[Call | If | While]) -> None:
             else:
                 reads += [n for n in _behind(operand) if n != layer.name]
         called = part.op_name if isinstance(part, Call) else type(part).__name__.lower()
-        attrs = sorted(part.attrs.plain.items()) if isinstance(part, Call) else ()
-        spelled.append((called, str(attrs), tuple(constants)))
+        attrs = part.attrs.plain.items() if isinstance(part, Call) else ()
+        named = tuple(sorted((k, str(v)) for k, v in attrs))
+        spelled.append(Spelled(called, named, tuple(constants)))
     layer.calls = tuple(spelled)
     layer.reads = tuple(reads)
     layer.parameters = tuple(parameters.values())
@@ -124,3 +132,8 @@ def _behind(node: Expr) -> Iterator[str]:
             yield owner
         else:
             stack += reversed(node.children)
+
+
+def digest_of(constant: Constant) -> str:
+    """Returns what tells a constant's elements from others'."""
+    return constant.token or array_digest(constant.data)
