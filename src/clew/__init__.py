@@ -21,6 +21,8 @@ from clew.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from clew.build.schedule_choice import schedule_for
+    from clew.compare.diff import diff
+    from clew.compare.report import DiffReport, LayerDiff
     from clew.compiled import CompiledModel, Kernel
     from clew.compiler import compile
     from clew.editing import Editor, edit
@@ -38,8 +40,10 @@ if TYPE_CHECKING:
 
 _HOMES: Final = {
     "CompiledModel": "clew.compiled",
+    "DiffReport": "clew.compare.report",
     "Editor": "clew.editing",
     "Kernel": "clew.compiled",
+    "LayerDiff": "clew.compare.report",
     "LayerError": "clew.precision",
     "LoadedModel": "clew.loading",
     "Module": "clew.ir.module",
@@ -49,6 +53,7 @@ _HOMES: Final = {
     "all_ops": "clew.ops.registry",
     "check_op": "clew.operator_checks",
     "compile": "clew.compiler",
+    "diff": "clew.compare.diff",
     "fusion": "clew.passes.mark_fusions",
     "graph_pass": "clew.passes.user_pass",
     "schedule_for": "clew.build.schedule_choice",
@@ -75,8 +80,10 @@ def __getattr__(name: str) -> Any:
 __all__ = [
     "ClewError",
     "CompiledModel",
+    "DiffReport",
     "Editor",
     "Kernel",
+    "LayerDiff",
     "LayerError",
     "LoadedModel",
     "Module",
@@ -87,6 +94,7 @@ __all__ = [
     "all_ops",
     "check_op",
     "compile",
+    "diff",
     "edit",
     "extern_op",
     "fusion",

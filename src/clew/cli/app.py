@@ -23,6 +23,7 @@ from clew.cli.arguments import need_sizes
 from clew.cli.bench import bench
 from clew.cli.catalogue import ops
 from clew.cli.compare import onnxruntime_outputs
+from clew.cli.diff import diff
 from clew.cli.options import (
     SAVED_SUFFIX,
     Asked,
@@ -197,6 +198,7 @@ def compile_(
 app.command()(run)
 app.command("compile")(compile_)
 app.command()(bench)
+app.command()(diff)
 app.command("precision")(precision_)
 app.command()(trace)
 app.command()(ops)

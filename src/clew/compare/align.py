@@ -222,19 +222,23 @@ class _Pairing:
         """Matches what is left between pairs that are in the same order on both sides: the longest
         common subsequence of operators.
         """
-        for kind, how, sure in ((lambda la: la.calls, "order", 0.6), (lambda la: la.op, "order", 0.5)):
+        exact: _Kind = lambda layer: layer.calls  # noqa: E731
+        loose: _Kind = lambda layer: layer.op  # noqa: E731
+        for kind, sure in ((exact, 0.6), (loose, 0.5)):
             for ours, theirs in list(self._gaps()):
                 tokens = [
                     [self._number(kind(self.sides[side][n])) for n in names]
                     for side, names in enumerate((ours, theirs))
                 ]
                 for i, j in common_subsequence(*tokens):
-                    self.add(ours[i], theirs[j], how, sure)
+                    self.add(ours[i], theirs[j], "order", sure)
 
     def _gaps(self) -> Iterable[tuple[list[str], list[str]]]:
         """Yields the layers without a partner on both sides between two pairs."""
         places = {name: n for n, name in enumerate(self.sides[1])}
-        pairs = [(name, self._partner[0][name]) for name in self.sides[0] if name in self._partner[0]]
+        pairs = [
+            (name, self._partner[0][name]) for name in self.sides[0] if name in self._partner[0]
+        ]
         steady = [pairs[n] for n in rising([places[other] for _, other in pairs])]
         ends = dict(steady)
         mine, names_b, at = [], list(self.sides[1]), 0

@@ -58,13 +58,13 @@ def diff(
     times = measure(sides, feeds.arrays, rounds, say) if feeds is not None and time else None
     say("comparing layers")
     values: dict[str, Numerics] = {}
-    references: list[Run | None] = [None, None]
+    references: tuple[Run | None, Run | None] = (None, None)
     if feeds is not None and numerics:
         if reference:
             references = _references(sides, feeds, say)
         say("comparing values")
-        runs = Run(sides[0], feeds.arrays[0]), Run(sides[1], feeds.arrays[1])
-        values = compare_values(*runs, *references, alignment.matches)
+        one, other = (Run(side, given) for side, given in zip(sides, feeds.arrays, strict=True))
+        values = compare_values(one, other, references, alignment.matches)
     groups = groups_of(*sides, alignment, times)
     layers = layer_diffs(sides, alignment, groups, times, values)
     summary = _summary(sides, names, alignment, layers, times, values)
@@ -88,9 +88,9 @@ def _need_trace(model: Any) -> None:
 
 def _references(
     sides: Sequence[Side], feeds: Feeds, say: Callable[[str], None]
-) -> list[Run | None]:
+) -> tuple[Run | None, Run | None]:
     """Returns the models at opt level 0 in f32: a build itself where it is that."""
-    found: list[Run | None] = []
+    found: list[Run] = []
     for n, (side, arrays) in enumerate(zip(sides, feeds.arrays, strict=True)):
         model = side.compiled
         if n and model.module is sides[0].compiled.module:
@@ -105,7 +105,7 @@ def _references(
         exact = compile(model.module, options.target, threads=options.threads, opt_level=0)
         exact(*arrays)
         found.append(Run(Side(exact), arrays))
-    return found
+    return found[0], found[1]
 
 
 def _summary(

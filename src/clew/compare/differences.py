@@ -130,7 +130,9 @@ class _Maker:
         if one.op != other.op or one.kinds != other.kinds:
             yield "operator", f"{_operator(one)} → {_operator(other)}"
         elif one.calls != other.calls:
-            changes = [c for pair in zip(one.calls, other.calls, strict=True) for c in _changes(*pair)]
+            changes = [
+                c for pair in zip(one.calls, other.calls, strict=True) for c in _changes(*pair)
+            ]
             yield "attributes", "; ".join(changes)
         elif one.weights != other.weights:
             pairs = zip(one.parameters, other.parameters, strict=True)

@@ -65,8 +65,7 @@ def pass_facts(sides: tuple[Side, Side], alignment: Alignment) -> tuple[PassFact
         treated_a = {layer for layer, s in a.states.items() if name in s.passes}
         treated_b = {layer for layer, s in b.states.items() if name in s.passes}
         otherwise = sum(
-            a.states[m].passes.get(name) != b.states[n].passes.get(name)
-            for m, n in partner.items()
+            a.states[m].passes.get(name) != b.states[n].passes.get(name) for m, n in partner.items()
         )
         otherwise += len(treated_a - set(partner)) + len(treated_b - set(partner.values()))
         found.append(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from clew.compare.state import KernelPart, State
 from clew.compare.times import Timing
@@ -15,6 +15,13 @@ from clew.support.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+
+KINDS: Final = (
+    "added", "removed", "name", "operator", "attributes", "weights", "inputs", "fate", "fusion",
+    "kernel", "schedule", "layout", "dtype", "packing", "passes", "time", "values",
+)  # fmt: skip
+"""The kinds of difference that a layer may have."""
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,15 @@ from clew.compare.values import Numerics
 from clew.precision import Deviation
 
 _TEXT_COLUMNS = 100
-# From here on there is room for sentences.
-_WIDE = 120
+# From here on there is room for both errors against f32, and for sentences.
+_ROOMY = 110
+_WIDE = 150
 _ROWS = 40
 # Differences of the models themselves come before what compiling made of them.
 _OF_MODELS = ("added", "removed", "operator", "attributes", "weights", "inputs", "fate")
-# Kinds that other columns tell.
+# Kinds that other columns tell, and those whose sentences are long and say least.
 _TOLD = ("time", "values", "name")
+_LENGTHY = ("packing", "passes")
 
 
 def as_text(report: DiffReport, columns: int = _TEXT_COLUMNS) -> str:
@@ -114,14 +116,19 @@ def findings(report: DiffReport) -> Iterator[str]:
     else:
         kinds = ", ".join(f"{kind} {count}" for kind, count in summary.differs.items())
         yield f"{changed} of {len(report.layers)} layers differ: {kinds}"
-    uneven = [_uneven(p.name, p.a, p.b) for p in summary.passes if p.otherwise or None in (p.a, p.b)]
+    uneven = [
+        _uneven(p.name, p.a, p.b) for p in summary.passes if p.otherwise or None in (p.a, p.b)
+    ]
     told = [text for text in uneven if text]
     if told:
         yield f"passes (layers treated in A, B): {', '.join(told)}"
     if summary.first_rise is not None:
         yield _part(report.layer(summary.first_rise), len(summary.rises))
     elif summary.error is not None:
-        yield "values do not part anywhere"
+        known = [layer for layer in report.layers if layer.numerics is not None]
+        worst = max(known, key=lambda la: la.numerics.between.worst, default=None)  # type: ignore[union-attr]
+        most = "" if worst is None else f"; the largest error is {_at(worst)}"
+        yield f"values part nowhere{most}"
 
 
 def _uneven(name: str, a: int | None, b: int | None) -> str:
@@ -143,11 +150,15 @@ def _part(layer: LayerDiff, rises: int) -> str:
     """Returns a line on where values first part."""
     found = layer.numerics
     assert found is not None
-    text = f"values first part at {layer.name} ({layer.op}): {found.between.worst:.1e}"
+    text = f"values first part at {layer.name} ({layer.op}): {_number(found.between.worst)}"
     if found.a is not None and found.b is not None:
-        far, near = ("A", found.a) if found.a.worst > found.b.worst else ("B", found.b), None
-        text += f"; against f32 A is off by {found.a.worst:.1e}, B by {found.b.worst:.1e}"
+        text += f"; against f32 A is off by {_number(found.a.worst)}, B by {_number(found.b.worst)}"
     return text + (f"; the error rises at {rises} layers" if rises > 1 else "")
+
+
+def _at(layer: LayerDiff) -> str:
+    assert layer.numerics is not None
+    return f"{_number(layer.numerics.between.worst)}, at {layer.name} ({layer.op})"
 
 
 def _compiled(facts: BuildFacts) -> str:
@@ -180,14 +191,14 @@ def layers_table(layers: Sequence[LayerDiff], columns: int) -> Table:
     timed = any(layer.time for layer in layers)
     valued = any(layer.numerics for layer in layers)
     exact = any(layer.numerics and layer.numerics.a for layer in layers)
-    wide = columns >= _WIDE
+    wide, roomy = columns >= _WIDE, columns >= _ROOMY
     heads = ["layer", "op"]
     numbers = ["µs A", "µs B", "B / A"] if timed else []
     numbers += ["error"] if valued else []
-    numbers += ["of A", "of B"] if exact and wide else []
+    numbers += ["of A", "of B"] if exact and roomy else []
     made = _table(*heads, *numbers, "differs in", right=numbers)
     made.columns[0].overflow = "ellipsis"
-    made.columns[0].max_width = 40 if wide else 24
+    made.columns[0].max_width = 40 if roomy else 24
     made.columns[0].no_wrap = True
     for layer in layers:
         row = [Text(layer.name), Text(layer.op)]
@@ -195,7 +206,7 @@ def layers_table(layers: Sequence[LayerDiff], columns: int) -> Table:
             row += [Text(x) for x in _time_cells(layer.time, layer)]
         if valued:
             row.append(Text(error(layer.numerics, layer)))
-        if exact and wide:
+        if exact and roomy:
             row += [Text(x) for x in _exact_cells(layer.numerics)]
         made.add_row(*row, difference_text(layer, wide))
     return made
@@ -205,12 +216,13 @@ def difference_text(layer: LayerDiff, wide: bool) -> Text:
     """Returns what a layer differs in: the kinds, or where there is room sentences."""
     if not wide:
         return Text(", ".join(layer.differs))
-    told = [(k, v) for k, v in layer.differs.items() if k not in _TOLD]
     text = Text()
-    for kind, sentence in told:
-        text.append("; " if text else "")
-        text.append(f"{kind}: ", style="cyan").append(sentence)
-    return text
+    for kind, sentence in layer.differs.items():
+        if kind not in (*_TOLD, *_LENGTHY):
+            text.append("; " if text else "")
+            text.append(f"{kind}: ", style="cyan").append(sentence)
+    rest = ", ".join(kind for kind in _LENGTHY if kind in layer.differs)
+    return text.append("; " if text and rest else "").append(rest, style="cyan")
 
 
 def legend(layers: Sequence[LayerDiff]) -> str:
@@ -320,9 +332,12 @@ def _table(*columns: str, right: Sequence[str] = ()) -> Table:
     made = Table(box=None, pad_edge=False)
     for name in columns:
         number = name in right
-        justify = "right" if number else "left"
         made.add_column(
-            name, justify=justify, no_wrap=number, overflow="fold", header_style="bold"  # type: ignore[arg-type]
+            name,
+            justify="right" if number else "left",
+            no_wrap=number,
+            overflow="fold",
+            header_style="bold",
         )
     return made
 

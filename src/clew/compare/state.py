@@ -147,7 +147,9 @@ class Side:
                 layers = call.span.layers
                 members.update(results.get(call.id, ()))
                 members.update(la for la in layers if len(layers) == 1 or la not in settled)
-            names = tuple(sorted(members & order.keys() or every & order.keys(), key=order.__getitem__))
+            names = tuple(
+                sorted(members & order.keys() or every & order.keys(), key=order.__getitem__)
+            )
             self.members[use.name] = names
             ops = tuple(c.op_name for c in calls)
             for layer in names:
@@ -169,8 +171,8 @@ class Side:
         readers: dict[str, set[str]] = {}
         for layer in self.layers.values():
             for constant in layer.parameters:
-                for name in _parameters(constant):
-                    readers.setdefault(name, set()).add(layer.name)
+                for parameter in _parameters(constant):
+                    readers.setdefault(parameter, set()).add(layer.name)
         found: dict[str, list[Any]] = {}
         for node in self.trace.nodes(self.trace.last).values():
             if isinstance(node, Constant):

@@ -26,7 +26,10 @@ def treatments(trace: Trace) -> dict[str, dict[str, tuple[str, ...]]]:
         for layer in dict.fromkeys([*before, *after]):
             old, new = before.get(layer, Counter()), after.get(layer, Counter())
             if old != new:
-                found.setdefault(layer, {})[name] = (*_signed("-", old - new), *_signed("+", new - old))
+                found.setdefault(layer, {})[name] = (
+                    *_signed("-", old - new),
+                    *_signed("+", new - old),
+                )
         before = after
     return found
 
@@ -51,7 +54,9 @@ def _operators(trace: Trace, stage: int) -> dict[str, Counter[str]]:
 
 
 def _calls(nodes: Iterable[object]) -> Iterable[Call]:
-    return (n for n in nodes if isinstance(n, Expr) and isinstance(n, Call) and isinstance(n.op, Op))
+    return (
+        n for n in nodes if isinstance(n, Expr) and isinstance(n, Call) and isinstance(n.op, Op)
+    )
 
 
 def _signed(sign: str, counts: Counter[str]) -> list[str]:

@@ -76,11 +76,12 @@ class Run:
 
 
 def compare_values(
-    a: Run, b: Run, reference_a: Run | None, reference_b: Run | None, matches: Sequence[Match]
+    a: Run, b: Run, references: tuple[Run | None, Run | None], matches: Sequence[Match]
 ) -> dict[str, Numerics]:
     """Returns the errors of matched layers, by their names in A; those without a value in memory,
-    their own or a follower's, are left out.
+    their own or a follower's, are left out. `references` are runs of the models in f32.
     """
+    reference_a, reference_b = references
     partner = {m.a: m.b for m in matches}
     shared = [m for m in matches if _comparable(a.side, m.a) and _comparable(b.side, m.b)]
     own: dict[str, Numerics] = {}
@@ -117,9 +118,7 @@ def output_error(outputs: Sequence[Any], references: Sequence[Any]) -> Deviation
 
 def _comparable(side: Side, layer: str) -> bool:
     node = side.held(layer)
-    return node is not None and isinstance(
-        side.trace.nodes(side.trace.last)[node].type, TensorType
-    )
+    return node is not None and isinstance(side.trace.nodes(side.trace.last)[node].type, TensorType)
 
 
 def _batches(side: Side, matches: Sequence[Match]) -> Iterator[list[Match]]:
