@@ -88,7 +88,7 @@ class _Maker:
         if time is not None and time.differs:
             differs["time"] = f"{time.a:.1f} → {time.b:.1f} µs"
         if numerics is not None and numerics.at == match.a and numerics.between.worst > FLOOR:
-            rise = ", where its inputs differ by " + f"{numerics.input_error:.1e}"
+            rise = f", where its inputs differ by {numerics.input_error:.1e}"
             differs["values"] = f"{numerics.between.worst:.1e}{rise if numerics.rises else ''}"
         return LayerDiff(
             match.a,

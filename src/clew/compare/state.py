@@ -176,9 +176,9 @@ class Side:
         found: dict[str, list[Any]] = {}
         for node in self.trace.nodes(self.trace.last).values():
             if isinstance(node, Constant):
-                own = {la for name in _parameters(node) for la in readers.get(name, ())}
-                for layer in own.intersection(node.span.layers) or own:
-                    found.setdefault(layer, []).append(node.type)
+                own = {la for p in _parameters(node) for la in readers.get(p, ())}
+                for name in own.intersection(node.span.layers) or own:
+                    found.setdefault(name, []).append(node.type)
         return found
 
     def _result(self, layer: str) -> Any:
