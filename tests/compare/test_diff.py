@@ -53,7 +53,16 @@ def test_a_changed_weight_shows_from_its_layer_on(write: Write, feed: Feed) -> N
     assert with_kind(report, "weights") == ["conv2"]
     assert "conv2.w of 1" in report.layer("conv2").differs["weights"]
     assert report.summary.first_rise == "conv2"
-    assert with_kind(report, "values") == ["conv2", "relu2", "add", "conv3", "relu3", "pool", "flat", "fc"]
+    assert with_kind(report, "values") == [
+        "conv2",
+        "relu2",
+        "add",
+        "conv3",
+        "relu3",
+        "pool",
+        "flat",
+        "fc",
+    ]
     assert report.layer("relu1").numerics.between.worst == 0  # type: ignore[union-attr]
     # Each is compared with its own model in f32, and neither is off.
     found = report.layer("conv2").numerics
@@ -155,9 +164,7 @@ def test_a_schedule_by_hand(write: Write, feed: Feed) -> None:
 def test_a_layer_kept_in_f32(write: Write, feed: Feed) -> None:
     path = write(Network())
     narrow = {"precision": "bf16", "fuse": None}
-    report = compared(
-        compiled(path, **narrow), compiled(path, keep_f32=["conv2"], **narrow), feed
-    )
+    report = compared(compiled(path, **narrow), compiled(path, keep_f32=["conv2"], **narrow), feed)
     assert "conv2" in with_kind(report, "packing")
     assert "bf16" in report.layer("conv2").differs["packing"]
     assert "conv3" not in with_kind(report, "packing")
@@ -195,9 +202,7 @@ def test_every_kernel_is_in_one_group(write: Write) -> None:
 
 def test_times_are_of_both_builds_in_turns(write: Write, feed: Feed) -> None:
     path = write(Network())
-    report = clew.diff(
-        compiled(path), compiled(path, opt_level=0), feed, numerics=False, rounds=3
-    )
+    report = clew.diff(compiled(path), compiled(path, opt_level=0), feed, numerics=False, rounds=3)
     assert report.summary.rounds == 3
     assert report.summary.time is not None
     assert min(report.summary.time.a, report.summary.time.b) > 0

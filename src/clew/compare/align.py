@@ -57,8 +57,17 @@ class Alignment:
 
 def align(a: Layers, b: Layers) -> Alignment:
     """Returns which layers of two models are the same, in time near linear in their number."""
-    by_weights = _same_weights(a, b)
-    named = _names_hold(a, b, by_weights)
+    pairing = _paired(a, b, named=True)
+    if not _names_hold(a, b):
+        without = _paired(a, b, named=False)
+        pairing = max(pairing, without, key=lambda found: found.exact)
+    order = {name: n for n, name in enumerate(a)}
+    matches = sorted(pairing.found.values(), key=lambda m: order[m.a])
+    return Alignment(tuple(matches), tuple(pairing.left(0)), tuple(pairing.left(1)))
+
+
+def _paired(a: Layers, b: Layers, named: bool) -> _Pairing:
+    """Returns the pairs that are found with names, or without."""
     pairing = _Pairing(a, b, named)
     if named:
         for name, layer in a.items():
@@ -66,13 +75,11 @@ def align(a: Layers, b: Layers) -> Alignment:
                 same = layer.calls == b[name].calls
                 sure = 0.8 if layer.op == b[name].op else 0.5
                 pairing.add(name, name, "name", 1.0 if same else sure)
-    for one, other in by_weights.items():
+    for one, other in _same_weights(a, b).items():
         pairing.add(one, other, "name" if one == other else "weights", 1.0)
     pairing.by_structure()
     pairing.by_order()
-    order = {name: n for n, name in enumerate(a)}
-    matches = sorted(pairing.found.values(), key=lambda m: order[m.a])
-    return Alignment(tuple(matches), tuple(pairing.left(0)), tuple(pairing.left(1)))
+    return pairing
 
 
 def _same_weights(a: Layers, b: Layers) -> dict[str, str]:
@@ -93,12 +100,14 @@ def _by_weights(layers: Layers) -> dict[str, list[str]]:
     return found
 
 
-def _names_hold(a: Layers, b: Layers, by_weights: Mapping[str, str]) -> bool:
-    """Whether layers of one name are one layer: neither weights nor attributes say otherwise."""
+def _names_hold(a: Layers, b: Layers) -> bool:
+    """Whether layers of one name are plainly one layer: hardly any differs, and none has the
+    weights that another one had.
+    """
     shared = [name for name in a if name in b]
-    different = sum(a[name].calls != b[name].calls for name in shared)
-    moved = sum(one != other and one in b and other in a for one, other in by_weights.items())
-    return not moved and different <= _MOST_DIFFERENT * len(shared)
+    if any(x != y and x in b and y in a for x, y in _same_weights(a, b).items()):
+        return False
+    return sum(a[name].calls != b[name].calls for name in shared) <= _MOST_DIFFERENT * len(shared)
 
 
 class _Pairing:
@@ -118,6 +127,15 @@ class _Pairing:
         self._partner[0][one], self._partner[1][other] = other, one
         self.found[one, other] = Match(one, other, how, confidence)
         return True
+
+    @property
+    def exact(self) -> int:
+        """How many pairs agree in everything, weights counted apart."""
+        a, b = self.sides
+        pairs = [(a[one], b[other]) for one, other in self.found]
+        same = [x for x, y in pairs if x.calls == y.calls]
+        weighed = [x for x, y in pairs if x.parameters and x.weights == y.weights]
+        return len(same) + len(weighed)
 
     def left(self, side: int) -> list[str]:
         """Returns the layers of a side that have no partner, in order."""

@@ -63,7 +63,8 @@ def diff(
         if reference:
             references = _references(sides, feeds, say)
         say("comparing values")
-        one, other = (Run(side, given) for side, given in zip(sides, feeds.arrays, strict=True))
+        only = alignment.only_a, alignment.only_b
+        one, other = map(Run, sides, feeds.arrays, only)
         values = compare_values(one, other, references, alignment.matches)
     groups = groups_of(*sides, alignment, times)
     layers = layer_diffs(sides, alignment, groups, times, values)

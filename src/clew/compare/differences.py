@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from clew.build.lowering import KernelSource
 from clew.compare.align import Alignment, Match
 from clew.compare.layers import Layer, Spelled, digest_of
 from clew.compare.report import Group, LayerDiff
 from clew.compare.state import KernelPart, Side, State
 from clew.compare.times import Times, Timing
 from clew.compare.values import FLOOR, Numerics
+from clew.ir.structural import structural_hash
 
 _NAMES_SHOWN = 3
 
@@ -59,6 +61,7 @@ class _Maker:
         self._group = {name: n for n, group in enumerate(groups) for name in group.layers}
         self._times = times
         self._values = values
+        self._schedules: dict[tuple[str, str], str] = {}
 
     def of_a(self, name: str) -> LayerDiff:
         """Returns a layer of A, with its partner in B if it has one."""
@@ -127,8 +130,10 @@ class _Maker:
 
     def _in_the_model(self, one: Layer, other: Layer) -> Iterator[tuple[str, str]]:
         """Yields what differs before anything is compiled."""
-        if one.op != other.op or one.kinds != other.kinds:
-            yield "operator", f"{_operator(one)} → {_operator(other)}"
+        if one.op != other.op:
+            yield "operator", f"{one.op} → {other.op}"
+        elif one.kinds != other.kinds:
+            yield "attributes", f"read as {'+'.join(one.kinds)} → {'+'.join(other.kinds)}"
         elif one.calls != other.calls:
             changes = [
                 c for pair in zip(one.calls, other.calls, strict=True) for c in _changes(*pair)
@@ -158,22 +163,26 @@ class _Maker:
             yield "kernel", f"{_told(a.kernels)} → {_told(b.kernels)}"
             return
         for x, y in zip(a.kernels, b.kernels, strict=False):
-            change = self._schedules(x, y)
+            change = self._schedule(self._a.uses[x.kernel].source, self._b.uses[y.kernel].source)
             if change:
-                yield "schedule", change
+                yield "schedule", f"{x.kernel}: {change}"
                 return
 
-    def _schedules(self, x: KernelPart, y: KernelPart) -> str:
+    def _schedule(self, one: KernelSource, other: KernelSource) -> str:
         """Returns how two kernels of the same operators are scheduled otherwise."""
-        one, other = self._a.uses[x.kernel].source, self._b.uses[y.kernel].source
-        if one.key == other.key:
-            return ""
-        if one.rules != other.rules:
-            return f"{x.kernel}: {', '.join(one.rules)} → {', '.join(other.rules)}"
-        same = self._a.structure(x.kernel) == self._b.structure(y.kernel)
-        if same and one.schedule.text != other.schedule.text:
-            return f"{x.kernel}: other steps of {', '.join(one.rules)}"
-        return ""
+        keys = one.key, other.key
+        if keys not in self._schedules:
+            self._schedules[keys] = _schedules(one, other) if one.key != other.key else ""
+        return self._schedules[keys]
+
+
+def _schedules(one: KernelSource, other: KernelSource) -> str:
+    if one.rules != other.rules:
+        return f"{', '.join(one.rules)} → {', '.join(other.rules)}"
+    same = structural_hash(one.function) == structural_hash(other.function)
+    if same and one.schedule.text != other.schedule.text:
+        return f"other steps of {', '.join(one.rules)}"
+    return ""
 
 
 def _operators(parts: Sequence[KernelPart]) -> list[tuple[str, ...]]:
@@ -186,11 +195,6 @@ def _told(parts: Sequence[KernelPart]) -> str:
 
 def _fate(state: State) -> str:
     return state.fate or f"runs in {_listed([part.kernel for part in state.kernels])}"
-
-
-def _operator(layer: Layer) -> str:
-    kinds = "+".join(layer.kinds)
-    return f"{layer.op} ({kinds})" if kinds else layer.op
 
 
 def _changes(one: Spelled, other: Spelled) -> Iterator[str]:

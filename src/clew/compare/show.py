@@ -235,6 +235,8 @@ def legend(layers: Sequence[LayerDiff]) -> str:
         parts.append("↑ well above that of its inputs")
     if any(layer.numerics and layer.numerics.at != layer.a for layer in layers):
         parts.append("~ of its nearest follower in memory")
+    if any(n.quantized for n in found):
+        parts.append("~ of what is stored quantized")
     if found:
         parts.insert(0, "error: largest difference / largest value, B against A")
     if any(n.a for n in found):
@@ -262,7 +264,7 @@ def error(found: Numerics | None, layer: LayerDiff) -> str:
     """Returns a layer's error, marked where it is a follower's, and where it rises."""
     if found is None:
         return ""
-    if found.at != layer.a:
+    if found.at != layer.a or found.quantized:
         return f"~{_number(found.between.worst)}"
     return f"{'↑' if found.rises else ''}{_number(found.between.worst)}"
 
@@ -301,7 +303,8 @@ def layer_table(layer: LayerDiff, names: tuple[str, str] = ("A", "B")) -> Render
         rows.append(("µs", f"{layer.time.a:.1f}", f"{layer.time.b:.1f}"))
     found = layer.numerics
     if found is not None:
-        rows.append((f"error of {found.at}", deviation(found.a), deviation(found.b)))
+        through = f" (as {', '.join(found.quantized)} have it)" if found.quantized else ""
+        rows.append((f"error of {found.at}{through}", deviation(found.a), deviation(found.b)))
     for name, x, y in rows:
         if x or y:
             made.add_row(Text(name), Text(x), Text(y))

@@ -13,7 +13,6 @@ from clew.compare.layers import Layer, layers_of
 from clew.compare.treatment import run_names, treatments
 from clew.compiled import CompiledModel
 from clew.ir.expr import Constant, Expr, Function
-from clew.ir.structural import structural_hash
 from clew.trace.fates import fate_of
 from clew.trace.trace import Trace
 from clew.trace.values import LayerValue, layer_values
@@ -64,9 +63,6 @@ class Side:
         self.build: Build = compiled.build
         self.trace: Trace = compiled.trace
         self.layers: dict[str, Layer] = layers_of(self.trace)
-        self.members: dict[str, tuple[str, ...]] = {}
-        """For each kernel the layers whose part it is."""
-        self.kernel_parts = self._kernel_parts()
 
     @cached_property
     def uses(self) -> dict[str, KernelUse]:
@@ -128,16 +124,27 @@ class Side:
             )
         return found
 
-    def _kernel_parts(self) -> dict[str, list[KernelPart]]:
-        """Returns the kernels of each layer: those that hold its result, or have an operator for it
-        alone. A layer whose result is nowhere has all that work for it.
+    @property
+    def members(self) -> dict[str, tuple[str, ...]]:
+        """For each kernel the layers whose part it is."""
+        return self._kernels[0]
+
+    @property
+    def kernel_parts(self) -> dict[str, list[KernelPart]]:
+        """The kernels of each layer: those that hold its result, or have an operator for it alone.
+        A layer whose result is nowhere has all that work for it.
         """
+        return self._kernels[1]
+
+    @cached_property
+    def _kernels(self) -> tuple[dict[str, tuple[str, ...]], dict[str, list[KernelPart]]]:
         results: dict[int, list[str]] = {}
         for layer, value in self.values.items():
             for ref in value.last:
                 results.setdefault(ref.node, []).append(layer)
         settled = {layer for layers in results.values() for layer in layers}
         order = {name: n for n, name in enumerate(self.layers)}
+        members_of: dict[str, tuple[str, ...]] = {}
         found: dict[str, list[KernelPart]] = {}
         for use in self.build.uses:
             calls = operator_calls(_function(use))
@@ -150,21 +157,17 @@ class Side:
             names = tuple(
                 sorted(members & order.keys() or every & order.keys(), key=order.__getitem__)
             )
-            self.members[use.name] = names
+            members_of[use.name] = names
             ops = tuple(c.op_name for c in calls)
             for layer in names:
                 own = tuple(c.op_name for c in calls if layer in c.span.layers)
                 found.setdefault(layer, []).append(KernelPart(use.name, ops, own, names))
-        return found
+        return members_of, found
 
     @cached_property
     def pass_names(self) -> list[str]:
         """The passes that ran, in order; the second run of one is `Name 2`."""
         return run_names([stage.name for stage in self.trace.stages[1:]])
-
-    def structure(self, kernel: str) -> str:
-        """Returns what tells what a kernel computes from what others do."""
-        return structural_hash(_function(self.uses[kernel]))
 
     def _weights(self) -> dict[str, list[Any]]:
         """Returns the types of the last stage's constants that each layer's parameters became."""
