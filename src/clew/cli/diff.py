@@ -80,7 +80,13 @@ def diff(
     layer: Annotated[
         list[str], typer.Option(help="Show all of one layer. Repeatable.", metavar="NAME")
     ] = [],  # noqa: B006
-    layers: Annotated[int, typer.Option(min=0, help="Layers shown; 0 for all.")] = 40,
+    groups: Annotated[
+        bool,
+        typer.Option(
+            "--groups", help="Show groups of layers that share kernels: nothing is estimated."
+        ),
+    ] = False,
+    layers: Annotated[int, typer.Option(min=0, help="Layers (or groups) shown; 0 for all.")] = 40,
     json: opt.Json = False,
 ) -> None:
     """Compare two builds layer by layer: kernels, time, layouts, numerics.
@@ -131,7 +137,7 @@ def diff(
         found["layers"] = [facts for row, facts in pairs_ if id(row) in shown]
         emit_json({"a": str(paths[0]), "b": str(paths[1]), **found})
         return
-    _show(report, rows, layer, layers, paths)
+    _show(report, rows, layer, layers, groups, paths)
 
 
 def _saying(say: Callable[[str], None], name: str) -> Callable[[str], None]:
@@ -217,6 +223,7 @@ def _show(
     rows: Sequence[Any],
     names: Sequence[str],
     most: int,
+    grouped: bool,
     paths: Sequence[Path],
 ) -> None:
     from clew.compare import show  # noqa: PLC0415 - it imports the compiler
@@ -228,4 +235,4 @@ def _show(
         return
     if paths[0] != paths[1]:
         console.print(Text(f"A is {paths[0]}, B is {paths[1]}"))
-    console.print(show.whole(report, rows, most))
+    console.print(show.whole(report, rows, most, grouped=grouped))

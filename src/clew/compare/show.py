@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from clew.compare.report import BuildFacts, DiffReport, LayerDiff, Summary
+from clew.compare.report import Group as LayerGroup
 from clew.compare.state import State
 from clew.compare.times import Timing
 from clew.compare.values import Numerics
@@ -21,6 +22,7 @@ _TEXT_COLUMNS = 100
 _ROOMY = 110
 _WIDE = 150
 _ROWS = 40
+_NAMES = 5
 # Differences of the models themselves come before what compiling made of them.
 _OF_MODELS = ("added", "removed", "operator", "attributes", "weights", "inputs", "fate")
 # Kinds that other columns tell, and those whose sentences are long and say least.
@@ -38,15 +40,21 @@ def as_text(report: DiffReport, columns: int = _TEXT_COLUMNS) -> str:
 
 
 def whole(
-    report: DiffReport, rows: Sequence[LayerDiff] | None = None, most: int = _ROWS
+    report: DiffReport,
+    rows: Sequence[LayerDiff] | None = None,
+    most: int = _ROWS,
+    *,
+    grouped: bool = False,
 ) -> RenderableType:
     """Returns summary and layers: those given, or all that differ; at most so many, those that
-    matter most (0 for all).
+    matter most (0 for all). `grouped` shows groups of layers instead.
     """
     chosen = list(report.changed if rows is None else rows)
     parts: list[RenderableType] = [summary_table(report.summary), Text("")]
     parts += [Text(line) for line in findings(report)]
-    if chosen:
+    if grouped:
+        parts += [Text(""), groups_table(report, most)]
+    elif chosen:
         parts += [Text(""), _Layers(report, foremost(chosen, most), len(chosen))]
     return Group(*parts)
 
@@ -127,8 +135,10 @@ def findings(report: DiffReport) -> Iterator[str]:
     elif summary.error is not None:
         known = [layer for layer in report.layers if layer.numerics is not None]
         worst = max(known, key=lambda la: la.numerics.between.worst, default=None)  # type: ignore[union-attr]
-        most = "" if worst is None else f"; the largest error is {_at(worst)}"
-        yield f"values part nowhere{most}"
+        if worst is None or not worst.numerics or not worst.numerics.between.worst:
+            yield "values are the same wherever they can be looked at"
+        else:
+            yield f"values part nowhere; the largest error is {_at(worst)}"
 
 
 def _uneven(name: str, a: int | None, b: int | None) -> str:
@@ -212,6 +222,43 @@ def layers_table(layers: Sequence[LayerDiff], columns: int) -> Table:
     return made
 
 
+def groups_table(report: DiffReport, most: int = _ROWS) -> RenderableType:
+    """Returns a table of the groups of layers whose kernels differ or whose time does: at most so
+    many, those that change most (0 for all).
+    """
+    chosen = [g for g in report.groups if _group_differs(g)]
+    kept = chosen
+    if most and len(chosen) > most:
+
+        def weight(group: LayerGroup) -> float:
+            return abs(group.time.b - group.time.a) if group.time else float(len(group.kernels_b))
+
+        ids = {id(g) for g in sorted(chosen, key=weight, reverse=True)[:most]}
+        kept = [g for g in chosen if id(g) in ids]
+    timed = any(group.time for group in kept)
+    numbers = ["µs A", "µs B", "B / A"] if timed else []
+    made = _table("layers", *numbers, "kernels of A", "kernels of B", right=numbers)
+    for group in kept:
+        cells = [Text(_shown(group.layers))]
+        if timed and group.time is not None:
+            cells += [Text(_us(group.time.a)), Text(_us(group.time.b)), Text(ratio(group.time))]
+        made.add_row(*cells, Text(", ".join(group.kernels_a)), Text(", ".join(group.kernels_b)))
+    if len(kept) == len(chosen):
+        return made
+    hidden = Text(f"{len(chosen) - len(kept)} more, that change less: --layers 0", style="dim")
+    return Group(made, hidden)
+
+
+def _group_differs(group: LayerGroup) -> bool:
+    return group.kernels_a != group.kernels_b or (group.time is not None and group.time.differs)
+
+
+def _shown(names: Sequence[str]) -> str:
+    """Returns names, or where they are many the first and last."""
+    few = names if len(names) <= _NAMES else [*names[: _NAMES - 1], "...", names[-1]]
+    return ", ".join(few)
+
+
 def difference_text(layer: LayerDiff, wide: bool) -> Text:
     """Returns what a layer differs in: the kinds, or where there is room sentences."""
     if not wide:
@@ -247,8 +294,8 @@ def legend(layers: Sequence[LayerDiff]) -> str:
 def _time_cells(time: Timing | None, layer: LayerDiff) -> tuple[str, str, str]:
     if time is None:
         return "", "", ""
-    a = f"{time.a:.1f}" if layer.a is not None else ""
-    b = f"{time.b:.1f}" if layer.b is not None else ""
+    a = _us(time.a) if layer.a is not None else ""
+    b = _us(time.b) if layer.b is not None else ""
     return a, b, ratio(time) if a and b else ""
 
 
@@ -300,7 +347,7 @@ def layer_table(layer: LayerDiff, names: tuple[str, str] = ("A", "B")) -> Render
         for name in {**a.passes, **b.passes}
     ]
     if layer.time is not None:
-        rows.append(("µs", f"{layer.time.a:.1f}", f"{layer.time.b:.1f}"))
+        rows.append(("µs", _us(layer.time.a), _us(layer.time.b)))
     found = layer.numerics
     if found is not None:
         through = f" (as {', '.join(found.quantized)} have it)" if found.quantized else ""
@@ -347,6 +394,10 @@ def _table(*columns: str, right: Sequence[str] = ()) -> Table:
 
 def _ms(microseconds: float) -> str:
     return f"{microseconds / 1e3:.3f}"
+
+
+def _us(microseconds: float) -> str:
+    return f"{microseconds:.1f}" if microseconds >= 1 or not microseconds else f"{microseconds:.2f}"
 
 
 def _quotient(a: float, b: float) -> str:
