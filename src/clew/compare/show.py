@@ -193,7 +193,7 @@ class _Layers:
         hidden = self._total - len(self._rows)
         if hidden:
             yield Text(f"{hidden} more, that differ less: --layers 0", style="dim")
-        yield Text(legend(self._rows), style="dim")
+        yield Text(legend(self._rows, width), style="dim")
 
 
 def layers_table(layers: Sequence[LayerDiff], columns: int) -> Table:
@@ -272,7 +272,7 @@ def difference_text(layer: LayerDiff, wide: bool) -> Text:
     return text.append("; " if text and rest else "").append(rest, style="cyan")
 
 
-def legend(layers: Sequence[LayerDiff]) -> str:
+def legend(layers: Sequence[LayerDiff], columns: int) -> str:
     """Returns what the signs in the table mean, as far as there are any."""
     parts = []
     if any(layer.time and not layer.time.differs for layer in layers):
@@ -286,7 +286,7 @@ def legend(layers: Sequence[LayerDiff]) -> str:
         parts.append("~ of what is stored quantized")
     if found:
         parts.insert(0, "error: largest difference / largest value, B against A")
-    if any(n.a for n in found):
+    if any(n.a for n in found) and columns >= _ROOMY:
         parts.append("of A, of B: against f32 at opt level 0")
     return "; ".join(parts)
 
