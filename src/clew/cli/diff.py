@@ -13,7 +13,7 @@ from rich.text import Text
 
 import clew
 from clew.cli import options as opt
-from clew.cli.arguments import shapes
+from clew.cli.arguments import need_sizes, shapes
 from clew.cli.options import SAVED_SUFFIX, model_inputs
 from clew.cli.output import emit_json, note, progress, stdout
 from clew.support.errors import InputError
@@ -116,7 +116,12 @@ def diff(
             clew.compile(module, **options, on_progress=_saying(say, name))
             for module, options, name in zip(modules, asked, _NAMES, strict=True)
         ]
-        arrays = model_inputs(models[0], inputs, random, seed) if time or numerics else None
+        arrays = None
+        if time or numerics:
+            arrays = model_inputs(models[0], inputs, random, seed)
+        else:
+            for model in models:
+                need_sizes(model)
         report = clew.diff(
             models[0],
             models[1],

@@ -24,7 +24,7 @@ _WIDE = 150
 _ROWS = 40
 _NAMES = 5
 # Differences of the models themselves come before what compiling made of them.
-_OF_MODELS = ("added", "removed", "operator", "attributes", "weights", "inputs", "fate")
+_OF_MODELS = ("added", "removed", "operator", "attributes", "weights", "inputs")
 # Kinds that other columns tell, and those whose sentences are long and say least.
 _TOLD = ("time", "values", "name")
 _LENGTHY = ("packing", "passes")
@@ -397,7 +397,9 @@ def _ms(microseconds: float) -> str:
 
 
 def _us(microseconds: float) -> str:
-    return f"{microseconds:.1f}" if microseconds >= 1 or not microseconds else f"{microseconds:.2f}"
+    if not microseconds:
+        return "0"
+    return f"{microseconds:.1f}" if microseconds >= 1 else f"{microseconds:.2f}"
 
 
 def _quotient(a: float, b: float) -> str:

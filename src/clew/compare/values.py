@@ -27,7 +27,7 @@ _HELD_BYTES: Final = 512 << 20
 # What quantized tensors are stored as, and how far rounding to it takes a value, at most.
 _STORED: Final = ("i8", "u8", "i16", "u16")
 _ROUNDING: Final = 0.3
-FLOOR: Final = 2e-6
+FLOOR: Final = 1e-5
 """Sums in another order differ by so much of the largest value, and nothing is wrong."""
 _RISE: Final = 4.0
 
