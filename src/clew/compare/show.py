@@ -131,7 +131,7 @@ def findings(report: DiffReport) -> Iterator[str]:
     if told:
         yield f"passes (layers treated in A, B): {', '.join(told)}"
     if summary.first_rise is not None:
-        yield _part(report.layer(summary.first_rise), len(summary.rises))
+        yield _part(report, report.layer(summary.first_rise))
     elif summary.error is not None:
         known = [layer for layer in report.layers if layer.numerics is not None]
         worst = max(known, key=lambda la: la.numerics.between.worst, default=None)  # type: ignore[union-attr]
@@ -156,13 +156,19 @@ def _alone(summary: Summary) -> str:
     return "; ".join(told)
 
 
-def _part(layer: LayerDiff, rises: int) -> str:
+def _part(report: DiffReport, layer: LayerDiff) -> str:
     """Returns a line on where values first part."""
     found = layer.numerics
     assert found is not None
     text = f"values first part at {layer.name} ({layer.op}): {_number(found.between.worst)}"
+    hidden = [
+        x.name for x in report.layers if x is not layer and x.numerics and x.numerics.at == layer.a
+    ]
+    if hidden:
+        text += f" (or at {_shown(hidden)}, whose values are not in memory)"
     if found.a is not None and found.b is not None:
         text += f"; against f32 A is off by {_number(found.a.worst)}, B by {_number(found.b.worst)}"
+    rises = len(report.summary.rises)
     return text + (f"; the error rises at {rises} layers" if rises > 1 else "")
 
 
