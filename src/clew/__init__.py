@@ -21,6 +21,8 @@ from clew.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from clew.build.schedule_choice import schedule_for
+    from clew.compare.diff import diff
+    from clew.compare.report import DiffReport, LayerDiff
     from clew.compiled import CompiledModel, Kernel
     from clew.compiler import compile
     from clew.correlate import ExecutorGraph, executor_graph
@@ -50,9 +52,11 @@ if TYPE_CHECKING:
 _HOMES: Final = {
     "CheckReport": "clew.extraction",
     "CompiledModel": "clew.compiled",
+    "DiffReport": "clew.compare.report",
     "Editor": "clew.editing",
     "ExecutorGraph": "clew.correlate",
     "Kernel": "clew.compiled",
+    "LayerDiff": "clew.compare.report",
     "LayerError": "clew.precision",
     "LoadedModel": "clew.loading",
     "Module": "clew.ir.module",
@@ -65,6 +69,7 @@ _HOMES: Final = {
     "all_ops": "clew.ops.registry",
     "check_op": "clew.operator_checks",
     "compile": "clew.compiler",
+    "diff": "clew.compare.diff",
     "fusion": "clew.passes.mark_fusions",
     "graph_pass": "clew.passes.user_pass",
     "schedule_for": "clew.build.schedule_choice",
@@ -98,9 +103,11 @@ __all__ = [
     "CheckReport",
     "ClewError",
     "CompiledModel",
+    "DiffReport",
     "Editor",
     "ExecutorGraph",
     "Kernel",
+    "LayerDiff",
     "LayerError",
     "LoadedModel",
     "Module",
@@ -114,6 +121,7 @@ __all__ = [
     "all_ops",
     "check_op",
     "compile",
+    "diff",
     "edit",
     "executor_graph",
     "extern_op",

@@ -16,7 +16,7 @@ from clew.compiler import compile
 from clew.ir.module import Module
 from clew.ir.rewrite import layer_names
 from clew.passes.convert_precision import ConvertPrecision, narrowed_products, products_of
-from clew.support.difference import relative_error
+from clew.support.difference import relative_error, relative_length
 from clew.support.errors import InputError
 from clew.target import Target
 
@@ -202,7 +202,7 @@ class _Variants:
         for name in self._exact[0]:
             pairs = [(f[name], exact[name]) for f, exact in zip(found, self._exact, strict=True)]
             worst = max(worst, *(relative_error(value, exact) for value, exact in pairs))
-            squares = [_relative_length(value, exact) ** 2 for value, exact in pairs]
+            squares = [relative_length(value, exact) ** 2 for value, exact in pairs]
             rms = max(rms, math.sqrt(float(np.mean(squares))))
         return Deviation(worst, rms)
 
@@ -276,11 +276,3 @@ def _nth(text: str, number: int, count: int) -> str:
 def _is_float(value: Any) -> bool:
     dtype = getattr(value, "dtype", None)
     return dtype is not None and dtype.kind in "fV"  # V: bfloat16 and its like
-
-
-def _relative_length(value: Any, exact: Any) -> float:
-    """Returns the length of the difference over that of `exact`; infinite where one is."""
-    x, y = value.astype(np.float64), exact.astype(np.float64)
-    difference, length = np.linalg.norm(x - y), np.linalg.norm(y)
-    found = float(difference / length) if length else float(difference)
-    return found if math.isfinite(found) else math.inf

@@ -10,6 +10,7 @@ from clew.ir.expr import Call
 from clew.ir.module import Module
 from clew.ir.visit import calls
 from clew.passes.alter_layout import AlterLayout
+from clew.passes.convert_precision import ConvertPrecision
 from clew.passes.dead_code import DeadCode
 from clew.passes.fold_constant import FoldConstant
 from clew.passes.use_winograd import DIRECT, Layer, UseWinograd, cost_cycles
@@ -112,3 +113,11 @@ def test_small_images_with_large_weights_get_smaller_tiles() -> None:
     assert best(Layer(1, 512, 512, 7, 7)) == 2
     assert best(Layer(1, 512, 512, 3, 3)) == DIRECT
     assert best(Layer(16, 512, 512, 7, 7)) == 4
+
+
+def test_narrow_products_stay(kit: Any) -> None:
+    module = network(kit, 16, 16, (16, 16), padding=(1, 1, 1, 1))
+    passes = ConvertPrecision("bf16"), AlterLayout(), UseWinograd(), FoldConstant(), DeadCode()
+    conv = only(kit.apply(module, *passes))
+    assert conv.op_name == "nn.conv2d"
+    assert conv.args[0].tensor.dtype == "bf16"

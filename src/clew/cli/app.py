@@ -24,6 +24,7 @@ from clew.cli.catalogue import ops
 from clew.cli.compare import onnxruntime_outputs
 from clew.cli.correlate import correlate
 from clew.cli.extract import extract
+from clew.cli.diff import diff
 from clew.cli.options import (
     SAVED_SUFFIX,
     Asked,
@@ -188,6 +189,7 @@ def compile_(
 app.command()(run)
 app.command("compile")(compile_)
 app.command()(bench)
+app.command()(diff)
 app.command("precision")(precision_)
 app.command()(profile)
 app.command()(trace)

@@ -272,6 +272,11 @@ class _Converter(Rewriter):
         self._narrow[wide.id] = narrow
         replaces(old, narrow)
         replaces(wide, narrow)
+        """Returns the old value as it is read by those who want f32: cast from what is stored."""
+        wide: Expr = get_op("cast")(narrow, dtype=_WIDE)
+        self._narrow[wide.id] = narrow
+        replaces(old, narrow)
+        replaces(wide, narrow)  # every user gets a cast of its own, and this one goes
         return wide
 
     def _rounded_value(self, old: Expr) -> Expr:

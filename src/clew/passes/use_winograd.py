@@ -71,6 +71,8 @@ class _Transformer(Rewriter):
         weight = _weight(new)
         if weight is None:
             return new
+        if new.args[0].tensor.dtype != new.tensor.dtype:
+            return new  # a product of narrow floats, which has instructions of its own
         block = parse_layout(new.attrs.data_layout).factor("C")
         lanes = self._target.vector_lanes(new.tensor.dtype)
         if block != lanes or self._excluded(old):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -28,3 +29,17 @@ def relative_error(value: Any, reference: Any) -> float:
     error = float(np.abs(x[finite] - y[finite]).max(initial=0.0))
     scale = float(np.abs(y[finite]).max(initial=0.0))
     return error / scale if scale else error
+
+
+def relative_length(value: Any, reference: Any) -> float:
+    """Returns the Euclidean length of the difference over that of `reference`.
+
+    Infinities that both have are left out; infinite where they differ or there is NaN.
+    """
+    x, y = np.asarray(value).astype(np.float64), np.asarray(reference).astype(np.float64)
+    same = np.isinf(y) & (x == y)
+    if same.any():
+        x, y = x[~same], y[~same]
+    difference, length = np.linalg.norm(x - y), np.linalg.norm(y)
+    found = float(difference / length) if length else float(difference)
+    return found if math.isfinite(found) else math.inf

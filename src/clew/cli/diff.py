@@ -1,0 +1,243 @@
+"""`clew diff`: two builds side by side, layer by layer."""
+
+from __future__ import annotations
+
+import runpy
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from rich.text import Text
+
+import clew
+from clew.cli import options as opt
+from clew.cli.arguments import need_sizes, shapes
+from clew.cli.options import SAVED_SUFFIX, model_inputs
+from clew.cli.output import emit_json, note, progress, stdout
+from clew.support.errors import InputError
+
+_NAMES: Final = ("A", "B")
+_NONE: Final = ("none", "-", "")
+# Options of a build as they are typed, and what `clew.compile` takes.
+_LISTS: Final = ("keep_f32", "disabled", "required")
+_NUMBERS: Final = ("opt_level", "threads")
+_KEYS: Final = (*_NUMBERS, "precision", "target", "fuse", *_LISTS, "extend")
+
+
+def _pair(what: str, metavar: str) -> Any:
+    return typer.Option(metavar=metavar, help=what, show_default=False)
+
+
+def diff(
+    a: Annotated[Path, typer.Argument(help="The model's file.", show_default=False)],
+    b: Annotated[
+        Path | None, typer.Argument(help="The other model's file.", show_default="that of A")
+    ] = None,
+    for_a: Annotated[
+        list[str],
+        typer.Option("--a", metavar="'KEY=VALUE ...'", help="How A is compiled; see below."),
+    ] = [],  # noqa: B006 (typer takes the default from here)
+    for_b: Annotated[
+        list[str], typer.Option("--b", metavar="'KEY=VALUE ...'", help="How B is compiled.")
+    ] = [],  # noqa: B006
+    opt_level: Annotated[tuple[str, str], _pair("Opt levels of A and B.", "A B")] = ("", ""),
+    precision: Annotated[tuple[str, str], _pair("Precisions of A and B.", "A B")] = ("", ""),
+    threads: Annotated[tuple[str, str], _pair("Threads of A and B.", "A B")] = ("", ""),
+    target: Annotated[tuple[str, str], _pair("Targets of A and B.", "A B")] = ("", ""),
+    fuse: Annotated[tuple[str, str], _pair("Fusion of A and B: auto or none.", "A B")] = ("", ""),
+    extend: Annotated[
+        tuple[str, str],
+        _pair("Python files with `extend = [...]`, or none.", "A.py B.py"),
+    ] = ("", ""),
+    inputs: opt.Inputs = [],  # noqa: B006
+    random: opt.Random = False,
+    seed: opt.Seed = 0,
+    shape: opt.Shape = [],  # noqa: B006
+    time: Annotated[bool, typer.Option("--time/--no-time", help="Measure both, in turns.")] = True,
+    numerics: Annotated[
+        bool, typer.Option("--numerics/--no-numerics", help="Compare what layers compute.")
+    ] = True,
+    reference: Annotated[
+        bool,
+        typer.Option(
+            "--reference/--no-reference", help="Compare both with f32 at opt level 0, too."
+        ),
+    ] = True,
+    rounds: Annotated[
+        int | None,
+        typer.Option(min=2, help="Turns of each.", show_default="some seconds' worth"),
+    ] = None,
+    only: Annotated[
+        list[str],
+        typer.Option(
+            metavar="all|changed|KIND",
+            help="Layers to show: those that differ (changed), or differ in a kind, such as "
+            "fusion, layout, time or values. Repeatable.",
+        ),
+    ] = [],  # noqa: B006
+    layer: Annotated[
+        list[str], typer.Option(help="Show all of one layer. Repeatable.", metavar="NAME")
+    ] = [],  # noqa: B006
+    groups: Annotated[
+        bool,
+        typer.Option(
+            "--groups", help="Show groups of layers that share kernels: nothing is estimated."
+        ),
+    ] = False,
+    layers: Annotated[int, typer.Option(min=0, help="Layers (or groups) shown; 0 for all.")] = 40,
+    json: opt.Json = False,
+) -> None:
+    """Compare two builds layer by layer: kernels, time, layouts, numerics.
+
+    Two models, or one compiled in two ways: clew diff v1.onnx v2.onnx; clew diff model.onnx
+    --opt-level 0 3; clew diff model.onnx --b "precision=bf16 keep_f32=conv1,fc". The keys are
+    opt_level, precision, keep_f32, threads, target, fuse (auto or none), disabled and required
+    (passes), and extend (a Python file with `extend = [...]`).
+    """
+    pairs = {
+        "opt_level": opt_level, "precision": precision, "threads": threads, "target": target,
+        "fuse": fuse, "extend": extend,
+    }  # fmt: skip
+    asked = [
+        _options(typed, {key: values[n] for key, values in pairs.items() if values[n]}, f"--{name}")
+        for n, (typed, name) in enumerate(((for_a, "a"), (for_b, "b")))
+    ]
+    paths = [a, b or a]
+    for path in paths:
+        if path.suffix == SAVED_SUFFIX:
+            raise typer.BadParameter("layers are aligned anew: give the model's own file")
+    given: dict[str, Any] = {"inputs": shapes(shape)} if shape else {}
+    with progress(f"reading {a}") as say:
+        first = clew.load(a, **given)
+        modules = [first, first if paths[0] == paths[1] else clew.load(paths[1], **given)]
+        models = [
+            clew.compile(module, **options, on_progress=_saying(say, name))
+            for module, options, name in zip(modules, asked, _NAMES, strict=True)
+        ]
+        arrays = None
+        if time or numerics:
+            arrays = model_inputs(models[0], inputs, random, seed)
+        else:
+            for model in models:
+                need_sizes(model)
+        report = clew.diff(
+            models[0],
+            models[1],
+            arrays,
+            time=time,
+            numerics=numerics,
+            reference=reference,
+            rounds=rounds,
+            on_progress=say,
+        )
+    if paths[0] == paths[1] and asked[0] == asked[1]:
+        note("A and B are one model compiled in one way: give options, such as --opt-level 0 3")
+    rows = chosen(report, only)
+    if json:
+        shown = {id(row) for row in rows}
+        found = report.to_json()
+        pairs_ = zip(report.layers, found["layers"], strict=True)
+        found["layers"] = [facts for row, facts in pairs_ if id(row) in shown]
+        emit_json({"a": str(paths[0]), "b": str(paths[1]), **found})
+        return
+    _show(report, rows, layer, layers, groups, paths)
+
+
+def _saying(say: Callable[[str], None], name: str) -> Callable[[str], None]:
+    return lambda text: say(f"{name}: {text}")
+
+
+def _options(typed: Sequence[str], pairs: Mapping[str, str], option: str) -> dict[str, Any]:
+    """Returns the arguments of `clew.compile` that were typed for one build.
+
+    Errors: I166 for a file that gives no extensions; a usage error for all else.
+    """
+    words = dict(pairs)
+    for text in typed:
+        try:
+            parts = shlex.split(text)
+        except ValueError as error:
+            raise typer.BadParameter(f"{text!r}: {error}", param_hint=option) from None
+        for part in parts:
+            key, mark, value = part.partition("=")
+            key = key.replace("-", "_")
+            if not mark or key not in _KEYS:
+                raise typer.BadParameter(
+                    f"{part!r} is none of {', '.join(f'{k}=...' for k in _KEYS)}",
+                    param_hint=option,
+                )
+            words[key] = value
+    return {key: _value(key, value, option) for key, value in words.items()}
+
+
+def _value(key: str, text: str, option: str) -> Any:
+    if key in _NUMBERS:
+        if not text.isdecimal():
+            raise typer.BadParameter(f"{key} is {text!r}, expected a number", param_hint=option)
+        return int(text)
+    if key in _LISTS:
+        return [part for part in text.split(",") if part]
+    if key == "fuse":
+        if text not in ("auto", *_NONE):
+            raise typer.BadParameter(f"fuse is {text!r}, expected auto or none", param_hint=option)
+        return "auto" if text == "auto" else None
+    if key == "extend":
+        return [] if text in _NONE else extensions(Path(text))
+    return text
+
+
+def extensions(file: Path) -> list[Any]:
+    """Returns what a Python file names `extend`: what `clew.compile(extend=...)` takes.
+
+    Errors: I166 for a file that cannot be run, or has no such list.
+    """
+    try:
+        found = runpy.run_path(str(file)).get("extend")
+    except Exception as error:  # whatever the user's file raises
+        raise InputError(
+            "I166", f"{str(file)!r} cannot be run: {type(error).__name__}: {error}"
+        ) from error
+    if not isinstance(found, (list, tuple)):
+        raise InputError(
+            "I166",
+            f"{str(file)!r} has no list `extend`",
+            hint="extend = [...] of what graph_pass, fusion and schedule_for return",
+        )
+    return list(found)
+
+
+def chosen(report: clew.DiffReport, only: Sequence[str]) -> list[Any]:
+    """Returns the layers that are asked for; a usage error for a kind that there is not."""
+    from clew.compare.report import KINDS  # noqa: PLC0415 - it imports the compiler
+
+    unknown = [kind for kind in only if kind not in ("all", "changed", *KINDS)]
+    if unknown:
+        raise typer.BadParameter(
+            f"{unknown[0]!r} is none of all, changed, {', '.join(KINDS)}", param_hint="--only"
+        )
+    if "all" in only:
+        return list(report.layers)
+    kinds = set(only) - {"changed"}
+    return [x for x in report.changed if not kinds or kinds & x.differs.keys()]
+
+
+def _show(
+    report: clew.DiffReport,
+    rows: Sequence[Any],
+    names: Sequence[str],
+    most: int,
+    grouped: bool,
+    paths: Sequence[Path],
+) -> None:
+    from clew.compare import show  # noqa: PLC0415 - it imports the compiler
+
+    console = stdout()
+    for name in names:
+        console.print(show.layer_table(report.layer(name)))
+    if names:
+        return
+    if paths[0] != paths[1]:
+        console.print(Text(f"A is {paths[0]}, B is {paths[1]}"))
+    console.print(show.whole(report, rows, most, grouped=grouped))

@@ -1,0 +1,152 @@
+"""`clew.diff`: two compiled models, aligned on their layers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from clew.compare.align import Alignment, align
+from clew.compare.differences import layer_diffs
+from clew.compare.facts import build_facts, pass_facts
+from clew.compare.feeding import Feeds, check_outputs, feeds_of, outputs_of
+from clew.compare.groups import groups_of
+from clew.compare.report import DiffReport, LayerDiff, Summary
+from clew.compare.state import Side
+from clew.compare.times import Times, measure
+from clew.compare.values import Numerics, Run, compare_values, output_error
+from clew.compiled import CompiledModel
+from clew.compiler import compile
+from clew.pipelines import pipeline
+from clew.support.errors import InputError
+
+
+def diff(
+    a: CompiledModel,
+    b: CompiledModel,
+    inputs: Mapping[str, Any] | None = None,
+    *,
+    time: bool = True,
+    numerics: bool = True,
+    reference: bool = True,
+    rounds: int | None = None,
+    names: tuple[str, str] = ("A", "B"),
+    on_progress: Callable[[str], None] | None = None,
+) -> DiffReport:
+    """Returns how two compiled models differ, layer by layer: builds of one model, or of two.
+
+    `inputs` are arrays by the names that A has for its inputs; B's are those of the same names, or
+    else those in the same places. Without them nothing is run, and there are neither times nor
+    numerics; `time` and `numerics` leave out either. `reference` compares both with f32 at opt
+    level 0, too, which compiles the models once more. `rounds` is the number of turns that either
+    build has, by default as many as fit into some seconds. `names` are what to call them.
+
+    Errors: I160 (inputs that do not fit B), I161 (outputs that do not compare), I162 (not compiled
+    here, so without a trace), I045 (compiled without its trace), and those of running.
+    """
+    say = on_progress or (lambda text: None)
+    for model in (a, b):
+        _need_trace(model)
+    feeds = feeds_of(a, b, inputs) if inputs is not None and (time or numerics) else None
+    if feeds is not None and numerics:
+        check_outputs(a, b)
+    outputs = feeds.run() if feeds is not None else None  # builds what has named sizes
+    say("aligning layers")
+    sides = Side(a), Side(b) if b is not a else Side(a)
+    alignment = align(sides[0].layers, sides[1].layers)
+    times = measure(sides, feeds.arrays, rounds, say) if feeds is not None and time else None
+    say("comparing layers")
+    values: dict[str, Numerics] = {}
+    references: tuple[Run | None, Run | None] = (None, None)
+    if feeds is not None and numerics:
+        if reference:
+            references = _references(sides, feeds, say)
+        say("comparing values")
+        only = alignment.only_a, alignment.only_b
+        one, other = map(Run, sides, feeds.arrays, only)
+        values = compare_values(one, other, references, alignment.matches)
+    groups = groups_of(*sides, alignment, times)
+    layers = layer_diffs(sides, alignment, groups, times, values)
+    summary = _summary(sides, names, alignment, layers, times, values)
+    if outputs is not None and numerics:
+        summary = _with_errors(summary, outputs, references)
+    return DiffReport(summary, layers, groups)
+
+
+def _need_trace(model: Any) -> None:
+    """Refuses what has no stages to align on.
+
+    Errors: I162.
+    """
+    if not isinstance(model, CompiledModel):
+        raise InputError(
+            "I162",
+            f"{type(model).__name__} keeps no trace to align layers on",
+            hint="compile the model's own file with clew.compile",
+        )
+
+
+def _references(
+    sides: Sequence[Side], feeds: Feeds, say: Callable[[str], None]
+) -> tuple[Run | None, Run | None]:
+    """Returns the models at opt level 0 in f32: a build itself where it is that."""
+    found: list[Run] = []
+    for n, (side, arrays) in enumerate(zip(sides, feeds.arrays, strict=True)):
+        model = side.compiled
+        if n and model.module is sides[0].compiled.module:
+            found.append(found[0])
+            continue
+        say(f"compiling the reference of {'AB'[n]}")
+        options = model.options
+        plain = list(map(str, options.passes)) == list(map(str, pipeline(0)))
+        if plain and not (options.opt_level or options.has_user_code or options.disabled):
+            found.append(Run(side, arrays))
+            continue
+        exact = compile(model.module, options.target, threads=options.threads, opt_level=0)
+        exact(*arrays)
+        found.append(Run(Side(exact), arrays))
+    return found[0], found[1]
+
+
+def _summary(
+    sides: tuple[Side, Side],
+    names: tuple[str, str],
+    alignment: Alignment,
+    layers: Sequence[LayerDiff],
+    times: Times | None,
+    values: Mapping[str, Numerics],
+) -> Summary:
+    rises = tuple(name for name, found in values.items() if found.rises and found.at == name)
+    return Summary(
+        a=build_facts(sides[0], names[0]),
+        b=build_facts(sides[1], names[1]),
+        paired=dict(Counter(m.how for m in alignment.matches)),
+        only_a=alignment.only_a,
+        only_b=alignment.only_b,
+        differs=dict(Counter(kind for layer in layers for kind in layer.differs)),
+        passes=pass_facts(sides, alignment),
+        time=times.whole if times else None,
+        rounds=times.rounds if times else 0,
+        first_rise=rises[0] if rises else None,
+        rises=rises,
+    )
+
+
+def _with_errors(
+    summary: Summary,
+    outputs: Sequence[Sequence[Any]],
+    references: Sequence[Run | None],
+) -> Summary:
+    """Returns the summary with the errors of the models' outputs."""
+    exact = [None if r is None else outputs_of(r.side.compiled, r.arrays) for r in references]
+    own = [
+        None if expected is None else output_error(given, expected)
+        for given, expected in zip(outputs, exact, strict=True)
+    ]
+    return replace(
+        summary,
+        a=replace(summary.a, error=own[0]),
+        b=replace(summary.b, error=own[1]),
+        error=output_error(outputs[1], outputs[0]),
+    )

@@ -1,0 +1,92 @@
+"""What a build is as a whole: its options, sizes, times of compiling, and what its passes did."""
+
+from __future__ import annotations
+
+from clew.build.build import Options
+from clew.compare.align import Alignment
+from clew.compare.report import BuildFacts, PassFacts
+from clew.compare.state import Side
+from clew.passes.convert_precision import ConvertPrecision
+from clew.passes.fuse_ops import FuseOps
+from clew.passes.mark_fusions import MarkFusions
+from clew.runtime.program import RunHost
+
+
+def build_facts(side: Side, name: str) -> BuildFacts:
+    """Returns a build's facts under a name."""
+    build = side.build
+    plans = [segment.plan for segment in build.segments]
+    instructions = [i for p in build.program.walk() for i in p.instructions]
+    return BuildFacts(
+        name=name,
+        options=option_facts(side.compiled.options),
+        layers=len(side.layers),
+        kernels=len(build.uses),
+        distinct_kernels=len(build.binaries),
+        cached_kernels=build.cached_kernels,
+        host_steps=sum(isinstance(i, RunHost) for i in instructions),
+        arena_bytes=sum(plan.arena_bytes for plan in plans),
+        weights_bytes=build.constant_bytes,
+        code_bytes=sum(len(binary.object.data) for binary in build.binaries.values()),
+        seconds=dict(build.seconds),
+    )
+
+
+def option_facts(options: Options) -> dict[str, str]:
+    """Returns what a model was compiled with, as text by the names of `clew.compile`'s arguments.
+
+    `passes` lists the user's own.
+    """
+    narrow = next((p for p in options.passes if isinstance(p, ConvertPrecision)), None)
+    fuse = next((p for p in options.passes if isinstance(p, FuseOps)), None)
+    own = [p for p in options.passes if not p.is_builtin or isinstance(p, MarkFusions)]
+    facts = {
+        "opt_level": str(options.opt_level),
+        "precision": narrow.dtype if narrow else "f32",
+        "keep_f32": ", ".join(narrow.keep_f32) if narrow else "",
+        "fuse": "none" if fuse is None or fuse.mode == "none" else fuse.mode,
+        "threads": str(options.threads),
+        "target": options.target.name,
+        "required": ", ".join(options.required),
+        "disabled": ", ".join(options.disabled),
+        "passes": ", ".join(p.name for p in own),
+        "schedules": ", ".join(s.name for s in options.schedules),
+    }
+    return facts
+
+
+def pass_facts(sides: tuple[Side, Side], alignment: Alignment) -> tuple[PassFacts, ...]:
+    """Returns the passes of either build in order, and how many layers each treated."""
+    a, b = sides
+    ours, theirs = a.pass_names, b.pass_names
+    partner = {m.a: m.b for m in alignment.matches}
+    found = []
+    for name in _merged(ours, theirs):
+        treated_a = {layer for layer, s in a.states.items() if name in s.passes}
+        treated_b = {layer for layer, s in b.states.items() if name in s.passes}
+        otherwise = sum(
+            a.states[m].passes.get(name) != b.states[n].passes.get(name) for m, n in partner.items()
+        )
+        otherwise += len(treated_a - set(partner)) + len(treated_b - set(partner.values()))
+        found.append(
+            PassFacts(
+                name,
+                len(treated_a) if name in ours else None,
+                len(treated_b) if name in theirs else None,
+                otherwise,
+            )
+        )
+    return tuple(found)
+
+
+def _merged(a: list[str], b: list[str]) -> list[str]:
+    """Returns the names of both lists, those of the second behind the one that they follow."""
+    found = list(a)
+    at = 0
+    for name in b:
+        if name in found:
+            at = found.index(name) + 1
+        else:
+            found.insert(at, name)
+            at += 1
+    return found

@@ -1,0 +1,98 @@
+"""One set of inputs for two models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from clew.compiled import CompiledModel
+from clew.ir.types import TensorType, TupleType, Type
+from clew.runtime.model import InputSpec
+from clew.support.errors import ClewError, InputError
+
+
+@dataclass(frozen=True)
+class Feeds:
+    """Two models, and the arrays that each takes, in the order of its inputs."""
+
+    models: tuple[CompiledModel, CompiledModel]
+    arrays: tuple[Sequence[Any], Sequence[Any]]
+
+    def run(self) -> tuple[list[Any], list[Any]]:
+        """Returns copies of both models' outputs."""
+        first, second = (
+            outputs_of(m, given) for m, given in zip(self.models, self.arrays, strict=True)
+        )
+        return first, second
+
+
+def outputs_of(model: CompiledModel, arrays: Sequence[Any]) -> list[Any]:
+    """Returns copies of a model's outputs, arrays and what is no tensor."""
+    found = model(*arrays)
+    results = found if len(model.output_names) != 1 else (found,)
+    return [np.array(r) if isinstance(r, np.ndarray) else r for r in results]
+
+
+def feeds_of(a: CompiledModel, b: CompiledModel, inputs: Mapping[str, Any]) -> Feeds:
+    """Returns what either model is given for inputs by A's names.
+
+    Errors: I041 to I043 for inputs that do not fit A, I160 where A's inputs are not B's.
+    """
+    a.run(inputs)  # says what does not fit
+    ours = [spec.check(inputs[spec.name]) for spec in a.inputs]
+    names = b.input_names
+    if set(names) == set(a.input_names):
+        theirs = [ours[a.input_names.index(name)] for name in names]
+    elif len(names) == len(a.input_names):
+        theirs = list(ours)
+    else:
+        raise _other_inputs(a, b, "")
+    try:
+        theirs = [spec.check(x) for spec, x in zip(b.inputs, theirs, strict=True)]
+    except ClewError as error:
+        raise _other_inputs(a, b, f": {error.message}") from None
+    return Feeds((a, b), (ours, theirs))
+
+
+def _other_inputs(a: CompiledModel, b: CompiledModel, why: str) -> InputError:
+    return InputError(
+        "I160",
+        f"the inputs of A do not fit B{why}",
+        hint=f"A takes {_specs(a.inputs)}; B takes {_specs(b.inputs)}; without inputs the models "
+        "are compared as far as nothing has to run",
+    )
+
+
+def _specs(inputs: Sequence[InputSpec]) -> str:
+    return ", ".join(f"{i.name}: {i.dtype}[{', '.join(map(str, i.shape))}]" for i in inputs)
+
+
+def check_outputs(a: CompiledModel, b: CompiledModel) -> None:
+    """Refuses models whose outputs do not compare.
+
+    Errors: I161.
+    """
+    ours, theirs = (_outputs(m) for m in (a, b))
+    if len(ours) != len(theirs) or not all(map(_alike, ours, theirs)):
+        raise InputError(
+            "I161",
+            "the outputs of A and B do not compare",
+            hint=f"A gives {', '.join(map(str, ours))}; B gives {', '.join(map(str, theirs))}; "
+            "numerics=False (--no-numerics) compares all else",
+        )
+
+
+def _outputs(model: CompiledModel) -> tuple[Type, ...]:
+    type_ = model.module.main.body.type
+    return type_.fields if isinstance(type_, TupleType) else (type_,)
+
+
+def _alike(ours: Type, theirs: Type) -> bool:
+    if not isinstance(ours, TensorType) or not isinstance(theirs, TensorType):
+        return isinstance(ours, TensorType) == isinstance(theirs, TensorType)
+    pairs = zip(ours.shape, theirs.shape, strict=False)
+    sized = [(x, y) for x, y in pairs if isinstance(x, int) and isinstance(y, int)]
+    return ours.rank == theirs.rank and all(x == y for x, y in sized)

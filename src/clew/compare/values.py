@@ -1,0 +1,291 @@
+"""What layers computed in a run of either build, and how far these values are from each other.
+
+Only what is written to memory can be looked at. Where a layer's result is not, in one build or the
+other, its nearest follower whose result is stands for it. A result that only one model quantizes
+is in memory as integers: what that model makes of these is the layer's value there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from clew.build.observe import node_values
+from clew.build.tracing import relayout
+from clew.compare.align import Match
+from clew.compare.state import Side
+from clew.ir.expr import Call, Constant
+from clew.ir.types import TensorType
+from clew.ops.registry import Op
+from clew.precision import Deviation
+from clew.support.difference import relative_error, relative_length
+
+_HELD_BYTES: Final = 512 << 20
+# What quantized tensors are stored as, and how far rounding to it takes a value, at most.
+_STORED: Final = ("i8", "u8", "i16", "u16")
+_ROUNDING: Final = 0.3
+FLOOR: Final = 1e-5
+"""Sums in another order differ by so much of the largest value, and nothing is wrong."""
+_RISE: Final = 4.0
+
+
+@dataclass(frozen=True)
+class Numerics:
+    """How far a layer's value is in B from that in A, and each from f32 at opt level 0.
+
+    `at` is the layer whose value was looked at (its name in A): the layer itself, or its nearest
+    follower with a value in memory in both builds. `quantized` names the layers that quantize it
+    and bring it back where that is what was compared. `input_error` is the largest `between.worst`
+    of what it is computed from, and `rises` says whether its own is well above that.
+    """
+
+    at: str
+    between: Deviation
+    a: Deviation | None = None
+    b: Deviation | None = None
+    quantized: tuple[str, ...] = ()
+    input_error: float = 0.0
+    rises: bool = False
+
+
+@dataclass(frozen=True)
+class RoundTrip:
+    """Layers that one model alone has: one that quantizes a layer's result, and one that brings it
+    back.
+    """
+
+    quantize: str
+    restore: str
+
+
+class Run:
+    """A build and what it is run with: arrays in the order of its inputs."""
+
+    def __init__(self, side: Side, arrays: Sequence[Any], alone: Collection[str] = ()) -> None:
+        self.side = side
+        self.arrays = arrays
+        self.trips = dict(_round_trips(side, frozenset(alone)))
+
+    def known(self, layer: str) -> bool:
+        """Whether a run can tell a layer's value."""
+        return _tensor_held(self.side, layer) is not None or layer in self.trips
+
+    def size_bytes(self, layer: str) -> int:
+        """Returns the size of a layer's value; 0 where only a run tells it."""
+        trip = self.trips.get(layer)
+        type_ = _tensor_held(self.side, layer if trip is None else trip.quantize)
+        return int(type_.size_bytes) if type_ is not None and type_.is_static else 0
+
+    def values(self, layers: Iterable[str], like: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns what layers computed, as the model had them: in plain layouts. `like` has values
+        of the same shapes, where these are not known before a run.
+        """
+        asked = list(layers)
+        looked = {la: self.trips[la].quantize if la in self.trips else la for la in asked}
+        nodes = {la: self.side.held(at) for la, at in looked.items()}
+        found = node_values(
+            self.side.build, self.arrays, {n for n in nodes.values() if n is not None}
+        )
+        values = {}
+        for layer, node in nodes.items():
+            if node is None or node not in found:
+                continue
+            value = self._plain(looked[layer], node, found[node], like.get(layer))
+            if layer in self.trips and value is not None:
+                value = self._restored(self.trips[layer], value)
+            values[layer] = value
+        return values
+
+    def _first(self, layer: str) -> Any:
+        return self.side.trace.nodes(0)[self.side.values[layer].first.node]
+
+    def _plain(self, layer: str, node: int, value: Any, like: Any) -> Any:
+        trace = self.side.trace
+        now, first = trace.nodes(trace.last)[node].type, self._first(layer).type
+        if isinstance(now, TensorType) and isinstance(first, TensorType):
+            if now.layout == first.layout:
+                return value
+            if first.is_static:
+                like = np.broadcast_to(np.int8(0), first.concrete)
+        return None if like is None else relayout(value, now, first, like)
+
+    def _restored(self, trip: RoundTrip, value: Any) -> Any:
+        """Returns what a model makes of a quantized value."""
+        known = {self._first(trip.quantize).id: value}
+        stack = [self._first(trip.restore)]
+        while stack:
+            node = stack[-1]
+            missing = [c for c in node.children if c.id not in known]
+            if node.id in known:
+                stack.pop()
+            elif isinstance(node, Constant):
+                known[node.id] = node.data
+            elif not isinstance(node, Call) or not isinstance(node.op, Op):
+                return None  # more than arithmetic on the value and constants
+            elif missing:
+                stack += missing
+            else:
+                args = [known[a.id] for a in node.args]
+                known[node.id] = node.op.run_reference(args, node.attrs)
+        return known[self._first(trip.restore).id]
+
+
+def _round_trips(side: Side, alone: frozenset[str]) -> Iterator[tuple[str, RoundTrip]]:
+    """Yields layers whose results are in memory only as integers, by layers that this model alone
+    has: whether these quantize, their values tell.
+    """
+    for name in alone:
+        layer = side.layers[name]
+        stored = _tensor_held(side, name)
+        if stored is None or stored.dtype not in _STORED or len(set(layer.reads)) != 1:
+            continue
+        (source,) = set(layer.reads)
+        if not source or source in alone or side.held(source) is not None:
+            continue
+        for restore in layer.feeds:
+            if restore in alone and set(side.layers[restore].reads) == {name}:
+                types = [_first_type(side, n) for n in (source, restore)]
+                if types[0] is not None and types[0] == types[1]:
+                    yield source, RoundTrip(name, restore)
+                    break
+
+
+def _first_type(side: Side, layer: str) -> Any:
+    value = side.values.get(layer)
+    return None if value is None else side.trace.nodes(0)[value.first.node].type
+
+
+def compare_values(
+    a: Run, b: Run, references: tuple[Run | None, Run | None], matches: Sequence[Match]
+) -> dict[str, Numerics]:
+    """Returns the errors of matched layers, by their names in A; those without a value in memory,
+    their own or a follower's, are left out. `references` are runs of the models in f32.
+    """
+    shared = [m for m in matches if a.known(m.a) and b.known(m.b)]
+    own: dict[str, Numerics] = {}
+    for batch in _batches(a, b, shared):
+        own.update(_compared(a, b, references, batch))
+    own = _risen(a.side, own)
+    nearest = _nearest(a.side, {m.a for m in matches}, own)
+    return {name: own[at] for name, at in nearest.items()}
+
+
+def _compared(
+    a: Run, b: Run, references: tuple[Run | None, Run | None], batch: Sequence[Match]
+) -> Iterator[tuple[str, Numerics]]:
+    """Yields the errors of layers whose values fit into memory together."""
+    ours, theirs = [m.a for m in batch], [m.b for m in batch]
+    ref_a, ref_b = references
+    exact_a = _exact(a, ref_a, ours)
+    if ref_b is ref_a and not b.trips:
+        exact_b = {m.b: exact_a.get(m.a) for m in batch}
+    else:
+        exact_b = _exact(b, ref_b, theirs)
+    va, vb = a.values(ours, exact_a), b.values(theirs, exact_b)
+    for m in batch:
+        trips = [run.trips.get(name) for run, name in ((a, m.a), (b, m.b))]
+        exact = exact_a.get(m.a), exact_b.get(m.b)
+        if not all(map(_is_rounding, (a, b), (m.a, m.b), (exact_a, exact_b))):
+            continue
+        between = _deviation(vb.get(m.b), va.get(m.a))
+        if between is not None:
+            errors = _deviation(va[m.a], exact[0]), _deviation(vb[m.b], exact[1])
+            through = tuple(n for t in trips if t is not None for n in (t.quantize, t.restore))
+            yield m.a, Numerics(m.a, between, *errors, through)
+
+
+def _exact(run: Run, reference: Run | None, layers: Sequence[str]) -> dict[str, Any]:
+    """Returns what layers are in f32, and what round trips give there."""
+    if reference is None:
+        return {}
+    restored = [run.trips[name].restore for name in layers if name in run.trips]
+    return reference.values([*layers, *restored], {})
+
+
+def _is_rounding(run: Run, layer: str, exact: Mapping[str, Any]) -> bool:
+    """Whether a round trip, if there is one, gives the layer's own value but for rounding."""
+    trip = run.trips.get(layer)
+    if trip is None:
+        return True
+    found = _deviation(exact.get(trip.restore), exact.get(layer))
+    return found is not None and found.rms < _ROUNDING
+
+
+def output_error(outputs: Sequence[Any], references: Sequence[Any]) -> Deviation | None:
+    """Returns the error of the worst output."""
+    found = [
+        _deviation(x, y)
+        for x, y in zip(outputs, references, strict=True)
+        if isinstance(x, np.ndarray) and isinstance(y, np.ndarray)
+    ]
+    known = [d for d in found if d is not None]
+    return max(known, key=lambda d: d.worst) if known else None
+
+
+def _tensor_held(side: Side, layer: str) -> TensorType | None:
+    """Returns the type of a layer's result where it is a tensor in memory."""
+    node = side.held(layer)
+    type_ = None if node is None else side.trace.nodes(side.trace.last)[node].type
+    return type_ if isinstance(type_, TensorType) else None
+
+
+def _batches(a: Run, b: Run, matches: Sequence[Match]) -> Iterator[list[Match]]:
+    """Yields matches whose values fit into memory together, those of either build and of the
+    references.
+    """
+    batch: list[Match] = []
+    held = 0
+    for match in matches:
+        size = 4 * max(a.size_bytes(match.a), b.size_bytes(match.b))
+        if batch and held + size > _HELD_BYTES:
+            yield batch
+            batch, held = [], 0
+        batch.append(match)
+        held += size
+    if batch:
+        yield batch
+
+
+def _deviation(value: Any, reference: Any) -> Deviation | None:
+    """Returns how far a value is from a reference; None where the two do not compare."""
+    if value is None or reference is None or np.shape(value) != np.shape(reference):
+        return None
+    x, y = np.asarray(value), np.asarray(reference)
+    if x.dtype.kind not in "fiubV" or y.dtype.kind not in "fiubV":
+        return None
+    if x is y or (x.dtype == y.dtype and x.tobytes() == y.tobytes()):
+        return Deviation(0.0, 0.0)
+    return Deviation(relative_error(x, y), relative_length(x, y))
+
+
+def _risen(side: Side, own: Mapping[str, Numerics]) -> dict[str, Numerics]:
+    """Returns the errors with those of the inputs, and whether they rise above them."""
+    before: dict[str, float] = {}
+    found: dict[str, Numerics] = {}
+    for name, layer in side.layers.items():
+        given = max((before.get(r, 0.0) for r in layer.reads), default=0.0)
+        before[name] = given
+        if name in own:
+            error = own[name].between.worst
+            rises = error > FLOOR and not error <= _RISE * given
+            found[name] = replace(own[name], input_error=given, rises=rises)
+            before[name] = error
+    return found
+
+
+def _nearest(side: Side, matched: Collection[str], own: Mapping[str, Any]) -> dict[str, str]:
+    """Returns for each matched layer the nearest one, itself or after it, that has a value."""
+    far = len(side.layers) + 1
+    best: dict[str, tuple[int, str]] = {}
+    for name in reversed(list(side.layers)):
+        if name in own:
+            best[name] = 0, name
+            continue
+        reached = [best[n] for n in side.layers[name].feeds if n in best]
+        steps, at = min(reached, default=(far, ""), key=lambda found: found[0])
+        if steps < far:
+            best[name] = steps + 1, at
+    return {name: best[name][1] for name in side.layers if name in matched and name in best}
