@@ -20,6 +20,7 @@ from clew.support.errors import ClewError
 from clew.version import VERSION as __version__
 
 if TYPE_CHECKING:
+    from clew.bisection import Verdict, bisect
     from clew.build.schedule_choice import schedule_for
     from clew.compiled import CompiledModel, Kernel
     from clew.compiler import compile
@@ -46,7 +47,9 @@ _HOMES: Final = {
     "Sample": "clew.ops.registry",
     "PrecisionReport": "clew.precision",
     "Target": "clew.target",
+    "Verdict": "clew.bisection",
     "all_ops": "clew.ops.registry",
+    "bisect": "clew.bisection",
     "check_op": "clew.operator_checks",
     "compile": "clew.compiler",
     "fusion": "clew.passes.mark_fusions",
@@ -83,8 +86,10 @@ __all__ = [
     "PrecisionReport",
     "Sample",
     "Target",
+    "Verdict",
     "__version__",
     "all_ops",
+    "bisect",
     "check_op",
     "compile",
     "edit",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,9 +22,10 @@ from clew.ir.expr import (
     Var,
     While,
 )
+from clew.ir.interpret import interpret_values
 from clew.ir.module import Module
 from clew.ir.rewrite import rebuild
-from clew.ir.types import TensorType, TupleType, Type, to_numpy
+from clew.ir.types import TensorType, TupleType, Type
 from clew.ir.visit import inner_functions, post_order
 from clew.trace.lineage import building
 
@@ -98,9 +99,7 @@ class _Cutter:
         self._function = function
         self._members = members
         self._values = values
-        self._bound = {
-            n.var.id: n.value for n in post_order(function.body) if isinstance(n, Let)
-        }
+        self._bound = {n.var.id: n.value for n in post_order(function.body) if isinstance(n, Let)}
         self._made: dict[int, Expr] = {}
         self.params: list[Var] = []
         self.inputs: dict[str, Any] = {}
@@ -230,11 +229,17 @@ def resized(case: Case, old: int, new: int, *, constants: bool) -> Case | None:
         params.append(Var(param.name, type_, span=param.span))
 
     def attrs_of(attrs: Attrs) -> Attrs:
-        return Attrs({n: _resized_attr(v, old, new) for n, v in attrs.items()}) if constants else attrs
+        return (
+            Attrs({n: _resized_attr(v, old, new) for n, v in attrs.items()}) if constants else attrs
+        )
 
     def constant_of(node: Constant) -> Expr:
         if not constants or old not in node.tensor.shape:
             return node
+        if node.is_splat:
+            shape = tuple(new if d == old else d for d in node.tensor.concrete)
+            type_ = TensorType(shape, node.tensor.dtype, node.tensor.layout)
+            return Constant.splat(node.splat_value, type_)
         data = _resized(node.data, old, new)
         return Constant(data, name=node.name, layout=node.tensor.layout, span=node.span)
 
@@ -247,7 +252,9 @@ def resized(case: Case, old: int, new: int, *, constants: bool) -> Case | None:
 
 def _resized(value: Any, old: int, new: int) -> Any:
     array = np.asarray(value)
-    return np.ascontiguousarray(array[tuple(slice(new) if n == old else slice(None) for n in array.shape)])
+    return np.ascontiguousarray(
+        array[tuple(slice(new) if n == old else slice(None) for n in array.shape)]
+    )
 
 
 def _resized_attr(value: Any, old: int, new: int) -> Any:
@@ -300,3 +307,69 @@ def sizes(case: Case) -> list[int]:
     return sorted(weight, key=lambda size: (-weight[size], size))
 
 
+# --- less inside kernels --------------------------------------------------------------------------
+
+
+def without_inner(case: Case) -> Iterator[Case]:
+    """Yields the case with one operator less in one of its kernels, which reads an operand of that
+    operator, or a further input, instead; without what it should give.
+    """
+    main = case.module.main
+    calls = [n for n in post_order(main.body) if isinstance(n, Call) and isinstance(n.op, Function)]
+    wanted = {n.id for c in calls for n in post_order(c.op.body)}  # type: ignore[union-attr]
+    values = interpret_values(main, [case.inputs[p.name] for p in main.params], wanted, case.module)
+    for call in calls:
+        inner = call.op
+        assert isinstance(inner, Function)
+        for node in post_order(inner.body):
+            if node is inner.body or not is_operator_call(node):
+                continue
+            like = [c for c in node.children if c.type == node.type]
+            if isinstance(node.type, TensorType) and node.id in values:
+                yield _with_input(case, call, inner, node, values[node.id])
+            for operand in like[:1]:
+                yield _with_call(case, call, _substituted(inner, node, operand), call.args)
+
+
+def _with_input(case: Case, call: Call, inner: Function, node: Expr, value: Any) -> Case:
+    name = f"x{len(case.module.main.params)}"
+    outer, own = (Var(name, _static(node.type, value), span=node.span.unmarked()) for _ in "ab")
+    changed = _substituted(inner, node, own)
+    changed = Function((*inner.params, own), changed.body, inner.attrs, span=inner.span)
+    made = _with_call(case, call, changed, (*call.args, outer), (outer,))
+    return Case(made.module, {**case.inputs, name: value}, {})
+
+
+def _substituted(inner: Function, node: Expr, replacement: Expr) -> Function:
+    made: dict[int, Expr] = {node.id: replacement}
+    for current in post_order(inner.body):
+        if current.id not in made and current.children:
+            with building(current.span, (current.id,)):
+                made[current.id] = rebuild(current, [made.get(c.id, c) for c in current.children])
+    return Function(inner.params, made[inner.body.id], inner.attrs, span=inner.span)
+
+
+def _with_call(
+    case: Case, call: Call, inner: Function, args: Sequence[Expr], more: Sequence[Var] = ()
+) -> Case:
+    """Returns the case with another function called, without parameters that nobody reads."""
+    read = {n.id for n in post_order(inner.body)}
+    pairs = [(p, a) for p, a in zip(inner.params, args, strict=True) if p.id in read]
+    function = Function([p for p, _ in pairs], inner.body, inner.attrs, span=inner.span)
+    main = case.module.main
+    with building(call.span, (call.id,)):
+        made: dict[int, Expr] = {call.id: Call(function, [a for _, a in pairs])}
+    body = _rebuilt(main.body, made)
+    used = {n.id for n in post_order(body)}
+    params = [p for p in (*main.params, *more) if p.id in used]
+    module = Module({"main": Function(params, body, main.attrs)})
+    inputs = {p.name: case.inputs[p.name] for p in params if p.name in case.inputs}
+    return Case(module, inputs, {})
+
+
+def _rebuilt(body: Expr, made: dict[int, Expr]) -> Expr:
+    for node in post_order(body):
+        if node.id not in made and node.children and not isinstance(node, Function):
+            with building(node.span, (node.id,)):
+                made[node.id] = rebuild(node, [made.get(c.id, c) for c in node.children])
+    return made.get(body.id, body)

@@ -138,5 +138,3 @@ def _free_names(node: NodeProto) -> list[str]:
                 own |= set(inner.output)
             found += [o.name for o in graph.output if o.name not in own]
     return found
-
-

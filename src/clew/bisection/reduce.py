@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from clew.bisection.cases import Case, cut, is_unit, resized, sizes
+from clew.bisection.cases import Case, cut, is_unit, resized, sizes, without_inner
 from clew.bisection.checks import Check, quietly
 from clew.ir.expr import Expr, Function, Tuple, TupleGetItem
 from clew.ir.interpret import interpret
@@ -57,14 +57,15 @@ class Reducer:
         """
         near = _Neighbours(function)
         members = {s for s in seeds if s in near.units}
-        previous: set[int] | None = None
-        while members != previous:
-            if members and self.fails(_made(make, members)):
+        while members:
+            if self.fails(_made(make, members)):
                 return members
-            previous = members
-            members = near.grown(members)
-            if len(members) > len(near.units) // 2:
-                members = set(near.units)
+            grown = near.grown(members)
+            if len(grown) > len(near.units) // 2 or grown == members:
+                grown = set(near.units)
+            if grown == members:
+                break
+            members = grown
         return None
 
     def smaller(self, members: set[int], make: Callable[[set[int]], Case]) -> set[int]:
@@ -83,6 +84,18 @@ class Reducer:
             if chunk == 1 and (not removed or self.late):
                 return set(current)
             chunk = max(1, chunk // 2)
+
+    def smaller_kernels(self, case: Case) -> Case:
+        """Returns the case with fewer operators in its kernels, as long as it fails."""
+        progress = True
+        while progress and not self.late:
+            progress = False
+            for made in without_inner(case):
+                if not self.late and self.fails(whole := with_expected(made)):
+                    assert whole is not None
+                    case, progress = whole, True
+                    break
+        return case
 
     # --- fewer outputs, less of each ---
 
@@ -107,13 +120,16 @@ class Reducer:
         return case
 
     def _shorter(self, case: Case, size: int) -> Case | None:
-        wanted = [n for n in dict.fromkeys((*_SMALL, size // 4, size // 2, size - 1)) if 0 < n < size]
+        wanted = [
+            n for n in dict.fromkeys((*_SMALL, size // 4, size // 2, size - 1)) if 0 < n < size
+        ]
         for new in wanted:
             for constants in (False, True):
                 if self.late:
                     return None
                 made = resized(case, size, new, constants=constants)
-                if made is not None and self.fails(whole := with_expected(made)):
+                whole = None if made is None else with_expected(made)
+                if self.fails(whole):
                     return whole
         return None
 

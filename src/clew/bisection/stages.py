@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from clew.bisection.numbers import NARROW, due_of, dtypes_of, error_of, narrow_in
+from clew.bisection.numbers import NARROW, dtypes_of, due_of, error_of, narrow_in
 from clew.build.tracing import evaluate, relayout
-from clew.ir.expr import Attrs, Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
+from clew.ir.expr import Attrs, Call, Constant, Expr, Function, Tuple, Var
 from clew.ir.interpret import Results, interpret_values
 from clew.ir.module import Module
 from clew.ir.rewrite import rebuild
@@ -143,7 +143,7 @@ def partings(stages: Stages, before: int, after: int) -> list[Parting]:
         found.append(Parting(old, node, error_of(true, back), due_of(narrow)))
         return there
 
-    outputs = {o.id for o in _outputs(trace.stages[before].module)}
+    outputs = {o.id for o in outputs_of(trace.stages[before].module)}
     args = [stages._inputs[name] for name in module.input_names]
     interpret_values(module.main, args, (), module, kept, None, instead)
     return found
@@ -153,7 +153,8 @@ def _dtypes(node: Any) -> set[str]:
     return set() if isinstance(node, Function) else dtypes_of(node.type)
 
 
-def _outputs(module: Module) -> tuple[Expr, ...]:
+def outputs_of(module: Module) -> tuple[Expr, ...]:
+    """Returns the nodes that a module's outputs are."""
     body = module.main.body
     return body.fields if isinstance(body, Tuple) else (body,)
 
@@ -176,7 +177,7 @@ def _pairs(trace: Trace, before: int, after: int) -> dict[int, Expr]:
             if source.output is not None and key in marked and not isinstance(new, Function):
                 found.setdefault(new.id, marked[key])  # type: ignore[index]
     pairs = zip(
-        _outputs(trace.stages[before].module), _outputs(trace.stages[after].module), strict=False
+        outputs_of(trace.stages[before].module), outputs_of(trace.stages[after].module), strict=False
     )
     found.update({new.id: old for old, new in pairs})
     for link in trace.same_links(after):
