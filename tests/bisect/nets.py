@@ -70,7 +70,8 @@ def parsed(text: str, weights: dict[str, Any]) -> Module:
     lines = text.splitlines()
     head = next(n for n, line in enumerate(lines) if line.startswith(")"))
     made = [
-        f'  %{n}: f32{list(w.shape)} = const @{n} "{n}"  // parameter {n}' for n, w in weights.items()
+        f'  %{n}: f32{list(w.shape)} = const @{n} "{n}"  // parameter {n}'
+        for n, w in weights.items()
     ]
     body = [line.replace("@", "%") for line in lines[head + 1 :]]
     return clew.parse("\n".join([*lines[: head + 1], *made, *body]), weights)

@@ -265,7 +265,9 @@ def test_outputs_in_another_order() -> None:
     def swapped(module: Module, ctx: PassContext) -> Module:
         body = module.main.body
         assert isinstance(body, Tuple)
-        return Module({"main": Function(module.main.params, Tuple(body.fields[::-1]), module.main.attrs)})
+        return Module(
+            {"main": Function(module.main.params, Tuple(body.fields[::-1]), module.main.attrs)}
+        )
 
     module = nets.parsed(
         """

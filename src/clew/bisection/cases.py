@@ -1,4 +1,4 @@
-"""Parts of graphs that run alone: modules cut out of others, with what they read and should give."""
+"""Parts of graphs that run alone: modules cut out of others, what they read, and should give."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from clew.bisection.cases import Case
 from clew.bisection.checks import BuildCheck
-from clew.bisection.numbers import due_of, error_of, narrow_in
+from clew.bisection.numbers import dtypes_of, due_of, error_of, narrow_in
 from clew.build.lowering import KernelSource, operator_calls
 from clew.build.schedule_choice import ScheduleFor
 from clew.ir.expr import Function
@@ -70,6 +70,8 @@ def look_inside(case: Case, check: BuildCheck, say: Say) -> Inside:
             return Inside("compute", text, evidence=tuple(evidence))
         evidence.append("its tensor expressions are right")
     found = _interpreted(source, operands, off, due, evidence, say)
+    if found is not None and found.kind == "schedule":
+        return replace(found, evidence=tuple(evidence))
     step, whole = _first_compiled(case, check, source, say, evidence)
     if found is None:
         if whole:
@@ -77,9 +79,7 @@ def look_inside(case: Case, check: BuildCheck, say: Say) -> Inside:
             return _machine(step, tuple(evidence))
         text = f"machine code is wrong from {step} on"
         return Inside("schedule" if step else "codegen", text, step, evidence=tuple(evidence))
-    if found.kind == "codegen":
-        return replace(found, step=step, evidence=tuple(evidence))
-    return replace(found, evidence=tuple(evidence))
+    return replace(found, step=step, evidence=tuple(evidence))
 
 
 def _machine(step: str, evidence: tuple[str, ...]) -> Inside:
@@ -112,7 +112,7 @@ def _wrong_operator(
         results = evaluate(tensors, dict(zip(inputs, args, strict=True)))
         error = error_of(values[call.id], tuple(results) if isinstance(made, tuple) else results[0])
         checked += 1
-        if error > due_of(narrow_in([call, *call.args])):
+        if error > due_of(dtypes_of(call.type), narrow_in(call.args)):
             text = f"{op.name}: its tensor expression is off its reference by {error:.2g}"
             evidence.append(text)
             return Inside("compute", text, op=op.name, layers=tuple(call.layers))
@@ -136,7 +136,7 @@ def _interpreted(
     evidence: list[str],
     say: Say,
 ) -> Inside | None:
-    """Returns what the loop interpreter says of nest and schedule; None where they are too large."""
+    """Returns what the loop interpreter says of nest and schedule; None if they are too large."""
     if _points(source.nest) > _MOST_POINTS:
         return None
     problems: dict[int, str] = {}

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from clew.bisection.cases import Case
-from clew.bisection.numbers import due_of, error_of, narrow_in
+from clew.bisection.numbers import dtypes_of, due_of, error_of, narrow_in
 from clew.build.build import Build, KernelUse
 from clew.build.observe import Ran, node_values, observe
 from clew.ir.expr import Call, Constant, Expr, Function, Let, Tuple, TupleGetItem, Var
@@ -99,7 +99,7 @@ def _wrong(ran: Ran, seen: Examination) -> Fault | None:
 
 def due_of_function(function: Function) -> float:
     """Returns what rounding may do to a kernel."""
-    return due_of(narrow_in((*function.params, *post_order(function.body))))
+    return due_of(dtypes_of(function.body.type), narrow_in(post_order(function.body)))
 
 
 def examine_hosts(build: Build, arrays: Sequence[Any]) -> list[Fault]:
@@ -124,7 +124,10 @@ def examine_hosts(build: Build, arrays: Sequence[Any]) -> list[Fault]:
         params = [Var(f"x{n}", a.type) for n, a in enumerate(node.args)]
         function = Function(params, Call(node.op, params, node.attrs))
         expected = interpret_values(function, operands, {function.body.id})[function.body.id]
-        error, due = error_of(expected, values[node.id]), due_of(narrow_in([node, *node.args]))
+        error, due = (
+            error_of(expected, values[node.id]),
+            due_of(dtypes_of(node.type), narrow_in(node.args)),
+        )
         if error > due:
             found.append(Fault("host", node, None, tuple(operands), expected, error, due))
     return found

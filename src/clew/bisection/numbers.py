@@ -16,9 +16,11 @@ from clew.trace.verify import difference
 FLOOR: Final = 1e-6
 """Magnitudes below this are rounding errors of something larger."""
 
-# Of one operator or kernel: sums in another order. Of narrow floats: a few steps between neighbours.
-_DUE: Final = {"f16": 4 * 2.0**-10, "bf16": 4 * 2.0**-7}
+# What rounding may do to one operator or kernel: sums in another order, or a result on the other
+# side of a step. What is rounded on the way moves a result less than what it is rounded to.
 _DUE_WIDE: Final = 1e-4
+_DUE: Final = {"f16": 4 * 2.0**-10, "bf16": 4 * 2.0**-7}
+_ON_THE_WAY: Final = 1 / 8
 # Of a whole network's outputs.
 _WHOLE: Final = {"f16": 2e-2, "bf16": 1e-1}
 _WHOLE_WIDE: Final = 1e-3
@@ -50,13 +52,18 @@ def narrow_in(nodes: Iterable[Expr]) -> set[str]:
     return found
 
 
-def due_of(dtypes: Iterable[str]) -> float:
-    """Returns what rounding may do to one operator or kernel in which these dtypes occur."""
-    return max((_DUE.get(d, _DUE_WIDE) for d in dtypes), default=_DUE_WIDE)
+def due_of(results: Iterable[str], inside: Iterable[str] = ()) -> float:
+    """Returns what rounding may do to one operator or kernel with results of these dtypes, and
+    values of others on the way to them.
+    """
+    final = max((_DUE.get(d, _DUE_WIDE) for d in results), default=_DUE_WIDE)
+    return max(final, *(_DUE.get(d, 0.0) * _ON_THE_WAY for d in inside), _DUE_WIDE)
 
 
-def whole_tolerance(module: Module) -> float:
-    """Returns what rounding may do to the outputs of a whole network, by its narrowest float."""
+def whole_tolerance(module: Module, narrowed: Iterable[str] = ()) -> float:
+    """Returns what rounding may do to the outputs of a whole network that is imported as `module`,
+    with products in the dtypes `narrowed`.
+    """
     functions = [f for _, f in module]
-    narrow = narrow_in(post_order(functions, into_functions=True))
-    return max((_WHOLE[d] for d in narrow), default=_WHOLE_WIDE)
+    narrow = narrow_in(post_order(functions, into_functions=True)) | set(narrowed)
+    return max((_WHOLE.get(d, _WHOLE_WIDE) for d in narrow), default=_WHOLE_WIDE)

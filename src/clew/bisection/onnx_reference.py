@@ -1,4 +1,4 @@
-"""What ONNX Runtime makes of a model, layer by layer, and single layers cut out of a model's file."""
+"""What ONNX Runtime makes of a model, layer by layer, and single layers cut out of its file."""
 
 from __future__ import annotations
 
@@ -123,7 +123,8 @@ def _bytes(model: ModelProto) -> bytes:
             "the model is too large to be handed to ONNX Runtime layer by layer",
             hint="compare with a file of layers' values: reference='values.npz'",
         )
-    return model.SerializeToString()
+    data: bytes = model.SerializeToString()
+    return data
 
 
 def _free_names(node: NodeProto) -> list[str]:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+import numpy as np
+
 from clew.bisection.cases import Case, cut, is_unit, resized, sizes, without_inner
 from clew.bisection.checks import Check, quietly
 from clew.ir.expr import Expr, Function, Tuple, TupleGetItem
@@ -15,6 +17,7 @@ from clew.ir.visit import post_order
 
 _SECONDS: Final = 60.0
 _SMALL: Final = (1, 2, 3)
+_LEFT: Final = 1e-2
 
 
 @dataclass
@@ -108,30 +111,45 @@ class Reducer:
         return case
 
     def smaller_sizes(self, case: Case) -> Case:
-        """Returns the case with shorter axes, as long as it fails."""
-        progress = True
-        while progress and not self.late:
-            progress = False
+        """Returns the case with shorter axes, as long as it fails: each size in turn, twice."""
+        for _ in range(2):
+            before = case
             for size in sizes(case):
-                found = self._shorter(case, size)
-                if found is not None:
-                    case, progress = found, True
-                    break
+                while size > 1 and not self.late and (found := self._shorter(case, size)):
+                    case, size = found
+            if case is before:
+                break
         return case
 
-    def _shorter(self, case: Case, size: int) -> Case | None:
-        wanted = [
-            n for n in dict.fromkeys((*_SMALL, size // 4, size // 2, size - 1)) if 0 < n < size
-        ]
-        for new in wanted:
+    def _shorter(self, case: Case, size: int) -> tuple[Case, int] | None:
+        """Returns the case with one size made less, and what it is then."""
+        few = (*_SMALL, size // 4, size // 2, size - 1)
+        for new in dict.fromkeys(n for n in few if 0 < n < size):
             for constants in (False, True):
                 if self.late:
                     return None
                 made = resized(case, size, new, constants=constants)
                 whole = None if made is None else with_expected(made)
-                if self.fails(whole):
-                    return whole
+                if whole is not None and _says_something(whole, case) and self.fails(whole):
+                    return whole, new
         return None
+
+
+def _says_something(smaller: Case, case: Case) -> bool:
+    """Whether outputs are not all about zero, where they were more before: an error relative to
+    that would mean little.
+    """
+    return all(
+        _largest(smaller.expected[n]) >= _LEFT * _largest(v) for n, v in case.expected.items()
+    )
+
+
+def _largest(value: Any) -> float:
+    array = np.asarray(value)
+    if array.dtype.kind not in "fiubV" or not array.size:
+        return 0.0
+    wide = np.abs(array.astype(np.float64))
+    return float(np.max(wide, where=np.isfinite(wide), initial=0.0))
 
 
 def with_expected(case: Case) -> Case | None:

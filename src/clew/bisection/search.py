@@ -36,6 +36,7 @@ from clew.ir.interpret import interpret_values
 from clew.ir.module import Module
 from clew.ir.visit import post_order
 from clew.passes.base import Pass
+from clew.passes.convert_precision import ConvertPrecision
 from clew.passes.manager import PassManager
 from clew.runtime.cache import Cache, default_cache
 from clew.trace.refs import NodeRef
@@ -60,15 +61,15 @@ def bisect(
     """Returns where a model's result goes wrong.
 
     `inputs` are arrays by name. `reference` is what the result should be: `onnxruntime` (the model
-    is then a path), `opt0` (the same model at level 0), `interpreter` (numpy references on the graph
-    as imported), a `.npz` file or a dictionary of outputs by name, with values of layers by the
-    layers' names, if there are any. Outputs that are further off than `tolerance`, relative to the
+    is then a path), `opt0` (the same model at level 0), `interpreter` (numpy references on the
+    graph as imported), a `.npz` file or a dictionary of outputs by name, with values of layers by
+    the layers' names, if there are any. Outputs that are further off than `tolerance`, relative to the
     largest magnitude of each, are wrong; by default it comes from the narrowest float in the
     program. The program is run `runs` times, or until it is wrong. With `reduce` the part at fault
     is made as small as it can be in about `seconds`. `shapes` are the `inputs` of `clew.load`;
     `options` are those of `clew.compile`.
 
-    Errors: I170 to I174 (the reference), and those of loading, compiling and running.
+    Errors: I170, I171, I173, I174 (the reference), and those of loading, compiling and running.
     """
     load_options = {"inputs": shapes} if shapes else {}
     module = model if isinstance(model, Module) else frontends.load(model, **load_options)
@@ -112,8 +113,10 @@ class _Search:
         self.build: Build = self.compiled.build
         self.arrays = [self.inputs[n] for n in module.input_names]
         self.stages = Stages(self.compiled.trace, self.inputs, self.say)
-        last: Module = self.build.stages[-1].module
-        self.tolerance = whole_tolerance(last) if tolerance is None else tolerance
+        passes = self.compiled.options.passes
+        narrowed = [p.dtype for p in passes if isinstance(p, ConvertPrecision)]
+        due = whole_tolerance(self.build.stages[0].module, narrowed)
+        self.tolerance = due if tolerance is None else tolerance
         self.cache = default_cache() if options.get("cache", True) else Cache(None)
         self.evidence: list[str] = []
         self.base = Verdict("none", 0.0, self.tolerance, "the interpreter", "")
@@ -240,7 +243,7 @@ class _Search:
             old, new = traced_down(self.stages, before, after, old, new, culprit.due)
         layers = tuple(old.span.layers or culprit.old.span.layers)
         layers = layers or self.compiled.trace.layers_of(NodeRef(before, culprit.old.id))
-        kind = "precision" if rounding else "pass"
+        kind = "precision" if rounding or not wrong else "pass"
         facts: dict[str, Any] = {
             "pass_name": name,
             "stage": after,
@@ -249,7 +252,7 @@ class _Search:
             "layers": layers,
             "local_error": culprit.error,
             "due": culprit.due,
-            "culprits": self._culprits(before, wrong or found, rounding),
+            "culprits": self._culprits(before, wrong or found, rounding or not wrong),
         }
         self.evidence.append(
             f"{len(wrong)} of {len(found)} nodes there are off by more than rounding on operands "
@@ -259,7 +262,7 @@ class _Search:
             due = culprit.due if culprit.error > culprit.due else culprit.error / 2
             facts["reduced"] = self._reduced_stage(before, after, old, due)
         where = f"{name} at {', '.join(layers[:3]) or 'a node of no layer'}"
-        if rounding and not wrong:
+        if not wrong:
             text = f"rounding of {name} adds up; {', '.join(layers[:3])} most of all"
         elif rounding:
             text = f"{where}: the value does not fit the dtype it is rounded to"
@@ -272,7 +275,8 @@ class _Search:
         old, new = (outputs_of(self.build.stages[s].module) for s in (before, after))
         for a, b in zip(old, new, strict=False):
             error = error_of(self.stages.value(before, a), self.stages.value(after, b))
-            if error > self.tolerance and a.id != b.id:
+            kept = b.id in self.compiled.trace.nodes(before)
+            if error > self.tolerance and kept:
                 return Parting(a, b, error, due_of(()))
         return None
 
@@ -316,7 +320,13 @@ class _Search:
         return {**constants, **params, **self.stages.values(stage)}
 
     def _shrunk(
-        self, check: Check, main: Function, seeds: set[int], values: Mapping[int, Any]
+        self,
+        check: Check,
+        main: Function,
+        seeds: set[int],
+        values: Mapping[int, Any],
+        *,
+        kernels: bool = False,
     ) -> Reduced | None:
         """Returns the smallest part of a function around some nodes that fails."""
         reducer = Reducer(check, self.say, self.seconds)
@@ -329,6 +339,8 @@ class _Search:
         members = reducer.smaller(members, make)
         case = make(members)
         case = reducer.fewer_outputs(case, lambda names: _only(case, names))
+        if kernels:
+            case = reducer.smaller_kernels(case)
         return _reduced(reducer.smaller_sizes(case), check)
 
     def _around(self, main: Function, seeds: set[int]) -> set[int]:
@@ -383,6 +395,7 @@ class _Search:
         if fault.use is not None:
             found["kernel"] = fault.use.name
             function = fault.use.call.op
+            assert isinstance(function, Function)
             calls = [n for n in post_order(function) if isinstance(n, Call)]
             found["ops"] = tuple(c.op_name for c in calls)
         return found
@@ -483,7 +496,8 @@ class _Search:
         if self.seconds:
             check = self._check(fault.due, threads)
             values = self._all_values(len(self.build.stages) - 1)
-            facts["reduced"] = self._shrunk(check, main, {fault.node.id}, values)
+            seeds = {fault.node.id}
+            facts["reduced"] = self._shrunk(check, main, seeds, values, kernels=True)
         text = f"kernel {name} is right alone, and wrong in the memory that the program gives it"
         return self._verdict("memory", text, **facts)
 

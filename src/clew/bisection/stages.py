@@ -121,8 +121,7 @@ def partings(stages: Stages, before: int, after: int) -> list[Parting]:
     olds: Mapping[int, Any] = trace.nodes(before)
     pairs = _pairs(trace, before, after)
     kept = {n: v for n, v in old_values.items() if n in trace.nodes(after)}
-    narrow_before = set(NARROW) & {d for n in olds.values() for d in _dtypes(n)}
-    once = set(stages.values(after)) | {n.id for n in trace.nodes(after).values()}  # type: ignore[attr-defined]
+    once = set(stages.values(after)) | {n.id for n in trace.nodes(after).values()}
     found: list[Parting] = []
 
     def instead(node: Expr, value: Any) -> Any:
@@ -139,8 +138,8 @@ def partings(stages: Stages, before: int, after: int) -> list[Parting]:
                 found.append(Parting(old, node, float("inf"), due_of(())))
             return value
         region = region_of(node, pairs, olds)
-        narrow = narrow_in(region) or (narrow_before & (_dtypes(node) | _dtypes(old)))
-        found.append(Parting(old, node, error_of(true, back), due_of(narrow)))
+        due = due_of(_dtypes(node) | _dtypes(old), narrow_in(region))
+        found.append(Parting(old, node, error_of(true, back), due))
         return there
 
     outputs = {o.id for o in outputs_of(trace.stages[before].module)}
@@ -175,9 +174,11 @@ def _pairs(trace: Trace, before: int, after: int) -> dict[int, Expr]:
         for source in new.span.sources:
             key = source.layer, source.output
             if source.output is not None and key in marked and not isinstance(new, Function):
-                found.setdefault(new.id, marked[key])  # type: ignore[index]
+                found.setdefault(new.id, marked[key])
     pairs = zip(
-        outputs_of(trace.stages[before].module), outputs_of(trace.stages[after].module), strict=False
+        outputs_of(trace.stages[before].module),
+        outputs_of(trace.stages[after].module),
+        strict=False,
     )
     found.update({new.id: old for old, new in pairs})
     for link in trace.same_links(after):

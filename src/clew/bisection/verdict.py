@@ -67,9 +67,10 @@ class Verdict:
     `kind` is one of `KINDS`. `error` is that of the outputs against the reference, relative to the
     largest magnitude of each; more than `tolerance` is wrong. What follows is filled in as far as
     it applies: the stage and its pass, the node there before and after, the model's layers, the
-    kernel with its operators and the step of its schedule. `local_error` is the error of the culprit
-    on operands that are right, `due` what rounding may do there. `culprits` are further places,
-    the worst first where the kind is `precision`. `evidence` tells what was compared, in order.
+    kernel with its operators and the step of its schedule. `local_error` is the error of the
+    culprit on operands that are right, `due` what rounding may do there. `culprits` are further
+    places, the worst first where the kind is `precision`. `evidence` tells what was compared, in
+    order.
     """
 
     kind: str

@@ -21,6 +21,7 @@ from clew.cli import options as opt
 from clew.cli import storage
 from clew.cli.arguments import need_sizes
 from clew.cli.bench import bench
+from clew.cli.bisect import bisect
 from clew.cli.catalogue import ops
 from clew.cli.compare import onnxruntime_outputs
 from clew.cli.options import (
@@ -198,6 +199,7 @@ app.command()(run)
 app.command("compile")(compile_)
 app.command()(bench)
 app.command("precision")(precision_)
+app.command()(bisect)
 app.command()(trace)
 app.command()(ops)
 app.add_typer(storage.app)
