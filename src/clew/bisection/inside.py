@@ -116,7 +116,8 @@ def _wrong_operator(
             text = f"{op.name}: its tensor expression is off its reference by {error:.2g}"
             evidence.append(text)
             return Inside("compute", text, op=op.name, layers=tuple(call.layers))
-    evidence.append(f"the tensor expressions of {checked} operators are their references")
+    if checked:
+        evidence.append(f"{checked} operators' tensor expressions are their references")
     return None
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from clew import frontends
-from clew.bisection.cases import Case, units
+from clew.bisection.cases import Case, is_operator_call, units
 from clew.bisection.checks import BuildCheck, Check, PassCheck, ValueCheck, quietly, worst
 from clew.bisection.imports import layer_case, onnx_case, wrong_layers
 from clew.bisection.inside import look_inside
@@ -31,7 +31,7 @@ from clew.bisection.verdict import Culprit, Reduced, Verdict
 from clew.build.build import Build
 from clew.compiled import CompiledModel
 from clew.compiler import compile
-from clew.ir.expr import Call, Expr, Function
+from clew.ir.expr import Call, Expr, Function, Var
 from clew.ir.interpret import interpret_values
 from clew.ir.module import Module
 from clew.ir.visit import post_order
@@ -63,11 +63,11 @@ def bisect(
     `inputs` are arrays by name. `reference` is what the result should be: `onnxruntime` (the model
     is then a path), `opt0` (the same model at level 0), `interpreter` (numpy references on the
     graph as imported), a `.npz` file or a dictionary of outputs by name, with values of layers by
-    the layers' names, if there are any. Outputs that are further off than `tolerance`, relative to the
-    largest magnitude of each, are wrong; by default it comes from the narrowest float in the
-    program. The program is run `runs` times, or until it is wrong. With `reduce` the part at fault
-    is made as small as it can be in about `seconds`. `shapes` are the `inputs` of `clew.load`;
-    `options` are those of `clew.compile`.
+    the layers' names, if there are any. Outputs that are further off than `tolerance`, relative to
+    the largest magnitude of each, are wrong; by default it comes from the narrowest float in the
+    program. The program is run `runs` times: some defects show now and then. With `reduce` the part
+    at fault is made as small as it can be in about `seconds`. `shapes` are the `inputs` of
+    `clew.load`; `options` are those of `clew.compile`.
 
     Errors: I170, I171, I173, I174 (the reference), and those of loading, compiling and running.
     """
@@ -388,7 +388,7 @@ class _Search:
         found: dict[str, Any] = {
             "stage": stage,
             "node": self._text(stage, fault.node),
-            "layers": self._layers(fault.node),
+            "layers": self._layers(_called(fault.node)),
             "local_error": fault.error,
             "due": fault.due,
         }
@@ -400,9 +400,11 @@ class _Search:
             found["ops"] = tuple(c.op_name for c in calls)
         return found
 
-    def _layers(self, call: Call) -> tuple[str, ...]:
-        inner = post_order(call.op) if isinstance(call.op, Function) else [call]
-        return tuple(dict.fromkeys(la for n in inner for la in n.span.layers))
+    def _layers(self, node: Expr) -> tuple[str, ...]:
+        """Returns the layers of the operators in a node."""
+        calls = [n for n in post_order(node, into_functions=True) if isinstance(n, Call)]
+        own = [c for c in calls if is_operator_call(c)]
+        return tuple(dict.fromkeys(la for c in own for la in c.span.layers))
 
     def _host(self, fault: Fault) -> Verdict:
         facts = self._facts(fault)
@@ -513,8 +515,8 @@ class _Search:
         found = look_inside(small, check, self.say)
         self.evidence += found.evidence
         facts |= {"step": found.step, "reduced": reduced}
-        if found.layers:
-            facts["layers"] = found.layers
+        left = () if reduced is None else self._layers(reduced.module.main)
+        facts["layers"] = found.layers or left or facts["layers"]
         if found.op:
             facts["ops"] = (found.op,)
         text = f"kernel {fault.use.name}: {found.summary}"
@@ -556,7 +558,7 @@ class _Search:
         use, error = max(errors, key=lambda e: e[1], default=(None, 0.0))
         if use is not None and error > due_of_function(use.call.op) / 10:
             text = f"rounding of kernels adds up; {use.name} most of all"
-            layers = self._layers(use.call)
+            layers = self._layers(_called(use.call))
             return self._verdict(
                 "precision", text, kernel=use.name, layers=layers, local_error=error
             )
@@ -598,6 +600,13 @@ class _Search:
             return self.compiled.trace.text(NodeRef(stage, node.id))
         except KeyError:
             return str(node)
+
+
+def _called(call: Call) -> Expr:
+    """Returns the function that is called, or the call of an operator without its arguments."""
+    if isinstance(call.op, Function):
+        return call.op
+    return Call(call.op, [Var("x", a.type) for a in call.args], call.attrs, span=call.span)
 
 
 def _least_due(error: float) -> float:
