@@ -9,9 +9,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from clew.bisection.cases import Case
+from clew.bisection.cases import Case, resized, sizes
 from clew.bisection.checks import BuildCheck
 from clew.bisection.numbers import dtypes_of, due_of, error_of, narrow_in
+from clew.bisection.reduce import with_expected
 from clew.build.lowering import KernelSource, operator_calls
 from clew.build.schedule_choice import ScheduleFor
 from clew.ir.expr import Function
@@ -28,6 +29,8 @@ Say = Callable[[str], None]
 # What is more takes minutes: elements of an index grid, iterations of an interpreted nest.
 _MOST_GRID: Final = 20_000_000
 _MOST_POINTS: Final = 150_000
+# Elements of an axis where a kernel is made small to be interpreted.
+_FEW: Final = 5
 
 
 @dataclass(frozen=True)
@@ -177,6 +180,37 @@ def _interpreted(
     evidence.append(f"the loop nest is right after {low} of {len(steps)} steps")
     evidence.append(f"after step {high}, {step}: {problems[high]}")
     return Inside("schedule", f"the loop nest is wrong from step {high} on: {problems[high]}", step)
+
+
+def racing_step(case: Case, check: BuildCheck, say: Say) -> tuple[str, str]:
+    """Returns the step of a kernel's schedule from which on iterations that run at once share
+    elements, and how they do; two empty texts where they do not, or that cannot be told.
+
+    The loop interpreter tells, on shapes that are small enough for it.
+    """
+    small: Case | None = case
+    for size in sizes(case):
+        made = resized(small, size, min(size, _FEW), constants=True) if small else None
+        small = with_expected(made) if made is not None else small
+    if small is None or not small.expected:
+        return "", ""
+    try:
+        (use,) = check.build(small.module).uses
+    except (ClewError, AssertionError, ValueError):
+        return "", ""
+    if _points(use.source.nest) > _MOST_POINTS:
+        return "", ""
+    say("interpreting the schedule of a smaller kernel")
+    operands = [np.asarray(small.inputs[n]) for n in small.module.input_names]
+    schedule = use.source.schedule
+    for step, nest in zip(schedule.steps, schedule.history[1:], strict=True):
+        if not any(loop.kind == "parallel" for loop in loops(nest.body)):
+            continue
+        try:
+            interpret(nest, operands)
+        except AssertionError as problem:
+            return str(step), str(problem)
+    return "", ""
 
 
 def _first_compiled(

@@ -13,7 +13,7 @@ from clew import frontends
 from clew.bisection.cases import Case, is_operator_call, units
 from clew.bisection.checks import BuildCheck, Check, PassCheck, ValueCheck, quietly, worst
 from clew.bisection.imports import layer_case, onnx_case, wrong_layers
-from clew.bisection.inside import look_inside
+from clew.bisection.inside import look_inside, racing_step
 from clew.bisection.kernels import Fault, alone, due_of_function, examine, examine_hosts
 from clew.bisection.numbers import due_of, error_of, whole_tolerance
 from clew.bisection.reduce import Reducer, maker
@@ -29,6 +29,7 @@ from clew.bisection.stages import (
 )
 from clew.bisection.verdict import Culprit, Reduced, Verdict
 from clew.build.build import Build
+from clew.build.observe import Ran, observe
 from clew.compiled import CompiledModel
 from clew.compiler import compile
 from clew.ir.expr import Call, Expr, Function, Var
@@ -42,7 +43,7 @@ from clew.runtime.cache import Cache, default_cache
 from clew.trace.refs import NodeRef
 
 _CULPRITS: Final = 10
-_RACES: Final = 20
+_RACES: Final = 100
 
 
 def bisect(
@@ -489,10 +490,7 @@ class _Search:
         many = self._check(fault.due, threads, _RACES)
         if threads > 1 and self._fails(many, case):
             self.evidence.append(f"{name} alone is right on one thread, wrong on {threads}")
-            if self.seconds:
-                facts["reduced"] = self._shrunk_kernel(many, function, fault)
-            text = f"kernel {name} is right on one thread and wrong on {threads}"
-            return self._verdict("threads", text, **facts)
+            return self._threads(fault, threads, *racing_step(case, many, self.say))
         self.evidence.append(f"{name} alone is right")
         main: Function = self.build.stages[-1].module.main
         if self.seconds:
@@ -566,32 +564,52 @@ class _Search:
         return self._verdict("unknown", text)
 
     def _racing(self, threads: int) -> Verdict:
-        """Returns the kernel that is wrong on several threads, tried again and again."""
-        for use in self.build.uses:
-            self.say(f"running {use.name} alone on {threads} threads, {_RACES} times")
-            seen: list[Any] = []
-            from clew.build.observe import observe  # noqa: PLC0415
+        """Returns the kernel that is wrong on several threads, tried again and again; or the one
+        whose schedule lets threads share elements.
+        """
+        failing: list[tuple[Fault, str, str]] = []
+        suspects: list[tuple[Fault, str, str]] = []
 
-            observe(self.build, self.arrays, seen.append, only={use.call.id})
-            function = use.call.op
-            if not seen or not isinstance(function, Function):
-                continue
-            expected = interpret_values(function, seen[0].operands, {function.body.id})
-            value = expected[function.body.id]
-            case = alone(function, seen[0].operands, value)
+        def note(ran: Ran) -> None:
+            entries = ran.use.source.code.entries
+            if failing or all(e.grid * e.n_lines == 1 for e in entries):
+                return
+            self.say(f"running {ran.use.name} alone on {threads} threads, {_RACES} times")
+            function = ran.use.call.op
+            assert isinstance(function, Function)
+            value = interpret_values(function, ran.operands, {function.body.id})[function.body.id]
+            case = alone(function, ran.operands, value)
             check = self._check(due_of_function(function), threads, _RACES)
-            if self._fails(check, case):
-                fault = Fault(
-                    "kernel", use.call, use, seen[0].operands, value, 0.0, check.tolerance
-                )
-                facts = self._facts(fault)
-                facts["local_error"] = check.error(case.module, case.inputs, case.expected)
-                if self.seconds:
-                    facts["reduced"] = self._shrunk_kernel(check, function, fault)
-                text = f"kernel {use.name} is wrong in some runs on {threads} threads"
-                return self._verdict("threads", text, **facts)
-        text = f"the program is right on one thread and wrong on {threads}; each kernel is right"
-        return self._verdict("threads", text)
+            error = check.error(case.module, case.inputs, case.expected)
+            fault = Fault(
+                "kernel", ran.use.call, ran.use, ran.operands, value, error, check.tolerance
+            )
+            found = racing_step(case, check, self.say)
+            if error > check.tolerance:
+                failing.append((fault, *found))
+            elif found[0]:
+                suspects.append((fault, *found))
+
+        observe(self.build, self.arrays, note)
+        if not failing and not suspects:
+            text = f"the program is right on one thread and wrong on {threads}"
+            return self._verdict("threads", f"{text}; each kernel alone is right")
+        fault, step, problem = (failing or suspects)[0]
+        return self._threads(fault, threads, step, problem)
+
+    def _threads(self, fault: Fault, threads: int, step: str, problem: str) -> Verdict:
+        assert fault.use is not None
+        function = fault.use.call.op
+        assert isinstance(function, Function)
+        facts = {**self._facts(fault), "step": step}
+        if problem:
+            self.evidence.append(f"after {step}: {problem}")
+        if self.seconds and fault.error > fault.due:
+            check = self._check(fault.due, threads, _RACES)
+            facts["reduced"] = self._shrunk_kernel(check, function, fault)
+        text = f"kernel {fault.use.name} is right on one thread and wrong on {threads}"
+        how = f": {problem}" if problem else ""
+        return self._verdict("threads", f"{text}{how}", **facts)
 
     # --- texts ---
 
