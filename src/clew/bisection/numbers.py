@@ -20,7 +20,7 @@ FLOOR: Final = 1e-6
 # side of a step. What is rounded on the way moves a result less than what it is rounded to.
 _DUE_WIDE: Final = 1e-4
 _DUE: Final = {"f16": 4 * 2.0**-10, "bf16": 4 * 2.0**-7}
-_ON_THE_WAY: Final = 1 / 8
+_ON_THE_WAY: Final = 1 / 4
 # Of a whole network's outputs.
 _WHOLE: Final = {"f16": 2e-2, "bf16": 1e-1}
 _WHOLE_WIDE: Final = 1e-3

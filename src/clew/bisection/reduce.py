@@ -18,6 +18,7 @@ from clew.ir.visit import post_order
 _SECONDS: Final = 60.0
 _SMALL: Final = (1, 2, 3)
 _LEFT: Final = 1e-2
+_ODD: Final = 64
 
 
 @dataclass
@@ -123,7 +124,7 @@ class Reducer:
 
     def _shorter(self, case: Case, size: int) -> tuple[Case, int] | None:
         """Returns the case with one size made less, and what it is then."""
-        few = (*_SMALL, size // 4, size // 2, size - 1)
+        few = (*_SMALL, size // 4, size // 2, *((size - 1,) if size <= _ODD else ()))
         for new in dict.fromkeys(n for n in few if 0 < n < size):
             for constants in (False, True):
                 if self.late:

@@ -121,7 +121,7 @@ def _of_onnxruntime(
 
     def raw() -> Values:
         if not found:
-            found.append(file.values(inputs))
+            found.append({**inputs, **file.values(inputs)})
         return found[0]
 
     def layers() -> dict[tuple[str, int], Any]:

@@ -266,7 +266,8 @@ class _Search:
         if not wrong:
             text = f"rounding of {name} adds up; {', '.join(layers[:3])} most of all"
         elif rounding:
-            text = f"{where}: the value does not fit the dtype it is rounded to"
+            lost = "does not fit the dtype" if culprit.error > 1 else "loses more than one rounding"
+            text = f"{where}: the value {lost}"
         else:
             text = f"{where} computes something else"
         return self._verdict(kind, text, **facts)

@@ -282,7 +282,12 @@ def is_rounding(stages: Stages, before: int, after: int, parting: Parting) -> bo
         return parting.error <= parting.due
     true = stages.value(before, parting.old)
     back = _relaid(wide, body.type, _wide_type(parting.old.type), true)
-    return back is not None and error_of(true, back) <= max(due_of(()) * 10, parting.error / 4)
+    # Constants are rounded already, where the pass did that itself: they cannot be made wide again.
+    held = [n for n in region if isinstance(n, Constant) and n.tensor.dtype in NARROW]
+    if any(not np.isfinite(n.data.astype(np.float32)).all() for n in held):
+        return True
+    left = max(10 * due_of(()), 2 * due_of((), narrow_in(held)))
+    return back is not None and error_of(true, back) <= max(left, parting.error / 4)
 
 
 def _wide_type(type_: Type) -> Type:
