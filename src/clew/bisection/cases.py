@@ -27,6 +27,7 @@ from clew.ir.module import Module
 from clew.ir.rewrite import rebuild
 from clew.ir.types import TensorType, TupleType, Type
 from clew.ir.visit import inner_functions, post_order
+from clew.support.errors import ClewError
 from clew.trace.lineage import building
 
 Array = np.ndarray[Any, Any]
@@ -312,7 +313,7 @@ def sizes(case: Case) -> list[int]:
 
 def without_inner(case: Case) -> Iterator[Case]:
     """Yields the case with one operator less in one of its kernels, which reads an operand of that
-    operator, or a further input, instead; without what it should give.
+    operator, or a further input, instead, or gives the operand; without what it should give.
     """
     main = case.module.main
     calls = [n for n in post_order(main.body) if isinstance(n, Call) and isinstance(n.op, Function)]
@@ -321,6 +322,14 @@ def without_inner(case: Case) -> Iterator[Case]:
     for call in calls:
         inner = call.op
         assert isinstance(inner, Function)
+        if call in main.body.children:
+            for node in inner.body.children:
+                if is_operator_call(node) and isinstance(node.type, TensorType):
+                    less = Function(inner.params, node, inner.attrs, span=inner.span)
+                    try:
+                        yield _with_call(case, call, less, call.args)
+                    except ClewError:  # others read the result as well
+                        continue
         for node in post_order(inner.body):
             if node is inner.body or not is_operator_call(node):
                 continue
