@@ -20,6 +20,7 @@ from clew.support.errors import ClewError
 from clew.version import VERSION as __version__
 
 if TYPE_CHECKING:
+    from clew.bisection import Verdict, bisect
     from clew.build.schedule_choice import schedule_for
     from clew.compare.diff import diff
     from clew.compare.report import DiffReport, LayerDiff
@@ -66,7 +67,9 @@ _HOMES: Final = {
     "PrecisionReport": "clew.precision",
     "Taps": "clew.tap",
     "Target": "clew.target",
+    "Verdict": "clew.bisection",
     "all_ops": "clew.ops.registry",
+    "bisect": "clew.bisection",
     "check_op": "clew.operator_checks",
     "compile": "clew.compiler",
     "diff": "clew.compare.diff",
@@ -117,8 +120,10 @@ __all__ = [
     "Sample",
     "Taps",
     "Target",
+    "Verdict",
     "__version__",
     "all_ops",
+    "bisect",
     "check_op",
     "compile",
     "diff",

@@ -162,7 +162,7 @@ class CompiledModel(Model[Kernel]):
     """
 
     def __init__(self, module: Module, options: Options, cache: Cache) -> None:
-        super().__init__([_input(p) for p in module.main.params], module.output_names)
+        super().__init__([input_spec(p) for p in module.main.params], module.output_names)
         self.module = module
         self.options = options
         self._cache = cache
@@ -355,7 +355,8 @@ def _saved_uses(build: Build) -> list[SavedUse]:
     ]
 
 
-def _input(param: Var) -> InputSpec:
+def input_spec(param: Var) -> InputSpec:
+    """Returns what a model's parameter takes."""
     if not isinstance(param.type, TensorType):
         return InputSpec(param.name, None, ())
     shape = [d if isinstance(d, int) else str(d) for d in param.type.shape]

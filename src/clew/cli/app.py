@@ -20,6 +20,7 @@ from clew.cli import options as opt
 from clew.cli import storage
 from clew.cli.arguments import need_sizes
 from clew.cli.bench import bench
+from clew.cli.bisect import bisect
 from clew.cli.catalogue import ops
 from clew.cli.compare import onnxruntime_outputs
 from clew.cli.correlate import correlate
@@ -192,6 +193,7 @@ app.command()(bench)
 app.command()(diff)
 app.command("precision")(precision_)
 app.command()(profile)
+app.command()(bisect)
 app.command()(trace)
 app.command()(correlate)
 app.command()(tap)

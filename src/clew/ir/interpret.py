@@ -33,6 +33,7 @@ from clew.support.errors import InputError
 Array: TypeAlias = NDArray[Any]
 Value: TypeAlias = Any
 """An array, a tuple of values, or what host operators pass on (lists, None)."""
+Instead: TypeAlias = Callable[[Expr, Value], Value]
 
 
 class Runnable(Protocol):
@@ -76,15 +77,17 @@ def interpret_values(
     module: Module | None = None,
     known: Mapping[int, Value] | None = None,
     results: Results | None = None,
+    instead: Instead | None = None,
 ) -> dict[int, Value]:
     """Returns the values of wanted nodes (by id) of a function and of those it holds.
 
     A node inside a function that runs more than once has its last value. Other values are freed as
     soon as nothing needs them. `known` are values of the function's own nodes that need no
     computing, `results` those of operators in runs before. `module` is needed where the function
-    calls globals.
+    calls globals. `instead` is given each node that was computed and its value, and returns the
+    value that those after it read.
     """
-    run = _Run(module, frozenset(wanted), results)
+    run = _Run(module, frozenset(wanted), results, instead)
     run.function(function, args, known=known)
     return run.found
 
@@ -136,9 +139,11 @@ class _Run:
         module: Module | None,
         wanted: frozenset[int] = frozenset(),
         results: Results | None = None,
+        instead: Instead | None = None,
     ) -> None:
         self._module = module
         self._results = results
+        self._instead = instead
         self._wanted = wanted
         self.found: dict[int, Value] = {}
         self._orders: dict[int, tuple[list[Expr], dict[int, int], dict[int, Expr]]] = {}
@@ -171,6 +176,8 @@ class _Run:
                     left[operand.id] -= 1
                     if not left[operand.id] and operand is not function.body:
                         values.pop(operand.id, None)
+                if self._instead is not None:
+                    values[node.id] = self._instead(node, values[node.id])
             if node.id in self._wanted:
                 self.found[node.id] = values.get(node.id)
         return values[function.body.id]

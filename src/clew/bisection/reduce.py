@@ -1,0 +1,211 @@
+"""Delta debugging on graphs: the smallest part of a model that still fails."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+
+from clew.bisection.cases import Case, cut, is_unit, resized, sizes, without_inner
+from clew.bisection.checks import Check, quietly
+from clew.ir.expr import Expr, Function, Tuple, TupleGetItem
+from clew.ir.interpret import interpret
+from clew.ir.visit import post_order
+
+_SECONDS: Final = 60.0
+_SMALL: Final = (1, 2, 3)
+_LEFT: Final = 1e-2
+_ODD: Final = 64
+
+
+@dataclass
+class Reducer:
+    """Tries cases against a check, within some time."""
+
+    check: Check
+    say: Callable[[str], None] = lambda text: None
+    seconds: float = _SECONDS
+    tried: int = 0
+    _until: float = field(default=0.0)
+
+    def __post_init__(self) -> None:
+        self._until = time.monotonic() + self.seconds
+
+    @property
+    def late(self) -> bool:
+        """Whether the time is over."""
+        return time.monotonic() > self._until
+
+    def fails(self, case: Case | None) -> bool:
+        """Whether a case shows what is looked for; what cannot be run does not."""
+        if case is None or not case.expected:
+            return False
+        self.tried += 1
+        self.say(f"reducing: {case.operators} operators, attempt {self.tried}")
+        try:
+            error = self.check.error(case.module, case.inputs, case.expected)
+        except Exception:  # another failure is not this one
+            return False
+        return error > self.check.tolerance
+
+    # --- fewer nodes ---
+
+    def neighbourhood(
+        self, function: Function, seeds: Collection[int], make: Callable[[set[int]], Case]
+    ) -> set[int] | None:
+        """Returns the least of the growing surroundings of some nodes that fails alone; None where
+        even the whole function does not.
+        """
+        near = _Neighbours(function)
+        members = {s for s in seeds if s in near.units}
+        while members:
+            if self.fails(_made(make, members)):
+                return members
+            grown = near.grown(members)
+            if len(grown) > len(near.units) // 2 or grown == members:
+                grown = set(near.units)
+            if grown == members:
+                break
+            members = grown
+        return None
+
+    def smaller(self, members: set[int], make: Callable[[set[int]], Case]) -> set[int]:
+        """Returns a subset that fails and of which no node can be left out."""
+        current = sorted(members)
+        chunk = max(1, len(current) // 2)
+        while True:
+            removed = False
+            start = 0
+            while start < len(current) and len(current) > 1 and not self.late:
+                rest = current[:start] + current[start + chunk :]
+                if rest and self.fails(_made(make, set(rest))):
+                    current, removed = rest, True
+                else:
+                    start += chunk
+            if chunk == 1 and (not removed or self.late):
+                return set(current)
+            chunk = max(1, chunk // 2)
+
+    def smaller_kernels(self, case: Case) -> Case:
+        """Returns the case with fewer operators in its kernels, as long as it fails."""
+        progress = True
+        while progress and not self.late:
+            progress = False
+            for made in without_inner(case):
+                if not self.late and self.fails(whole := with_expected(made)):
+                    assert whole is not None
+                    case, progress = whole, True
+                    break
+        return case
+
+    # --- fewer outputs, less of each ---
+
+    def fewer_outputs(self, case: Case, make: Callable[[Sequence[str]], Case]) -> Case:
+        """Returns the case with one output alone, if one alone fails."""
+        if len(case.expected) > 1:
+            for name in case.expected:
+                if self.fails(one := make([name])):
+                    return one
+        return case
+
+    def smaller_sizes(self, case: Case) -> Case:
+        """Returns the case with shorter axes, as long as it fails: each size in turn, twice."""
+        for _ in range(2):
+            before = case
+            for size in sizes(case):
+                while size > 1 and not self.late and (found := self._shorter(case, size)):
+                    case, size = found
+            if case is before:
+                break
+        return case
+
+    def _shorter(self, case: Case, size: int) -> tuple[Case, int] | None:
+        """Returns the case with one size made less, and what it is then."""
+        few = (*_SMALL, size // 4, size // 2, *((size - 1,) if size <= _ODD else ()))
+        for new in dict.fromkeys(n for n in few if 0 < n < size):
+            for constants in (False, True):
+                if self.late:
+                    return None
+                made = resized(case, size, new, constants=constants)
+                whole = None if made is None else with_expected(made)
+                if whole is not None and _says_something(whole, case) and self.fails(whole):
+                    return whole, new
+        return None
+
+
+def _says_something(smaller: Case, case: Case) -> bool:
+    """Whether outputs are not all about zero, where they were more before: an error relative to
+    that would mean little.
+    """
+    return all(
+        _largest(smaller.expected[n]) >= _LEFT * _largest(v) for n, v in case.expected.items()
+    )
+
+
+def _largest(value: Any) -> float:
+    array = np.asarray(value)
+    if array.dtype.kind not in "fiubV" or not array.size:
+        return 0.0
+    wide = np.abs(array.astype(np.float64))
+    return float(np.max(wide, where=np.isfinite(wide), initial=0.0))
+
+
+def with_expected(case: Case) -> Case | None:
+    """Returns the case with what the interpreter makes of it; None where it cannot."""
+    try:
+        with quietly():
+            return replace(case, expected=interpret(case.module, case.inputs))
+    except Exception:  # shapes that an operator's reference does not take
+        return None
+
+
+def _made(make: Callable[[set[int]], Case], members: set[int]) -> Case | None:
+    try:
+        return make(members)
+    except Exception:  # a part that cannot stand alone: a value that nobody has captured
+        return None
+
+
+def maker(
+    function: Function,
+    values: Mapping[int, Any],
+    wrap: Callable[[Function], Function] | None = None,
+) -> Callable[[set[int]], Case]:
+    """Returns what cuts sets of nodes out of a function."""
+    return lambda members: cut(function, members, values, wrap)
+
+
+class _Neighbours:
+    """Which nodes of a function read which, past tuples."""
+
+    def __init__(self, function: Function) -> None:
+        self.units: set[int] = set()
+        self._near: dict[int, set[int]] = {}
+        parts: dict[int, set[int]] = {}
+        for node in post_order(function.body):
+            if isinstance(node, Function):
+                continue
+            behind = {u for c in node.children for u in parts.get(c.id, ())}
+            if is_unit(node):
+                self.units.add(node.id)
+                self._near.setdefault(node.id, set()).update(behind)
+                for unit in behind:
+                    self._near[unit].add(node.id)
+                parts[node.id] = {node.id}
+            elif isinstance(node, (Tuple, TupleGetItem)) and node is not function.body:
+                parts[node.id] = behind
+
+    def grown(self, members: Iterable[int]) -> set[int]:
+        """Returns the members and all next to them."""
+        found = set(members)
+        for member in list(found):
+            found |= self._near.get(member, set())
+        return found
+
+
+def nodes_by_id(function: Function) -> dict[int, Expr]:
+    """Returns the nodes of a function's body by id."""
+    return {n.id: n for n in (*function.params, *post_order(function.body))}

@@ -1,0 +1,136 @@
+"""What a result is compared with: ONNX Runtime, a file of values, level 0, or the interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from clew import frontends
+from clew.bisection.onnx_reference import Layers, read, run
+from clew.compiler import compile
+from clew.frontends.onnx.importer import NodeView
+from clew.ir.module import Module
+from clew.support.errors import InputError
+from clew.trace.span import Source
+
+NAMES: Final = ("onnxruntime", "opt0", "interpreter")
+Values = dict[str, Any]
+
+
+@dataclass
+class Reference:
+    """The outputs that a model should give, by name, and as far as known what its layers give.
+
+    `text` names it. `layers` returns values by layer and number of the output. `of_import` says
+    that it knows what the model means better than clew's reading of it.
+    """
+
+    text: str
+    outputs: Values
+    of_import: bool
+    layers: Callable[[], dict[tuple[str, int], Any]] = dict
+    file: Layers | None = None
+    raw: Callable[[], Values] = field(default=dict)
+
+
+def reference_of(
+    wanted: Any,
+    model: Any,
+    module: Module,
+    inputs: Mapping[str, Any],
+    options: Mapping[str, Any],
+    load_options: Mapping[str, Any],
+) -> Reference | None:
+    """Returns the reference that a user names: one of `NAMES`, a file, or outputs by name; None for
+    the interpreter, whose outputs are those of the first stage.
+
+    Errors: I170 for what is none of these, I171 for a file that cannot be read or has no output,
+    I173 (ONNX Runtime), I174 for a model that is no ONNX file.
+    """
+    if isinstance(wanted, Mapping):
+        return _of_values("the given values", dict(wanted), module)
+    if wanted == "interpreter":
+        return None
+    if wanted == "opt0":
+        plain = {n: v for n, v in options.items() if n not in ("precision", "extend", "fuse")}
+        found = compile(module, **{**plain, "opt_level": 0}).run(dict(inputs))
+        return Reference("opt level 0", found, of_import=False)
+    if wanted == "onnxruntime":
+        return _of_onnxruntime(model, inputs, load_options)
+    path = Path(str(wanted))
+    if path.suffix != ".npz":
+        raise InputError(
+            "I170",
+            f"no reference {str(wanted)!r}",
+            hint=f"it is one of {', '.join(NAMES)}, or a .npz file of outputs by name",
+        )
+    return _of_values(path.name, _stored(path), module)
+
+
+def _stored(path: Path) -> Values:
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            return {name: stored[name] for name in stored.files}
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(
+            "I171",
+            f"the reference {str(path)!r} cannot be read: {error}",
+            hint="numpy.savez(file, **outputs) writes one",
+        ) from None
+
+
+def _of_values(text: str, values: Values, module: Module) -> Reference:
+    outputs = {n: values[n] for n in module.output_names if n in values}
+    if not outputs:
+        raise InputError(
+            "I171",
+            f"{text}: no value is called like an output",
+            hint=f"the outputs are {', '.join(module.output_names)}",
+        )
+    layers = {(n, 0): v for n, v in values.items() if n not in outputs}
+    for name in list(values):
+        layer, _, number = name.rpartition(":")
+        if layer and number.isdecimal():
+            layers[layer, int(number)] = values[name]
+    return Reference(text, outputs, of_import=True, layers=lambda: layers)
+
+
+def _of_onnxruntime(
+    model: Any, inputs: Mapping[str, Any], load_options: Mapping[str, Any]
+) -> Reference:
+    path = Path(str(model)) if isinstance(model, (str, Path)) else None
+    if path is None or path.suffix.lower() != ".onnx":
+        raise InputError(
+            "I174",
+            "ONNX Runtime runs .onnx files, and the model is none",
+            hint="give the model as a path, or another reference",
+        )
+    names: dict[str, tuple[str, ...]] = {}
+
+    def note(source: Source, node: NodeView) -> Source:
+        names[source.layer] = node.outputs
+        return source
+
+    frontends.load(path, annotate=note, **load_options)
+    file = read(path, names)
+    found: list[Values] = []
+
+    def raw() -> Values:
+        if not found:
+            found.append({**inputs, **file.values(inputs)})
+        return found[0]
+
+    def layers() -> dict[tuple[str, int], Any]:
+        values = raw()
+        return {
+            (layer, n): values[name]
+            for layer, outputs in names.items()
+            for n, name in enumerate(outputs)
+            if name in values
+        }
+
+    return Reference("ONNX Runtime", run(path, inputs, plain=False), True, layers, file, raw)

@@ -1,0 +1,260 @@
+"""Reproducers: a folder with the part at fault, what it is given, what it should give, and a script
+that shows that it still does not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import inspect
+import json
+import runpy
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from clew.bisection.checks import BuildCheck, Check, PassCheck, ValueCheck, quietly
+from clew.bisection.verdict import KINDS, Reduced, Verdict
+from clew.build.build import Options
+from clew.build.schedule_choice import ScheduleFor, recorded
+from clew.frontends import onnx
+from clew.ir.module import Module
+from clew.ir.textfile import load_module, save_module
+from clew.ir.types import from_numpy, to_numpy
+from clew.passes.base import Pass
+from clew.support.errors import InputError
+from clew.target import Target
+
+_SCRIPT: Final = '''"""{summary}
+
+Exits with 1 as long as the part of the model in this folder fails, else with 0.
+"""
+
+import sys
+from pathlib import Path
+
+from clew.bisection.reproducer import replay
+
+error, tolerance = replay(Path(__file__).parent)
+print(f"{{error:.3g}} off what it should be; at most {{tolerance:.3g}} is rounding")
+sys.exit(error > tolerance)
+'''
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+def write(verdict: Verdict, folder: Path) -> Path:
+    """Writes a verdict's reproducer and returns the folder.
+
+    Errors: I172 when it cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        document: dict[str, Any] = plain(verdict.to_json())
+        if verdict.reduced is not None:
+            document["check"] = plain(_write_reduced(verdict.reduced, folder))
+            script = _SCRIPT.format(summary=verdict.summary.replace('"', "'"))
+            (folder / "reproduce.py").write_text(script, encoding="utf-8")
+        text = json.dumps(document, indent=2, allow_nan=False)
+        (folder / "report.json").write_text(f"{text}\n", encoding="utf-8")
+        (folder / "report.md").write_text(_markdown(verdict), encoding="utf-8")
+    except OSError as error:
+        raise InputError(
+            "I172", f"cannot write a reproducer to {str(folder)!r}: {error.strerror}"
+        ) from None
+    return folder
+
+
+def _write_reduced(reduced: Reduced, folder: Path) -> dict[str, Any]:
+    save_module(reduced.module, folder / "module.clew")
+    _save(folder / "inputs.npz", reduced.inputs)
+    _save(folder / "expected.npz", reduced.expected)
+    record = _record(reduced.check, folder)
+    if reduced.onnx is not None:
+        (folder / "model.onnx").write_bytes(reduced.onnx)
+        record["model"] = "model.onnx"
+    return record
+
+
+def _record(check: Check, folder: Path) -> dict[str, Any]:
+    """Returns a check as JSON values; users' files that take part are copied."""
+    found: dict[str, Any] = {"tolerance": check.tolerance}
+    match check:
+        case PassCheck():
+            made = _pass_record(check.changes, folder)
+            return found | {
+                "kind": "pass",
+                "pass": made,
+                "target": asdict(check.target) if check.target is not None else None,
+                "opt_level": check.opt_level,
+            }
+        case BuildCheck():
+            options = check.options
+            return found | {
+                "kind": "build",
+                "target": asdict(options.target),
+                "threads": options.threads,
+                "opt_level": options.opt_level,
+                "runs": check.runs,
+                "schedules": [_schedule_record(s, folder) for s in options.schedules],
+            }
+    return found | {"kind": "value"}
+
+
+def _pass_record(found: Pass, folder: Path) -> dict[str, Any]:
+    if found.is_builtin:
+        return {
+            "module": type(found).__module__,
+            "name": type(found).__name__,
+            "options": found.options,
+        }
+    return {"file": _copied(getattr(found, "function", type(found)), folder), "name": found.name}
+
+
+def _schedule_record(found: ScheduleFor, folder: Path) -> dict[str, Any]:
+    if callable(found.how):
+        return {"file": _copied(found.how, folder), "name": found.name}
+    steps = [str(step) for step in found.how]
+    return {"name": found.name, "steps": steps, "kernel": found.kernel, "ops": found.ops}
+
+
+def _copied(thing: Any, folder: Path) -> str:
+    """Returns the name of a copy of the file that something of a user's is written in."""
+    with contextlib.suppress(TypeError, OSError):
+        source = inspect.getsourcefile(thing)
+        if source is not None and Path(source).is_file():
+            shutil.copyfile(source, folder / Path(source).name)
+            return Path(source).name
+    return ""
+
+
+def _save(path: Path, values: Mapping[str, Any]) -> None:
+    """Writes arrays; those of dtypes that numpy's files lack as unsigned integers."""
+    stored = {}
+    for name, value in values.items():
+        array = np.ascontiguousarray(value)
+        dtype = from_numpy(array.dtype)
+        raw = array if array.dtype.isbuiltin == 1 else array.view(f"u{array.dtype.itemsize}")
+        stored[f"{name}.{dtype}"] = raw
+    np.savez(path, **stored)  # type: ignore[arg-type]
+
+
+def read_values(path: Path) -> dict[str, Any]:
+    """Returns the arrays of `inputs.npz` or `expected.npz` by name."""
+    found = {}
+    with np.load(path, allow_pickle=False) as stored:
+        for key in stored.files:
+            name, _, dtype = key.rpartition(".")
+            found[name] = stored[key].view(to_numpy(dtype))
+    return found
+
+
+def plain(value: Any) -> Any:
+    """Returns a value as JSON knows it: infinities and NaN become text."""
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(v) for v in value]
+    if isinstance(value, (np.generic, np.ndarray)):
+        return plain(value.tolist())
+    if isinstance(value, float) and not np.isfinite(value):
+        return str(value)
+    return value
+
+
+def _markdown(verdict: Verdict) -> str:
+    lines = [f"# {verdict.kind}: {KINDS[verdict.kind]}", "", f"{verdict.summary}.", ""]
+    lines += [f"- **{name}**: `{text}`" for name, text in verdict.facts().items()]
+    if verdict.evidence:
+        lines += ["", "## What was compared", ""]
+        lines += [f"{n}. {text}" for n, text in enumerate(verdict.evidence, 1)]
+    if verdict.culprits:
+        lines += ["", "## Where values part", "", "| layers | error | due |", "|---|---|---|"]
+        lines += [
+            f"| {', '.join(c.layers)} | {c.error:.2g} | {c.due:.2g} |" for c in verdict.culprits
+        ]
+    if verdict.reduced is not None:
+        lines += ["", "## The part that fails alone", ""]
+        lines += ["`python reproduce.py` exits with 1 as long as it does.", "", "```"]
+        lines += [str(verdict.reduced.module).rstrip(), "```"]
+    return "\n".join(lines) + "\n"
+
+
+# --- running --------------------------------------------------------------------------------------
+
+
+def replay(folder: Path) -> tuple[float, float]:
+    """Returns how far off the part in a folder is now, and what rounding may do to it.
+
+    Errors: I175 for a folder without a reproducer, or one that needs a user's file that is not
+    there.
+    """
+    try:
+        record = json.loads((folder / "report.json").read_text(encoding="utf-8"))["check"]
+        inputs = read_values(folder / "inputs.npz")
+        expected = read_values(folder / "expected.npz")
+        check = _check(record, folder)
+        module = _module(record, folder)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            "I175", f"{str(folder)!r} holds no reproducer that can be run: {error}"
+        ) from None
+    with quietly():
+        return check.error(module, inputs, expected), check.tolerance
+
+
+def _module(record: Mapping[str, Any], folder: Path) -> Module:
+    if "model" in record:
+        return onnx.load(folder / record["model"])
+    return load_module(folder / "module.clew")
+
+
+def _check(record: Mapping[str, Any], folder: Path) -> Check:
+    tolerance = record["tolerance"]
+    target = Target(**record["target"]) if record.get("target") else None
+    match record["kind"]:
+        case "pass":
+            return PassCheck(tolerance, _pass(record["pass"], folder), target, record["opt_level"])
+        case "build":
+            assert target is not None
+            schedules = tuple(_schedule(s, folder) for s in record["schedules"])
+            options = Options(target, record["threads"], record["opt_level"], (), schedules)
+            return BuildCheck(tolerance, options, record["runs"])
+    return ValueCheck(tolerance)
+
+
+def _pass(record: Mapping[str, Any], folder: Path) -> Pass:
+    if "module" in record:
+        kind = getattr(importlib.import_module(record["module"]), record["name"])
+        given = {n: tuple(v) if isinstance(v, list) else v for n, v in record["options"].items()}
+        return kind(**given)  # type: ignore[no-any-return]
+    found = _of_users(record, folder)
+    if not isinstance(found, Pass):
+        raise ValueError(f"{record['name']} is no pass")
+    return found
+
+
+def _schedule(record: Mapping[str, Any], folder: Path) -> ScheduleFor:
+    if "steps" in record:
+        steps = recorded(record["steps"])
+        return ScheduleFor(record["name"], steps, record["kernel"], tuple(record["ops"]))
+    found = _of_users(record, folder)
+    if not isinstance(found, ScheduleFor):
+        raise ValueError(f"{record['name']} is no schedule")
+    return found
+
+
+def _of_users(record: Mapping[str, Any], folder: Path) -> Any:
+    """Returns a pass or schedule of a name from the copy of a user's file."""
+    name = record["name"]
+    if not record["file"]:
+        raise ValueError(f"{name} was not made in a file")
+    for value in runpy.run_path(str(folder / record["file"])).values():
+        if isinstance(value, (Pass, ScheduleFor)) and value.name == name:
+            return value
+    raise ValueError(f"{record['file']} has no {name} at its top level")

@@ -1,0 +1,332 @@
+"""The first stage whose outputs part from those before it, and the first node there that does.
+
+A stage is evaluated by the interpreter; values of nodes that several stages share are computed
+once. Where the outputs part is found by bisection over the stages. In that stage every node that
+stands for one of the stage before is then evaluated *on the values of the stage before*, so that an
+error shows where it arises and nowhere after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from clew.bisection.numbers import NARROW, dtypes_of, due_of, error_of, narrow_in
+from clew.build.tracing import evaluate, relayout
+from clew.ir.expr import Attrs, Call, Constant, Expr, Function, Tuple, Var
+from clew.ir.interpret import Results, interpret_values
+from clew.ir.module import Module
+from clew.ir.rewrite import rebuild
+from clew.ir.types import TensorType, TupleType, Type, to_numpy
+from clew.ir.visit import inner_functions, post_order
+from clew.trace.trace import Trace
+
+Say = Callable[[str], None]
+_MOST_WIDE_NODES: Final = 200
+
+
+@dataclass(frozen=True)
+class Parting:
+    """A node of a stage and the one of the stage before that it stands for; `error` is that of its
+    value, computed from values of the stage before, and `due` what rounding may do to it.
+    """
+
+    old: Expr
+    new: Expr
+    error: float
+    due: float
+
+    @property
+    def excess(self) -> float:
+        """How many times larger the error is than it may be."""
+        return self.error / self.due
+
+
+class Stages:
+    """Evaluates the stages of a trace on one set of inputs."""
+
+    def __init__(self, trace: Trace, inputs: Mapping[str, Any], say: Say) -> None:
+        self.trace = trace
+        self._inputs = {n: np.asarray(v) for n, v in inputs.items()}
+        self._say = say
+        self._results = Results()
+        self._values: dict[int, dict[int, Any]] = {}
+        changed = [n for n, s in enumerate(trace.stages) if s.changed]
+        self.changed: list[int] = changed
+
+    def values(self, stage: int) -> dict[int, Any]:
+        """Returns the values of the nodes of a stage, by id."""
+        stage = max(s for s in self.changed if s <= stage)
+        found = self._values.get(stage)
+        if found is None:
+            record = self.trace.stages[stage]
+            self._say(f"evaluating stage {stage} of {self.trace.last}, {record.name}")
+            known: dict[int, Any] = {}
+            for values in self._values.values():
+                known.update(values)
+            module: Module = record.module
+            found = evaluate(module, self._inputs, known, self._results)
+            constants = {n.id for n in post_order(module.main) if isinstance(n, Constant)}
+            found = {n: v for n, v in found.items() if n not in constants}
+            self._values[stage] = found
+        return found
+
+    def value(self, stage: int, node: Expr) -> Any:
+        """Returns the value of a node of a stage; None where it has none."""
+        return node.data if isinstance(node, Constant) else self.values(stage).get(node.id)
+
+    def forget(self, keep: Sequence[int]) -> None:
+        """Frees the values of all stages but some."""
+        self._values = {s: v for s, v in self._values.items() if s in keep}
+
+    def outputs(self, stage: int) -> dict[str, Any]:
+        """Returns the outputs of a stage by name."""
+        module: Module = self.trace.stages[stage].module
+        body = module.main.body
+        parts = body.fields if isinstance(body, Tuple) else (body,)
+        found = [self.value(stage, p) for p in parts]
+        if not isinstance(body, Tuple) and isinstance(body.type, TupleType):
+            found = list(self.value(stage, body))
+        return dict(zip(module.output_names, found, strict=True))
+
+
+def first_wrong(stages: Stages, wrong: Callable[[int], bool]) -> tuple[int, int] | None:
+    """Returns the last stage that is right and the one after it, which is wrong; None where the
+    last stage is right. The first stage is right.
+    """
+    order = stages.changed
+    low, high = 0, len(order) - 1
+    if high == 0 or not wrong(order[high]):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        if wrong(order[middle]):
+            high = middle
+        else:
+            low = middle
+        stages.forget([0, order[low], order[high]])
+    return order[low], order[high]
+
+
+def partings(stages: Stages, before: int, after: int) -> list[Parting]:
+    """Returns every node of a stage that stands for one of the stage before and was computed anew,
+    in the order of the graph, with its own error.
+    """
+    trace = stages.trace
+    module: Module = trace.stages[after].module
+    old_values = stages.values(before)
+    olds: Mapping[int, Any] = trace.nodes(before)
+    pairs = _pairs(trace, before, after)
+    kept = {n: v for n, v in old_values.items() if n in trace.nodes(after)}
+    once = set(stages.values(after)) | {n.id for n in trace.nodes(after).values()}
+    found: list[Parting] = []
+
+    def instead(node: Expr, value: Any) -> Any:
+        old = pairs.get(node.id)
+        if old is None or node.id in olds or node.id not in once:
+            return value
+        true = stages.value(before, old)
+        if true is None:
+            return value
+        back = _relaid(value, node.type, old.type, true)
+        there = _relaid(true, old.type, node.type, value)
+        if back is None or there is None:
+            if old.id in outputs:
+                found.append(Parting(old, node, float("inf"), due_of(())))
+            return value
+        region = region_of(node, pairs, olds)
+        due = due_of(_dtypes(node) | _dtypes(old), narrow_in(region))
+        found.append(Parting(old, node, error_of(true, back), due))
+        return there
+
+    outputs = {o.id for o in outputs_of(trace.stages[before].module)}
+    args = [stages._inputs[name] for name in module.input_names]
+    interpret_values(module.main, args, (), module, kept, None, instead)
+    return found
+
+
+def _dtypes(node: Any) -> set[str]:
+    return set() if isinstance(node, Function) else dtypes_of(node.type)
+
+
+def outputs_of(module: Module) -> tuple[Expr, ...]:
+    """Returns the nodes that a module's outputs are."""
+    body = module.main.body
+    return body.fields if isinstance(body, Tuple) else (body,)
+
+
+def _pairs(trace: Trace, before: int, after: int) -> dict[int, Expr]:
+    """Returns for nodes of a stage the nodes of the one before that they stand for: those of *same*
+    links, results of the same layers, and the outputs, whether or not a link says so.
+    """
+    olds: Mapping[int, Any] = trace.nodes(before)
+    news: Mapping[int, Any] = trace.nodes(after)
+    found: dict[int, Expr] = {}
+    marked: dict[tuple[str, int], Expr] = {}
+    for old in olds.values():
+        for source in old.span.sources:
+            if source.output is not None and not isinstance(old, Function):
+                marked.setdefault((source.layer, source.output), old)
+    for new in news.values():
+        for source in new.span.sources:
+            key = source.layer, source.output
+            if source.output is not None and key in marked and not isinstance(new, Function):
+                found.setdefault(new.id, marked[key])
+    pairs = zip(
+        outputs_of(trace.stages[before].module),
+        outputs_of(trace.stages[after].module),
+        strict=False,
+    )
+    found.update({new.id: old for old, new in pairs})
+    for link in trace.same_links(after):
+        old = olds[link.old]
+        if not isinstance(old, Function) and not isinstance(news[link.new], Function):
+            found[link.new] = old
+    return found
+
+
+def _relaid(value: Any, source: Type, target: Type, like: Any) -> Any:
+    """Returns a value in another layout and dtype; None where it does not fit there."""
+    if isinstance(target, TupleType):
+        if not isinstance(source, TupleType) or len(source.fields) != len(target.fields):
+            return None
+        parts = [
+            _relaid(*part) for part in zip(value, source.fields, target.fields, like, strict=True)
+        ]
+        return None if any(p is None for p in parts) else tuple(parts)
+    if not isinstance(source, TensorType) or not isinstance(target, TensorType):
+        return value
+    try:
+        array = np.asarray(relayout(value, source, target, like))
+    except Exception:  # another rank, or a layout of other axes
+        return None
+    if array.shape != np.shape(like):
+        return None
+    with np.errstate(all="ignore"):
+        return array.astype(to_numpy(target.dtype), copy=False)
+
+
+# --- what a pass put in the place of a node -------------------------------------------------------
+
+
+def region_of(new: Expr, pairs: Mapping[int, Expr], olds: Mapping[int, Any]) -> list[Expr]:
+    """Returns a node and those behind it, as far as the nodes that stand for one of the stage
+    before; uses after what they use.
+    """
+    found: dict[int, Expr] = {}
+    order: list[Expr] = []
+    stack: list[tuple[Expr, bool]] = [(new, False)]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            order.append(node)
+            continue
+        if node.id in found or (node is not new and (node.id in pairs or node.id in olds)):
+            continue
+        found[node.id] = node
+        stack.append((node, True))
+        children = list(node.children)
+        children += [f.body for f in inner_functions(node)]
+        stack.extend((c, False) for c in children if not isinstance(c, Function))
+    return order
+
+
+def is_rounding(stages: Stages, before: int, after: int, parting: Parting) -> bool:
+    """Whether what parts would not, were all of it computed in f32."""
+    trace = stages.trace
+    olds: Mapping[int, Any] = trace.nodes(before)
+    pairs = _pairs(trace, before, after)
+    region = region_of(parting.new, pairs, olds)
+    if not narrow_in(region) or len(region) > _MOST_WIDE_NODES:
+        return False
+    params: list[Var] = []
+    args: list[Any] = []
+    made: dict[int, Expr] = {}
+
+    def operand(node: Expr) -> Expr:
+        if node.id not in made:
+            old = pairs.get(node.id) or olds.get(node.id)
+            true = stages.value(before, old) if old is not None else None
+            if true is None or not isinstance(node.type, TensorType):
+                raise ValueError("a value that the stage before lacks")
+            type_ = _wide_type(node.type)
+            value = _relaid(true, old.type, type_, stages.value(after, node))  # type: ignore[union-attr]
+            if value is None:
+                raise ValueError("a value of another shape")
+            params.append(Var(f"x{len(params)}", type_))
+            args.append(value)
+            made[node.id] = params[-1]
+        return made[node.id]
+
+    try:
+        inside = {n.id for n in region}
+        for node in region:
+            if isinstance(node, Constant):
+                made[node.id] = _wide_constant(node)
+                continue
+            children = [
+                c if isinstance(c, Function) else (made[c.id] if c.id in inside else operand(c))
+                for c in node.children
+            ]
+            if isinstance(node, Call) and not inner_functions(node):
+                made[node.id] = Call(node.op, children, _wide_attrs(node.attrs))
+            else:
+                made[node.id] = rebuild(node, children)
+        body = made[parting.new.id]
+        function = Function(params, body)
+        wide = interpret_values(function, args, {body.id})[body.id]
+    except Exception:  # an operator that takes no f32 there
+        return parting.error <= parting.due
+    true = stages.value(before, parting.old)
+    back = _relaid(wide, body.type, _wide_type(parting.old.type), true)
+    # Constants are rounded already, where the pass did that itself: they cannot be made wide again.
+    held = [n for n in region if isinstance(n, Constant) and n.tensor.dtype in NARROW]
+    if any(not np.isfinite(n.data.astype(np.float32)).all() for n in held):
+        return True
+    left = max(10 * due_of(()), 2 * due_of((), narrow_in(held)))
+    return back is not None and error_of(true, back) <= max(left, parting.error / 4)
+
+
+def _wide_type(type_: Type) -> Type:
+    if isinstance(type_, TensorType) and type_.dtype in NARROW:
+        return TensorType(type_.shape, "f32", type_.layout)
+    return type_
+
+
+def _wide_attrs(attrs: Attrs) -> Attrs:
+    changed = {n: "f32" for n, v in attrs.items() if isinstance(v, str) and v in NARROW}
+    return attrs.with_(**changed) if changed else attrs
+
+
+def _wide_constant(node: Constant) -> Expr:
+    if node.tensor.dtype not in NARROW:
+        return node
+    return Constant(node.data.astype(np.float32), layout=node.tensor.layout)
+
+
+def traced_down(
+    stages: Stages, before: int, after: int, old: Expr, new: Expr, due: float
+) -> tuple[Expr, Expr]:
+    """Returns the first of two nodes that stand at the same place in graphs of the same form, and
+    part although their operands do not: for passes that say nothing of what became what.
+    """
+    while True:
+        alike = type(old) is type(new) and len(old.children) == len(new.children)
+        if isinstance(old, Call) and isinstance(new, Call):
+            alike = alike and old.op_name == new.op_name
+        if not alike:
+            return old, new
+        parted = None
+        for a, b in zip(old.children, new.children, strict=True):
+            if isinstance(a, Function) or a is b or a.type != b.type:
+                continue
+            x, y = stages.value(before, a), stages.value(after, b)
+            if x is not None and y is not None and error_of(x, y) > due:
+                parted = a, b
+                break
+        if parted is None:
+            return old, new
+        old, new = parted

@@ -1,0 +1,163 @@
+"""What a bisection says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from clew.ir.module import Module
+
+if TYPE_CHECKING:
+    from clew.bisection.checks import Check
+
+KINDS: Final = {
+    "none": "the result is as it should be",
+    "import": "the model was read wrongly: the layer's converter or operator is not the model's",
+    "pass": "a graph pass changed a value",
+    "precision": "a value was rounded, in a narrower dtype or another order",
+    "compute": "an operator's tensor form is not its reference",
+    "schedule": "the loop nest is right before a schedule step and wrong after it",
+    "codegen": "the loop nest is right and its machine code is not",
+    "memory": "kernels are right alone and read what others have overwritten",
+    "threads": "results change with the number of threads or from run to run",
+    "host": "a step between kernels is not its operator",
+    "unknown": "the result is wrong, and every part of it is right on its own operands",
+}
+
+
+@dataclass(frozen=True)
+class Culprit:
+    """A node whose value parts from what its operands' true values give.
+
+    `error` is relative to the largest magnitude, `due` what rounding may do there.
+    """
+
+    layers: tuple[str, ...]
+    node: str
+    error: float
+    due: float
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """The part of the model that fails alone.
+
+    `module` takes `inputs` and should give `expected`; `operators` counts its operator calls (of an
+    import: the layers of `onnx`, the part of the model's own file). `error` is what is wrong now.
+    """
+
+    module: Module
+    inputs: dict[str, Any]
+    expected: dict[str, Any]
+    operators: int
+    error: float
+    check: Check
+    onnx: bytes | None = None
+
+    def fails(self) -> bool:
+        """Whether it still does, here and now."""
+        return self.check.error(self.module, self.inputs, self.expected) > self.check.tolerance
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Where a result goes wrong.
+
+    `kind` is one of `KINDS`. `error` is that of the outputs against the reference, relative to the
+    largest magnitude of each; more than `tolerance` is wrong. What follows is filled in as far as
+    it applies: the stage and its pass, the node there before and after, the model's layers, the
+    kernel with its operators and the step of its schedule. `local_error` is the error of the
+    culprit on operands that are right, `due` what rounding may do there. `culprits` are further
+    places, the worst first where the kind is `precision`. `evidence` tells what was compared, in
+    order.
+    """
+
+    kind: str
+    error: float
+    tolerance: float
+    reference: str
+    summary: str
+    pass_name: str = ""
+    stage: int | None = None
+    node: str = ""
+    old_node: str = ""
+    layers: tuple[str, ...] = ()
+    kernel: str = ""
+    ops: tuple[str, ...] = ()
+    step: str = ""
+    local_error: float | None = None
+    due: float | None = None
+    culprits: tuple[Culprit, ...] = ()
+    evidence: tuple[str, ...] = ()
+    failed_runs: int = 0
+    runs: int = 0
+    reduced: Reduced | None = field(default=None, repr=False)
+
+    @property
+    def found(self) -> bool:
+        """Whether something is wrong and it is known where."""
+        return self.kind not in ("none", "unknown")
+
+    def __str__(self) -> str:
+        lines = [f"{self.kind}: {self.summary}"]
+        lines += [f"  {name:12}{text}" for name, text in self.facts().items()]
+        return "\n".join(lines)
+
+    def facts(self) -> dict[str, str]:
+        """Returns what is known, as text by name."""
+        found: dict[str, str] = {}
+        if self.runs:
+            outputs = f"{self.error:.2g} off {self.reference} (at most {self.tolerance:.2g})"
+            flaky = 0 < self.failed_runs < self.runs
+            some = f", in {self.failed_runs} of {self.runs} runs" if flaky else ""
+            found["outputs"] = f"{outputs}{some}"
+        if self.pass_name:
+            stage = f", stage {self.stage}" if self.stage is not None else ""
+            found["pass"] = f"{self.pass_name}{stage}"
+        texts = {
+            "before": self.old_node,
+            "after" if self.old_node else "node": self.node,
+            "layers": ", ".join(self.layers),
+            "kernel": self.kernel,
+            "operators": ", ".join(self.ops),
+            "step": self.step,
+        }
+        found.update({name: text for name, text in texts.items() if text})
+        if self.local_error is not None:
+            due = f" (at most {self.due:.2g} is rounding)" if self.due is not None else ""
+            found["error there"] = f"{self.local_error:.2g}{due}"
+        if self.reduced is not None:
+            plural = "s" * (self.reduced.operators != 1)
+            text = f"{self.reduced.operators} operator{plural}, error {self.reduced.error:.2g}"
+            found["reduced to"] = text
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the verdict as nested dicts and lists of numbers and strings."""
+        document: dict[str, Any] = {
+            name: getattr(self, name)
+            for name in (
+                "kind", "summary", "error", "tolerance", "reference", "runs", "failed_runs",
+                "pass_name", "stage", "node", "old_node", "layers", "kernel", "ops", "step",
+                "local_error", "due", "evidence",
+            )
+        }  # fmt: skip
+        document["culprits"] = [vars(c) for c in self.culprits]
+        if self.reduced is not None:
+            document["reduced"] = {
+                "operators": self.reduced.operators,
+                "error": self.reduced.error,
+                "inputs": {n: list(v.shape) for n, v in self.reduced.inputs.items()},
+            }
+        return document
+
+    def write(self, folder: str | Path) -> Path:
+        """Writes a reproducer into a folder (made if need be) and returns it: `reproduce.py` exits
+        with 1 as long as the reduced model fails; `docs/bisect.md` lists the files.
+
+        Errors: I172 when the folder cannot be written.
+        """
+        from clew.bisection.reproducer import write  # noqa: PLC0415  (it reads verdicts)
+
+        return write(self, Path(folder))

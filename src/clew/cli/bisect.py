@@ -1,0 +1,170 @@
+"""`clew bisect`: from a wrong result to the pass, node, kernel or schedule step at fault."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+import clew
+from clew.bisection.reproducer import plain
+from clew.build.schedule_choice import ScheduleFor
+from clew.cli import options as opt
+from clew.cli.arguments import shapes
+from clew.cli.options import SAVED_SUFFIX, model_inputs
+from clew.cli.output import emit_json, note, progress, stdout, table
+from clew.compiled import input_spec
+from clew.extensions import Extension
+from clew.passes.mark_fusions import Fusion
+from clew.passes.user_pass import GraphPass
+from clew.support.errors import CompileError, InputError
+
+
+def bisect(
+    model: opt.Model,
+    against: Annotated[
+        str,
+        typer.Option(
+            "--against",
+            metavar="onnxruntime|opt0|interpreter|FILE.npz",
+            help="What the outputs should be.",
+        ),
+    ] = "onnxruntime",
+    inputs: opt.Inputs = [],  # noqa: B006 (typer takes the default from here)
+    random: opt.Random = False,
+    seed: opt.Seed = 0,
+    shape: opt.Shape = [],  # noqa: B006
+    target: opt.Target = "cpu",
+    threads: opt.Threads = None,
+    opt_level: opt.OptLevel = 3,
+    fuse: opt.Fuse = True,
+    precision: opt.Precision = "f32",
+    extend: Annotated[
+        list[Path],
+        typer.Option(
+            "--extend",
+            metavar="FILE.py",
+            help="Compile with the passes, fusions and schedules of a Python file, repeatable.",
+        ),
+    ] = [],  # noqa: B006
+    tolerance: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            help="Largest relative error that is right.",
+            show_default="by the narrowest dtype: 0.001 in f32",
+        ),
+    ] = None,
+    runs: Annotated[int, typer.Option(min=1, help="Runs of the program, for races.")] = 3,
+    seconds: Annotated[
+        float, typer.Option(min=0, help="Time for reducing the part at fault; 0: do not.")
+    ] = 60.0,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Folder to write a reproducer to.")
+    ] = None,
+    cache: Annotated[
+        bool, typer.Option("--cache/--no-cache", help="Use kernels from the disk cache.")
+    ] = True,
+    json: opt.Json = False,
+) -> None:
+    """Find the layer, pass, node or kernel that a wrong result comes from."""
+    if model.suffix == SAVED_SUFFIX:
+        raise typer.BadParameter("stages are compiled anew: give the model's own file")
+    given = shapes(shape)
+    with progress(f"reading {model}") as say:
+        options: dict[str, Any] = {
+            "target": target,
+            "threads": threads,
+            "opt_level": opt_level,
+            "precision": precision,
+            "fuse": "auto" if fuse else None,
+            "extend": [item for file in extend for item in extensions_of(file)],
+            "cache": cache,
+        }
+        loaded = clew.load(model, **({"inputs": given} if given else {}))
+        arrays = model_inputs(_Inputs(loaded), inputs, random, seed)
+        verdict = clew.bisect(
+            model,
+            arrays,
+            reference=against,
+            tolerance=tolerance,
+            runs=runs,
+            reduce=seconds > 0,
+            seconds=seconds,
+            shapes=given or None,
+            on_progress=say,
+            **options,
+        )
+    if json:
+        emit_json({"model": str(model), **plain(verdict.to_json())})
+    else:
+        _show(verdict)
+    if output is not None and verdict.kind != "none":
+        verdict.write(output)
+        note(f"reproducer in {output}" if verdict.reduced else f"report in {output}")
+    if verdict.kind == "unknown":
+        raise CompileError(
+            "C094",
+            f"the outputs are {verdict.error:.2g} off, and it is not known why",
+            hint=verdict.summary,
+        )
+
+
+class _Inputs:
+    """What is asked of a model that is to be given inputs."""
+
+    def __init__(self, module: clew.Module) -> None:
+        self.inputs = [input_spec(p) for p in module.main.params]
+        self.input_names = module.input_names
+
+
+def extensions_of(file: Path) -> list[Extension]:
+    """Returns the passes, fusions and schedules at the top level of a Python file, in its order.
+
+    Errors: I176 for a file that cannot be run or has none.
+    """
+    try:
+        names = runpy.run_path(str(file))
+    except Exception as error:  # whatever a user's program raises
+        raise InputError(
+            "I176", f"{str(file)!r} cannot be run: {type(error).__name__}: {error}"
+        ) from error
+    found = [v for v in names.values() if isinstance(v, (GraphPass, Fusion, ScheduleFor))]
+    if not found:
+        raise InputError(
+            "I176",
+            f"{str(file)!r} has no pass, fusion or schedule at its top level",
+            hint="make them with clew.graph_pass, clew.fusion and clew.schedule_for",
+        )
+    return list({id(item): item for item in found}.values())
+
+
+def _show(verdict: clew.Verdict) -> None:
+    console = stdout()
+    style = "bold green" if verdict.kind == "none" else "bold red"
+    console.print(Text.assemble((verdict.kind, style), f": {verdict.summary}"))
+    facts = Table.grid(padding=(0, 2))
+    facts.add_column(no_wrap=True)
+    facts.add_column(overflow="fold")
+    for name, text in verdict.facts().items():
+        facts.add_row(Text(f"  {name}", style="cyan"), Text(text))
+    console.print(facts)
+    if verdict.evidence:
+        console.print(Text("\nwhat was compared", style="cyan"))
+        for text in verdict.evidence:
+            console.print(Text(f"  {text}"))
+    if len(verdict.culprits) > 1:
+        console.print()
+        shown = table("layers", "node", "error", "due", right=("error", "due"))
+        for culprit in verdict.culprits:
+            layers = Text(", ".join(culprit.layers))
+            node = Text(culprit.node)
+            shown.add_row(layers, node, f"{culprit.error:.1e}", f"{culprit.due:.1e}")
+        console.print(shown)
+    if verdict.reduced is not None:
+        console.print(Text("\nthe part that fails alone", style="cyan"))
+        console.print(Text(str(verdict.reduced.module).rstrip()))
