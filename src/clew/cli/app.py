@@ -26,6 +26,7 @@ from clew.cli.compare import onnxruntime_outputs
 from clew.cli.correlate import correlate
 from clew.cli.extract import extract
 from clew.cli.diff import diff
+from clew.cli.dataset import dataset
 from clew.cli.options import (
     SAVED_SUFFIX,
     Asked,
@@ -50,6 +51,7 @@ from clew.cli.partition import partition
 from clew.cli.precision import precision as precision_
 from clew.cli.profile import profile
 from clew.cli.tap import tap
+from clew.cli.predict import predict
 from clew.cli.tracing import trace
 from clew.support.difference import relative_error
 from clew.support.errors import ClewError, CompileError
@@ -194,6 +196,8 @@ app.command()(diff)
 app.command("precision")(precision_)
 app.command()(profile)
 app.command()(bisect)
+app.command()(dataset)
+app.command()(predict)
 app.command()(trace)
 app.command()(correlate)
 app.command()(tap)

@@ -1,0 +1,113 @@
+"""The kernels of a model as they would be compiled: passes, schedules and LLVM text, no code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from clew.build.build import KernelUse, kernel_names
+from clew.build.lowering import KernelSource
+from clew.build.program_builder import ProgramBuilder
+from clew.build.schedule_choice import of_operators
+from clew.compiler import narrowed
+from clew.ir.expr import Call, Constant, Expr, Function
+from clew.ir.module import Module
+from clew.ir.types import TensorType, to_numpy
+from clew.ir.visit import post_order
+from clew.passes.fuse_ops import FuseOps
+from clew.passes.manager import PassManager
+from clew.passes.views import has_static_shapes
+from clew.pipelines import pipeline
+from clew.runtime.plan import SegmentPlan
+from clew.runtime.threads import thread_count
+from clew.support.errors import InputError
+from clew.target import Target, target_of
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The uses of kernels in the order in which they run, the segments that they run in, and what
+    is not native: host steps, and kernels whose shapes only a run tells.
+    """
+
+    uses: tuple[KernelUse, ...]
+    segments: tuple[SegmentPlan, ...]
+    host_steps: tuple[str, ...]
+    threads: int
+    target: Target
+
+
+def plan(
+    module: Module,
+    target: str | Target = "cpu",
+    *,
+    threads: int | None = None,
+    opt_level: int = 3,
+    precision: str = "f32",
+    fuse: str | None = "auto",
+) -> Plan:
+    """Returns the kernels that `clew.compile` would make with the same options.
+
+    Errors: those of the passes, I010 and I012; I188 for a model with named sizes.
+    """
+    machine = target_of(target)
+    for param in module.main.params:
+        if not (isinstance(param.type, TensorType) and param.type.is_static):
+            raise InputError(
+                "I188",
+                f"the size of input {param.name!r} is open: {param.type}",
+                hint="say it, as in --shape NAME=1,128, or clew.load(model, inputs={...})",
+            )
+    dtype = narrowed(precision, machine)
+    passes = list(pipeline(opt_level, dtype, ()))
+    if fuse is None:
+        passes = [FuseOps(mode="none") if isinstance(p, FuseOps) else p for p in passes]
+    manager = PassManager(passes, opt_level, target=machine, trace=False)
+    main = manager.run(module).main
+    names = kernel_names(main)
+    sources: dict[str, KernelSource] = {}
+    made: dict[int, KernelSource] = {}
+    for node in post_order(main, into_functions=True):
+        called = node.op if isinstance(node, Call) else None
+        if isinstance(called, Function) and called.is_primitive and has_static_shapes(called):
+            source = KernelSource(called, machine, of_operators(called, machine))
+            made[called.id] = sources.setdefault(source.key, source)
+    codes = {number: source.code for number, source in made.items()}
+    builder = _Layout(main, codes, lambda plan: _no_segment, lambda call: _no_segment)
+    builder.build()
+    uses = [
+        KernelUse(names[call.id], call, made[call.op.id], segment, step)
+        for segment, calls in enumerate(builder.segment_calls)
+        for step, call in enumerate(calls)
+        if isinstance(call.op, Function)
+    ]
+    return Plan(
+        tuple(uses), tuple(builder.plans), tuple(builder.host), thread_count(threads), machine
+    )
+
+
+class _Layout(ProgramBuilder):
+    """Lays a program out without weights: only their sizes matter."""
+
+    host: list[str]
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.host = []
+
+    def _collect(self, node: Expr) -> None:
+        if isinstance(node, Constant):
+            (slot,) = self._new_slots(node)
+            self.constants[slot] = np.empty(node.tensor.concrete, to_numpy(node.tensor.dtype))
+        else:
+            super()._collect(node)
+
+    def _run_on_host(self, function: Any, reads: list[int], node: Call) -> None:
+        self.host.append(node.op_name)
+        super()._run_on_host(function, reads, node)
+
+
+def _no_segment(*_: Any) -> Any:
+    raise AssertionError("a plan is not run")
