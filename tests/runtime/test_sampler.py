@@ -101,6 +101,16 @@ def test_everything_is_as_before_afterwards() -> None:
     assert (action(), timers(), signal.pthread_sigmask(signal.SIG_BLOCK, ())) == before
 
 
+def test_a_caller_that_blocks_the_signal_is_sampled_and_blocks_it_again() -> None:
+    assert SAMPLING_SIGNAL is not None
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {SAMPLING_SIGNAL})
+    try:
+        assert len(sampled(1)) >= 60
+        assert SAMPLING_SIGNAL in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def test_everything_is_as_before_after_an_exception() -> None:
     before = action(), timers()
     with (
