@@ -236,6 +236,21 @@ def @main(
     assert error.value.code == "I040"
 
 
+def test_a_model_without_kernels_has_no_splits() -> None:
+    text = """
+clew 1
+def @main(
+  %x: f32[4, 6]  // input x
+) -> (f32[24],) with outputs=["y"] {
+  %0 = reshape(%x, shape=[24])  // r:Reshape#0
+  %1 = (%0,)
+  return %1
+}
+"""
+    compiled = clew.compile(clew.parse(text), threads=1)
+    assert split_kernels(compiled, [np.zeros((4, 6), np.float32)]) == {}
+
+
 @needs_sampling
 def test_branches_that_do_not_run_are_estimated() -> None:
     """Of two branches that hold a kernel of two operators each, inputs choose one."""
