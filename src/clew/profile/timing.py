@@ -12,9 +12,9 @@ from clew.runtime.model import Model, Ready
 from clew.runtime.program import RunHost
 from clew.runtime.timing import Turns
 
-FEWEST_ROUNDS: Final = 10
+FEWEST_ROUNDS: Final = 20
 _MOST_ROUNDS = 200
-_SECONDS = 1.0
+_SECONDS = 1.5
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def measure(
 ) -> list[Measured]:
     """Returns the times of models that take turns.
 
-    `repeats` is the number of rounds; without it as many as a second allows, at least ten.
+    `repeats` is the number of rounds; without it as many as a second allows, at least twenty.
     """
     readies, turns = [], []
     for subject in subjects:
