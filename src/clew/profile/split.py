@@ -135,7 +135,7 @@ class _Kernel:
         """Returns the split of a use with so many samples, given by line."""
         samples = self._divide(lines)
         measured = total >= LEAST or self._count == 1
-        shares = [s / total if total else 1.0 for s in samples] if measured else []
+        shares = [min(1.0, s / total) if total else 1.0 for s in samples] if measured else []
         operators = tuple(
             OperatorShare(
                 position=n,
