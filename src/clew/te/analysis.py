@@ -193,6 +193,15 @@ def product_flops_of(outputs: Sequence[Tensor]) -> Dim:
     return total
 
 
+def product_dtypes_of(outputs: Sequence[Tensor]) -> list[str]:
+    """Returns the dtypes of what sums of products multiply, each operand's as it is loaded."""
+    found = []
+    for stage in stages(outputs):
+        if isinstance(stage.body, Reduce) and _is_product_sum(stage.body):
+            found += [load.source.dtype for load in loads(stage.body.value)]
+    return found
+
+
 def bytes_of(outputs: Sequence[Tensor]) -> int:
     """Returns the bytes that a computation of known shapes must move at least: each input that it
     reads and each output, once. Of an input that is read in part (a slice, rows of a table) only
