@@ -30,7 +30,7 @@ from clew.runtime.model import InputSpec, Model, Ready, SizesKey, sizes_key
 from clew.runtime.program import Program
 from clew.runtime.threads import shared_pool
 from clew.support.errors import GraphTypeError, InputError
-from clew.target import Target
+from clew.te.analysis import product_dtypes_of
 from clew.trace.trace import Trace
 
 Array = np.ndarray[Any, Any]
@@ -117,6 +117,12 @@ class Kernel:
     def tensors(self) -> tuple[Any, ...]:
         """Its outputs as tensor expressions over its inputs: what it computes, unscheduled."""
         return self._use.source.stages.outputs
+
+    @property
+    def multiplies_tiles(self) -> bool:
+        """Whether it sums products of bf16, and its target has a unit that multiplies these."""
+        products = product_dtypes_of(self.tensors)
+        return self._use.source.target.has("amx-bf16") and set(products) == {"bf16"}
 
     @property
     def loops(self) -> str:

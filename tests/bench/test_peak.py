@@ -1,5 +1,7 @@
 import re
 
+import pytest
+
 from clew.bench import peak
 
 
@@ -14,3 +16,8 @@ def test_every_chain_is_counted() -> None:
     source = peak._source(8)
     assert len(re.findall(r"= call .*@llvm\.fma\.v8f32", source)) == peak._CHAINS
     assert len(re.findall(r"^  store ", source, re.MULTILINE)) == peak._CHAINS
+
+
+@pytest.mark.skipif(not peak.TilePeak.available(), reason="no matrix unit for bf16")
+def test_tiles_give_a_plausible_rate() -> None:
+    assert 1 < peak.TilePeak().gflops(1) < 100_000

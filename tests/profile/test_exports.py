@@ -53,7 +53,10 @@ _GAIN = {
     "layer": (str, type(None)), "op": str, "unfused_ns": float, "fused_ns": float,
     "unfused_kernels": int, "fused_kernels": int, "saved_ns": float, "speedup": (float, type(None)),
 }  # fmt: skip
-_LIMITS = {"threads": int, "peak_gflops": float, "bandwidth_gbps": dict}
+_LIMITS = {
+    "threads": int, "peak_gflops": float, "tile_gflops": (float, type(None)),
+    "bandwidth_gbps": dict,
+}  # fmt: skip
 _PROFILE: dict[str, Any] = {
     "schema": str, "mode": str, "target": str, "threads": int, "warmup": int, "rounds": int,
     "runs_a_round": int, "wall": _TIME, "timed_wall": _TIME, "overhead": float,

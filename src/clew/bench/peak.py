@@ -34,6 +34,71 @@ class FmaPeak:
         return threads * _STEPS * _CHAINS * self.lanes * 2 / seconds_together(jobs) / 1e9
 
 
+class TilePeak:
+    """A kernel of nothing but products of bf16 tiles on the matrix unit."""
+
+    def __init__(self) -> None:
+        """Compiles the kernel for the machine it runs on, which must have the unit."""
+        assert self.available(), "no matrix unit for bf16"
+        self._kernel = NativeFunction(_tile_source(), "tile_peak", ctypes.c_void_p)
+
+    @staticmethod
+    def available() -> bool:
+        """Whether this machine multiplies bf16 tiles."""
+        return host().has("amx-bf16")
+
+    def gflops(self, threads: int, runs: int = 3) -> float:
+        """Returns GFLOP/s on `threads` threads at once, two for each multiply-add: the best of a
+        few runs of a millisecond.
+        """
+        jobs = [partial(self._kernel, _tile_config().ctypes.data) for _ in range(threads)]
+        work = threads * _TILE_STEPS * _TILE_SUMS**2 * 16 * 16 * 32 * 2
+        return max(work / seconds_together(jobs) / 1e9 for _ in range(runs))
+
+
+_TILE_STEPS = 20_000
+_TILE_SUMS = 2  # a side of the block of sums: each step multiplies two tiles by two
+_CONFIG = np.zeros(64, np.uint8)
+
+
+def _tile_config() -> np.ndarray:
+    """Returns the configuration of eight tiles of 16 rows of 64 bytes (Intel, ldtilecfg)."""
+    _CONFIG[0] = 1  # palette
+    _CONFIG[16:32].view(np.uint16)[:] = 64
+    _CONFIG[48:56] = 16
+    return _CONFIG
+
+
+def _tile_source() -> str:
+    """Returns LLVM text: a loop over sums in tiles 0 to 3 of products of tiles 4, 5 and 6, 7."""
+    sums = range(_TILE_SUMS**2)
+    zero = "\n".join(f"  call void @llvm.x86.tilezero(i8 {n})" for n in range(8))
+    products = "\n".join(
+        f"  call void @llvm.x86.tdpbf16ps(i8 {n}, i8 {4 + n // 2}, i8 {6 + n % 2})" for n in sums
+    )
+    return f"""
+declare void @llvm.x86.ldtilecfg(ptr)
+declare void @llvm.x86.tilezero(i8 immarg)
+declare void @llvm.x86.tdpbf16ps(i8 immarg, i8 immarg, i8 immarg)
+declare void @llvm.x86.tilerelease()
+define void @tile_peak(ptr %config) {{
+entry:
+  call void @llvm.x86.ldtilecfg(ptr %config)
+{zero}
+  br label %loop
+loop:
+  %n = phi i64 [ 0, %entry ], [ %next, %loop ]
+{products}
+  %next = add i64 %n, 1
+  %more = icmp ult i64 %next, {_TILE_STEPS}
+  br i1 %more, label %loop, label %done
+done:
+  call void @llvm.x86.tilerelease()
+  ret void
+}}
+"""
+
+
 def _source(lanes: int) -> str:
     """Returns LLVM text: a loop over `_CHAINS` independent chains x = x · 0.999 + 0.001."""
     vector = f"<{lanes} x float>"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from clew.bench.bandwidth import Bandwidth, Level, level_of
-from clew.bench.peak import FmaPeak
+from clew.bench.peak import FmaPeak, TilePeak
 from clew.bench.roofline import Work, work_of
 from clew.compiled import Kernel
 from clew.profile.rows import Limits, Roof
@@ -15,22 +15,24 @@ from clew.profile.rows import Limits, Roof
 
 @dataclass(frozen=True)
 class Machine:
-    """What a number of threads gets: GFLOP/s, and the levels of memory."""
+    """What a number of threads gets: GFLOP/s of f32, and of bf16 tiles, and levels of memory."""
 
     threads: int
     peak_gflops: float
+    tile_gflops: float | None
     levels: list[Level]
 
     def limits(self) -> Limits:
         """Returns what a profile says of it."""
         gbps = {level.name: level.gbps for level in self.levels}
-        return Limits(self.threads, self.peak_gflops, gbps)
+        return Limits(self.threads, self.peak_gflops, self.tile_gflops, gbps)
 
 
 @functools.cache
 def machine(threads: int) -> Machine:
     """Returns what the machine gives to so many threads, measured once in a process."""
-    return Machine(threads, FmaPeak().gflops(threads), Bandwidth().levels(threads))
+    tiles = TilePeak().gflops(threads) if TilePeak.available() else None
+    return Machine(threads, FmaPeak().gflops(threads), tiles, Bandwidth().levels(threads))
 
 
 class Roofs:
@@ -38,16 +40,17 @@ class Roofs:
 
     def __init__(self, here: Machine) -> None:
         self._here = here
-        self._works: dict[Any, Work] = {}
+        self._works: dict[Any, tuple[Work, float]] = {}
 
     def of(self, kernel: Kernel, runs: float, ns: float) -> Roof:
         """Returns the roof of a kernel that took `ns` for all its runs."""
-        work = self._works.get(kernel.key)
-        if work is None:
-            work = self._works[kernel.key] = work_of(kernel)
+        known = self._works.get(kernel.key)
+        if known is None:
+            known = self._works[kernel.key] = (work_of(kernel), self._peak(kernel))
+        work, peak = known
         level = level_of(self._here.levels, work.bytes)
         took = max(ns, 1.0)
-        computing = runs * work.flops / self._here.peak_gflops if self._here.peak_gflops else 0.0
+        computing = runs * work.flops / peak if peak else 0.0
         moving = runs * work.bytes / level.gbps if level.gbps else 0.0
         return Roof(
             flops=work.flops,
@@ -59,3 +62,9 @@ class Roofs:
             limit="compute" if computing >= moving else level.name,
             limit_share=max(computing, moving) / took,
         )
+
+    def _peak(self, kernel: Kernel) -> float:
+        """Returns the GFLOP/s that a kernel's products allow."""
+        here = self._here
+        tiles = here.tile_gflops is not None and kernel.multiplies_tiles
+        return here.tile_gflops or 0.0 if tiles else here.peak_gflops

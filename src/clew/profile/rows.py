@@ -28,7 +28,7 @@ ESTIMATES: Final[tuple[Basis, ...]] = ("flops", "bytes")
 class Roof:
     """What a kernel does at least, and how near that comes to the machine's limits.
 
-    `peak_share` is of the f32 multiply-add peak of all threads; `limit` is what would stop the
+    `peak_share` is of the peak of its products, on all threads; `limit` is what would stop the
     kernel first, "compute" or the level of memory that holds its operands, at `bandwidth_share` of
     that level's bandwidth; `limit_share` is the time that the limit alone would take over the time
     measured.
@@ -126,10 +126,13 @@ class LayerProfile:
 
 @dataclass(frozen=True)
 class Limits:
-    """What the machine gives to `threads`: GFLOP/s of f32 multiply-adds, GB/s by memory level."""
+    """What the machine gives to `threads`: GFLOP/s of f32 multiply-adds, and of products of bf16
+    tiles where it has a matrix unit; GB/s by memory level.
+    """
 
     threads: int
     peak_gflops: float
+    tile_gflops: float | None
     bandwidth_gbps: Mapping[str, float]
 
 

@@ -26,7 +26,9 @@ from clew.ir.expr import Call, Function
 from clew.profile.blame import Blame, samples_are_late
 from clew.runtime.context import Context
 from clew.runtime.driver import driver
+from clew.runtime.model import segment_inputs
 from clew.runtime.sampler import INTERVAL_NS, Row, Sampler, Samples
+from clew.runtime.segment import NativeSegment
 
 ENOUGH: Final = 400
 """Samples in a kernel's code that sampling aims at: a share of a half is then known within 2.5
@@ -110,6 +112,30 @@ def sample_kernels(
                             alone += sampler.run(context.steps_address, call.rows)
                             plan.add(call, found.add(segment, context, sampler.take()))
     return Sampling(found.uses, found.blame, found.between, found.lost, alone)
+
+
+class _Segment:
+    """A segment that is sampled: its kernels' uses by step, and what each takes in a run."""
+
+    def __init__(
+        self, native: NativeSegment, inputs: list[np.ndarray], uses: Sequence[KernelUse]
+    ) -> None:
+        self.native = native
+        self.inputs = inputs
+        self.uses = sorted(uses, key=lambda use: use.step)
+        times = native.profile(inputs, 1)
+        if times.sum() < _SHORT_NS:
+            times = native.profile(inputs, 5)
+        self.times_ns = [max(1, int(t)) for t in times.min(axis=0)]
+        self.run_ns = sum(self.times_ns)
+
+
+def _segments(build: Build, given: Sequence[Any]) -> list[_Segment]:
+    inputs = segment_inputs(build.program, build.segments, given)
+    uses: dict[int, list[KernelUse]] = {}
+    for use in build.uses:
+        uses.setdefault(use.segment, []).append(use)
+    return [_Segment(build.segments[n], inputs[n], uses[n]) for n in sorted(uses) if n in inputs]
 
 
 @dataclass

@@ -87,7 +87,7 @@ def _drawn(
         parts = []
         for column, value in zip(shown, values, strict=True):
             size = sizes[column.head]
-            short = value if len(value) <= size else value[: size - 1] + "…"
+            short = value if len(value) <= size else _shortened(value, size, column.rank == 0)
             parts.append(short.rjust(size) if column.number else short.ljust(size))
         return (" " * _GAP).join(parts).rstrip()
 
@@ -95,6 +95,12 @@ def _drawn(
     lines += [line([cells[c.head][n] for c in shown]) for n in range(len(rows))]
     lines += [line([ends[c.head][n] for c in shown]) for n in range(len(sums))]
     return lines
+
+
+def _shortened(value: str, size: int, middle: bool) -> str:
+    """Returns a text without its end, or its middle: what names differ in is often their end."""
+    kept = size // 3 if middle else 0
+    return f"{value[: size - 1 - kept]}…{value[len(value) - kept :]}"
 
 
 def us(ns: float) -> str:
@@ -122,7 +128,8 @@ def _heading(profile: Profile) -> list[str]:
     limits = profile.limits
     if limits is not None:
         speeds = ", ".join(f"{name} {gbps:.0f}" for name, gbps in limits.bandwidth_gbps.items())
-        lines.append(f"FMA peak {limits.peak_gflops:.0f} GFLOP/s; GB/s: {speeds}")
+        tiles = f", of bf16 tiles {limits.tile_gflops:.0f}" if limits.tile_gflops else ""
+        lines.append(f"FMA peak {limits.peak_gflops:.0f} GFLOP/s{tiles}; GB/s: {speeds}")
     return lines
 
 
@@ -310,5 +317,6 @@ def annotated(kernel: KernelProfile, width: int) -> str:
     lines.append("")
     for line in kernel.lines:
         share = f"{100 * line.share:6.1f} %" if line.samples else " " * 8
-        lines.append(f"{share} │ {line.text}"[:width])
+        text = f"{share} │ {line.text}"
+        lines.append(text if len(text) <= width else _shortened(text, width, False))
     return "\n".join(lines)

@@ -12,9 +12,9 @@ from clew.runtime.model import Model, Ready
 from clew.runtime.program import RunHost
 from clew.runtime.timing import Turns
 
-FEWEST_ROUNDS: Final = 10
+FEWEST_ROUNDS: Final = 20
 _MOST_ROUNDS = 200
-_SECONDS = 1.0
+_SECONDS = 1.5
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,9 @@ class Time:
     """Nanoseconds of one run, over several.
 
     `ns` is the mean over the typical runs: the middle half of all by their whole time. It is nearly
-    as robust as the median and, unlike that, the parts' add up to the whole's. The others are over
-    all runs: median, quartiles and least.
+    as robust as the median and, unlike that, the parts' add up to the whole's. (Where a round is
+    several runs, each part has a middle half of its own: hardly a round is undisturbed, and short
+    runs vary little.) The others are over all runs: median, quartiles and least.
     """
 
     ns: float
@@ -72,7 +73,7 @@ def measure(
 ) -> list[Measured]:
     """Returns the times of models that take turns.
 
-    `repeats` is the number of rounds; without it as many as a second allows, at least ten.
+    `repeats` is the number of rounds; without it as many as a second allows, at least twenty.
     """
     readies, turns = [], []
     for subject in subjects:
@@ -99,18 +100,23 @@ def _inputs(model: Model[Any], arrays: Sequence[Any]) -> Callable[[], Sequence[A
 def _measured(ready: Ready[Any], turns: Turns) -> Measured:
     timings = turns.timings
     first = timings.rounds[0]
-    typical = middle_half([r.native_ns + sum(r.hosts) for r in timings.rounds])
+    whole = turns.timed.parts == 1
+    typical = middle_half([sum(r.native_ns) + sum(r.hosts) for r in timings.rounds])
     by_segment = {n: timings.kernel_ns(n) for n, calls in enumerate(first.calls) if calls}
     hosts = np.array([r.hosts for r in timings.rounds], float)
+
+    def part_time(values: np.ndarray) -> Time:
+        return time_of(values, typical if whole else middle_half(values))
+
     return Measured(
         ready=ready,
         kernels=[
-            (kernel, first.calls[segment], time_of(by_segment[segment][:, step], typical))
+            (kernel, first.calls[segment], part_time(by_segment[segment][:, step]))
             for kernel, segment, step in ready.uses
             if segment in by_segment
         ],
         hosts=[
-            (host, calls, time_of(hosts[:, n], typical))
+            (host, calls, part_time(hosts[:, n]))
             for n, (host, calls) in enumerate(
                 zip(timings.timed.hosts, first.host_calls, strict=True)
             )
@@ -123,7 +129,7 @@ def _measured(ready: Ready[Any], turns: Turns) -> Measured:
     )
 
 
-def middle_half(totals: Sequence[float]) -> np.ndarray:
+def middle_half(totals: Sequence[float] | np.ndarray) -> np.ndarray:
     """Returns the positions of the runs that are neither among the quickest quarter nor among the
     slowest.
     """

@@ -175,7 +175,7 @@ class Model(ABC, Generic[K]):
         """Returns where the time of runs with these inputs goes: kernels, operators, layers.
 
         Runs with timers and without take turns, `repeats` times (as often as a second allows, at
-        least 10), after `warmup` runs. `sample` says whether, and for how many seconds, the
+        least 20), after `warmup` runs. `sample` says whether, and for how many seconds, the
         instructions that fused kernels run are sampled, which tells what their operators take;
         without it that is estimated. `mode` is `fused`, `unfused` (the same model with a kernel for
         each operator) or `both`, side by side. `roofline` compares kernels with what the machine

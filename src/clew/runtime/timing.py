@@ -56,6 +56,7 @@ class TimedProgram:
         self._watched = {id(s): w for s, w in zip(segments, watched, strict=True)}
         self._host_ns = [0] * len(self.hosts)
         self._host_calls = [0] * len(self.hosts)
+        self._native_ns: list[float] = []
         self._by_part: dict[int, Program] = {}
 
     def share_out(self, run: Callable[[Program], float]) -> None:
@@ -104,6 +105,12 @@ class TimedProgram:
             watch.clear()
         self._host_ns[:] = [0] * len(self.hosts)
         self._host_calls[:] = [0] * len(self.hosts)
+        self._native_ns.clear()
+
+    def ran(self) -> None:
+        """Notes how long native code took in the part that has just run."""
+        whole = sum(watch.whole_ns for watch in self._watches)
+        self._native_ns.append(whole - sum(self._native_ns))
 
     def part(self, number: int) -> Program:
         """Returns the program whose run times the given part of the round; run it at once."""
@@ -151,13 +158,13 @@ class TimedProgram:
 
     def round(self) -> Round:
         """Returns what the parts run since `clear` have taken."""
-        kernels, calls, native = [], [], 0.0
+        kernels, calls, stamps = [], [], 0.0
         for watch, segment in self._pairs():
             runs = watch.calls / self.parts
             kernels.append(segment.by_step(watch.ns()))
             calls.append(runs)
-            native += watch.whole_ns / self.parts
-            native -= runs * segment.n_entries / self.parts * self._stamp_ns
+            stamps += runs * segment.n_entries / self.parts
+        native = [ns - stamps * self._stamp_ns for ns in self._native_ns]
         return Round(kernels, calls, native, list(self._host_ns), list(self._host_calls))
 
 
@@ -166,13 +173,14 @@ class Round:
     """Times of one run, put together from the parts of a round.
 
     `kernels` has f64[steps] for each segment: nanoseconds in all calls of a run, with what the
-    stamps took. `calls` says how often each segment ran, `native_ns` how long all calls took from
-    first step to last without stamps; `hosts` and `host_calls` are those of the host steps.
+    stamps took. `calls` says how often each segment ran, `native_ns` how long all its calls took in
+    each of the runs, from first step to last, without stamps; `hosts` and `host_calls` are those of
+    the host steps.
     """
 
     kernels: list[np.ndarray]
     calls: list[float]
-    native_ns: float
+    native_ns: list[float]
     hosts: list[int]
     host_calls: list[int]
 
@@ -192,9 +200,16 @@ class Timings:
         counts = self.timed.stamps(self.rounds[0])
         if not self.timed.measures_stamps or not counts:
             return driver().stamp_ns
-        stamped = typical([float(sum(k.sum() for k in r.kernels)) for r in self.rounds])
-        found = (stamped - typical([r.native_ns for r in self.rounds])) / counts
+        # Step by step: an interruption hits one, and hardly a round of many runs has none.
+        stamped = sum(float(self._stamped(n).sum()) for n in range(len(self.rounds[0].kernels)))
+        native = float(typical([ns for taken in self.rounds for ns in taken.native_ns]))
+        found = (stamped - native) / counts
         return min(max(0.0, found), self._least_stamped_ns() * _MOST_OF_A_STEP)
+
+    def _stamped(self, segment: int) -> np.ndarray:
+        """Returns f64[steps]: what a segment's kernels take in a typical run, with their stamps."""
+        found: np.ndarray = typical([r.kernels[segment] for r in self.rounds])
+        return found
 
     def _least_stamped_ns(self) -> float:
         """Returns the least that any step took in a call, with its stamp."""
@@ -202,8 +217,7 @@ class Timings:
         for number, calls in enumerate(self.rounds[0].calls):
             entries = self.timed.entries(number)
             if calls and entries.size:
-                raw = np.median([r.kernels[number] for r in self.rounds], axis=0)
-                least = min(least, float((raw / entries).min()) / calls)
+                least = min(least, float((self._stamped(number) / entries).min()) / calls)
         return least
 
     def kernel_ns(self, segment: int) -> np.ndarray:
@@ -212,11 +226,11 @@ class Timings:
         return raw - self.timed.entries(segment) * self.rounds[0].calls[segment] * self.stamp_ns
 
 
-def typical(values: Sequence[float]) -> float:
-    """Returns the mean of the middle half: as robust as the median, nearly, and sums keep."""
-    ordered = np.sort(np.asarray(values, float))
+def typical(values: Sequence[Any]) -> Any:
+    """Returns the mean of the middle half over the first axis: nearly as robust as the median."""
+    ordered = np.sort(np.asarray(values, float), axis=0)
     cut = len(ordered) // 4
-    return float(ordered[cut : len(ordered) - cut].mean())
+    return ordered[cut : len(ordered) - cut].mean(axis=0)
 
 
 class Turns:
@@ -257,10 +271,11 @@ class Turns:
         timings = self.timings
         for number in range(self.timed.parts):
             program = self.timed.part(number)
-            if (len(timings.rounds) + number) % 2:
-                timings.timed_ns.append(self._run(program))
+            first = (len(timings.rounds) + number) % 2
+            if not first:
                 timings.plain_ns.append(self._run(self._program))
-            else:
+            timings.timed_ns.append(self._run(program))
+            self.timed.ran()
+            if first:
                 timings.plain_ns.append(self._run(self._program))
-                timings.timed_ns.append(self._run(program))
         timings.rounds.append(self.timed.round())

@@ -240,6 +240,12 @@ def _indices_in(expr: Scalar) -> set[int]:
             if isinstance(node, Index):
                 found.add(id(node))
             stack.extend(node.children)
+def product_dtypes_of(outputs: Sequence[Tensor]) -> list[str]:
+    """Returns the dtypes of what sums of products multiply, each operand's as it is loaded."""
+    found = []
+    for stage in stages(outputs):
+        if isinstance(stage.body, Reduce) and _is_product_sum(stage.body):
+            found += [load.source.dtype for load in loads(stage.body.value)]
     return found
 
 
