@@ -81,7 +81,7 @@ def break_fusions(
             raise InputError(
                 "I154",
                 f"the kernel that holds {value.layer} was not made by {_FUSION}",
-                hint="a fusion of yours, or a size that only a run tells: compile without it",
+                hint="a fusion of yours made it: compile without that one",
             )
         chosen[value.layer, value.output] = found[0]
     again = _fused_again(compiled, build, stage, frozenset(chosen.values()))
