@@ -5,8 +5,8 @@
 
 Every kernel is written as text, read back, compiled to the same kernel, and gives the captured
 bits. Random ranges of layers give the captured bits too; some of them are also written as text and
-as ONNX, run by ONNX Runtime (ORT), and compiled with all optimisations. The parts of a random partition, run in sequence, give
-the bits of the whole. Ends with 1 when anything differs.
+as ONNX, run by ONNX Runtime (ORT), and compiled with all optimisations. The parts of a random
+partition, run in sequence, give the bits of the whole. Ends with 1 when anything differs.
 """
 
 import random
