@@ -5,8 +5,8 @@
 
 Every kernel is written as text, read back, compiled to the same kernel, and gives the captured
 bits. Random ranges of layers give the captured bits too; some of them are also written as text and
-as ONNX, and compiled with all optimisations. The parts of a random partition, run in sequence, give
-the bits of the whole. Ends with 1 when anything differs.
+as ONNX, run by ONNX Runtime (ORT), and compiled with all optimisations. The parts of a random
+partition, run in sequence, give the bits of the whole. Ends with 1 when anything differs.
 """
 
 import random
@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
+import onnxruntime
 import typer
 from rich.table import Table
 
@@ -26,6 +27,7 @@ from clew.extraction import extract_ranges
 from clew.extraction.capture import Unkept
 from clew.extraction.fused import FusedProgram
 from clew.extraction.graph import ModuleGraph
+from clew.support.difference import relative_error
 from harness.report import console, progress
 
 Inputs = Mapping[str, Any]
@@ -41,6 +43,8 @@ MODELS = (
     "if_branches",
     "loop_recurrence",
 )
+# How far ONNX Runtime's results may be from the captured ones.
+_TOLERANCE = 1e-3
 # Inputs that are tried to see kernels of all branches run.
 _SEEDS = 8
 
@@ -75,6 +79,7 @@ class Proof:
     ranges: Tally = field(default_factory=Tally)
     as_text: Tally = field(default_factory=Tally)
     as_onnx: Tally = field(default_factory=Tally)
+    runtime: Tally = field(default_factory=Tally)
     optimised: Tally = field(default_factory=Tally)
     parts: Tally = field(default_factory=Tally)
     sequence: Tally = field(default_factory=Tally)
@@ -90,6 +95,7 @@ class Proof:
             self.ranges,
             self.as_text,
             self.as_onnx,
+            self.runtime,
             self.optimised,
             self.parts,
             self.sequence,
@@ -159,18 +165,24 @@ def _ranges(proof: Proof, drawn: random.Random, count: int, each: int) -> None:
         report = part.check()
         proof.ranges.note(part.name, report.passed, report)
         if number % each == 0:
-            for tally, suffix in ((proof.as_text, "txt"), (proof.as_onnx, "onnx")):
-                report = _written(part, suffix).check()
-                tally.note(f"{part.name} .{suffix}", report.passed, report)
+            _forms(proof, part)
             report = part.check(opt_level=3)
             proof.optimised.note(part.name, report.passed, report)
 
 
-def _written(part: clew.Part, suffix: str) -> clew.Part:
+def _forms(proof: Proof, part: clew.Part) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / f"part.{suffix}"
-        part.save(file)
-        return clew.load_part(file)
+        for tally, suffix in ((proof.as_text, "txt"), (proof.as_onnx, "onnx")):
+            file = Path(folder) / f"part.{suffix}"
+            part.save(file)
+            written = clew.load_part(file)
+            report = written.check()
+            tally.note(f"{part.name} .{suffix}", report.passed, report)
+        session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
+        found = session.run([*written.outputs], dict(written.inputs))
+        pairs = zip(found, written.outputs.values(), strict=True)
+        worst = max(relative_error(value, wanted) for value, wanted in pairs)
+        proof.runtime.note(part.name, worst < _TOLERANCE, f"{worst:.1e} from ONNX Runtime's")
 
 
 def _partition(proof: Proof, drawn: random.Random) -> None:
@@ -196,7 +208,16 @@ def table(proofs: list[Proof]) -> Table:
     """Returns the table of what came out."""
     made = Table(box=None, pad_edge=False)
     made.add_column("model")
-    heads = ("layers", "kernels", "node ranges", "layer ranges", "text", "ONNX", "opt level 3")
+    heads = (
+        "layers",
+        "kernels",
+        "node ranges",
+        "layer ranges",
+        "text",
+        "ONNX",
+        "ORT",
+        "opt level 3",
+    )
     for name in (*heads, "parts", "in sequence", "s"):
         made.add_column(name, justify="right")
     for proof in proofs:

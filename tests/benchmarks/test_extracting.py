@@ -12,7 +12,7 @@ def test_a_small_network(model: str) -> None:
     proof = extracting.prove(model, ranges=6, each=3)
     assert list(extracting.complaints([proof])) == []
     assert proof.kernels.done + len(proof.idle) > 3
-    assert (proof.ranges.done, proof.as_onnx.done) == (6, 2)
+    assert (proof.ranges.done, proof.as_onnx.done, proof.runtime.done) == (6, 2, 2)
     assert proof.sequence.done == 2
     table = extracting.table([proof])
     assert table.row_count == 1

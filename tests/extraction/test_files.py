@@ -132,6 +132,10 @@ def test_files_that_are_no_part(part: clew.Part, tmp_path: Path) -> None:
         save_arrays(data_file(path), {**arrays, "part": np.frombuffer(text, np.uint8)})
         with pytest.raises(InputError, match=r"I139.*is no extracted part"):
             clew.load_part(path)
+    text = json.dumps({**about, "options": {"level": 0}}).encode()
+    save_arrays(data_file(path), {**arrays, "part": np.frombuffer(text, np.uint8)})
+    with pytest.raises(InputError, match=r"I139.*asks for level"):
+        clew.load_part(path)
     save_arrays(data_file(path), {"x": np.zeros(3, np.float32)})
     with pytest.raises(InputError, match=r"I139"):
         clew.load_part(path)

@@ -85,6 +85,17 @@ def test_types_of_values_inside_are_kept(saved: Save) -> None:
     assert [v.name for v in model.graph.value_info] == ["c"]
 
 
+def test_layers_that_nobody_reads(saved: Save, tmp_path: Path) -> None:
+    built = blocks()
+    built.graph.node.append(node("Neg", ["a"], ["unread"], "unread"))
+    path = saved(built)
+    made = clew.partition(path, at=["act", ["out", "side"]])
+    made.save(tmp_path / "parts", "onnx")
+    back = clew.load_partition(tmp_path / "parts")
+    assert len(back.parts) == 2
+    assert back.check().passed
+
+
 def branches() -> onnx.ModelProto:
     """A branch whose bodies read `h` and a parameter of the graph around it."""
     then = helper.make_graph(

@@ -153,6 +153,13 @@ def test_what_is_no_partition(file: Path, tmp_path: Path) -> None:
         with pytest.raises(InputError, match=r"I139"):
             clew.load_partition(tmp_path / "parts")
         manifest.write_text(json.dumps(told))
+    told = json.loads(manifest.read_text())
+    told["parts"][0]["options"] = {"thread": 1}
+    manifest.write_text(json.dumps(told))
+    with pytest.raises(InputError, match=r"I149.*part0.txt asks for thread"):
+        clew.load_partition(tmp_path / "parts")
+    told["parts"][0]["options"] = {}
+    manifest.write_text(json.dumps(told))
     (tmp_path / "parts" / "part0.txt").unlink()
     with pytest.raises(ClewError, match=r"P011"):
         clew.load_partition(tmp_path / "parts")

@@ -102,19 +102,6 @@ class ModuleGraph:
         wanted = set(units)
         return [n for n in self.nodes if self._unit_of[n.id] in wanted]
 
-    def units_of(self, nodes: Iterable[Expr]) -> frozenset[int]:
-        """Returns the layers that nodes are of."""
-        return frozenset(self._unit_of[n.id] for n in nodes if n.id in self._unit_of)
-
-    @cached_property
-    def users(self) -> Mapping[int, Sequence[Expr]]:
-        """By id, the nodes that read a value."""
-        found: dict[int, list[Expr]] = {}
-        for node in self.nodes:
-            for child in used(node):
-                found.setdefault(child.id, []).append(node)
-        return found
-
     def check_convex(self, nodes: Iterable[Expr]) -> None:
         """Refuses nodes between which values leave and come back.
 

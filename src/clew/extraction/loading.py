@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from clew.extraction import files, partition_files
-from clew.extraction.part import Part
+from clew.extraction.part import Part, unknown_options
 from clew.extraction.partitioning import Partition, Stage
+from clew.support.errors import InputError
 
 
 def load_part(path: str | Path) -> Part:
@@ -15,16 +16,31 @@ def load_part(path: str | Path) -> Part:
     Errors: P011 and I139 for files that are missing, damaged or hold no part; those of reading the
     module.
     """
-    return Part(**files.read(Path(path)))
+    found = Part(**files.read(Path(path)))
+    if wrong := unknown_options(found.options):
+        raise InputError(
+            "I139",
+            f"{str(path)!r} asks for {', '.join(wrong)}, which is no option of clew.compile",
+            hint="it was written by another version of clew, or is damaged",
+        )
+    return found
 
 
 def load_partition(folder: str | Path) -> Partition:
     """Returns the partition that `clew partition` or `Partition.save` wrote to a folder.
 
-    Errors: I139 for a folder that holds none, P011 and those of `load_part` for its parts.
+    Errors: I139 for a folder that holds none, I149 for options in its manifest that
+    `clew.compile` does not have, P011 and those of `load_part` for its parts.
     """
     folder = Path(folder)
     found = partition_files.read(folder)
+    for part in found.parts:
+        if wrong := unknown_options(part.options):
+            raise InputError(
+                "I149",
+                f"{part.file} asks for {', '.join(wrong)}, which is no option of clew.compile",
+                hint=f"correct it in {folder / partition_files.MANIFEST}",
+            )
     stages = tuple(
         Stage(load_part(folder / p.file), p.reads, p.gives, p.options) for p in found.parts
     )

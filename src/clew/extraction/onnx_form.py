@@ -92,6 +92,8 @@ class OnnxSource:
         Errors: I137 for a model of which an output is no layer's.
         """
         cutter = self.cutter
+        # What nobody reads is a layer in the file, and in no part.
+        pieces = [p for p in pieces if cutter.boundary(p[1])[1]]
         bounds = [cutter.boundary(numbers) for _, numbers in pieces]
         made = {name for _, results in bounds for name in results}
         loose = [n for n in cutter.output_names if n not in made | set(self.inputs)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from inspect import signature
 from pathlib import Path
 from typing import Any, Final
 
@@ -145,6 +146,11 @@ class OnnxPart:
         """
         with files.writing(path):
             return [*self.write(path), files.write_values(self.part, path)]
+
+
+def unknown_options(options: Mapping[str, Any]) -> list[str]:
+    """Returns the names that `clew.compile` has no option of."""
+    return [name for name in options if name not in signature(compile).parameters]
 
 
 def check_of(
