@@ -15,10 +15,13 @@ from clew.profile.report import Profile
 from clew.profile.rows import NO_LAYER
 from clew.runtime.timing import Turns
 
-# All turns together take about so long.
+# All turns together take about so long, and one this long at least: the caches are full of the
+# other build's values and weights when it begins.
 _SECONDS: Final = 4.0
+_TURN_SECONDS: Final = 0.02
 _LEAST_ROUNDS: Final = 7
 _MOST_ROUNDS: Final = 50
+_MOST_A_TURN: Final = 20
 _WARMUP: Final = 3
 # Differences below are no finding, however steady: the same code at other addresses differs so.
 _SMALLEST: Final = 0.03
@@ -119,12 +122,12 @@ def measure(
     """
     watched = [_Watched(side, given) for side, given in zip(sides, arrays, strict=True)]
     if rounds is None:
-        each = sum(w.turns.round_ns for w in watched) / 1e9
-        rounds = min(_MOST_ROUNDS, max(_LEAST_ROUNDS, int(_SECONDS / max(each, 1e-9))))
+        each = sum(one.turn_seconds for one in watched)
+        rounds = min(_MOST_ROUNDS, max(_LEAST_ROUNDS, int(_SECONDS / each)))
     for number in range(rounds):
         say(f"timing, round {number + 1} of {rounds}")
         for one in watched if number % 2 == 0 else watched[::-1]:
-            one.turns.take()
+            one.turn()
     a, b = (one.rounds(say) for one in watched)
     return Times(a, b)
 
@@ -136,19 +139,35 @@ class _Watched:
         model = self._model = side.compiled
         self._arrays = arrays
         self._ready = model.ready_for(model.checked(arrays))
-        self.turns = Turns(
+        self._turns = Turns(
             self._ready.program, self._ready.segments, lambda: model.checked(arrays), _WARMUP
         )
+        once = self._turns.round_ns / 1e9
+        self._times_a_turn = max(1, min(_MOST_A_TURN, int(_TURN_SECONDS / max(once, 1e-9))))
+        self._rounds = 0
+        self.turn_seconds = once * (self._times_a_turn + 1)
+        """About what a turn takes."""
+
+    def turn(self) -> None:
+        """Takes a turn, after a run that is not counted."""
+        self._model(*self._arrays)
+        for _ in range(self._times_a_turn):
+            self._turns.take()
+        self._rounds += 1
+
+    def _by_round(self, values: Any) -> Series:
+        """Returns the median of each turn, in microseconds."""
+        found: Series = np.median(np.reshape(values, (self._rounds, -1)), axis=1) / 1e3
+        return found
 
     def rounds(self, say: Callable[[str], None]) -> Rounds:
         """Returns what its turns took."""
-        timings = self.turns.timings
-        count = len(timings.rounds)
-        wall = np.median(np.reshape(timings.plain_ns, (count, -1)), axis=1)
+        timings = self._turns.timings
+        wall = self._by_round(timings.plain_ns)
         calls = timings.rounds[0].calls
         segments = {n: timings.kernel_ns(n) for n, runs in enumerate(calls) if runs}
         kernels = {
-            kernel.name: np.maximum(segments[segment][:, step], 0.0) / 1e3
+            kernel.name: np.maximum(self._by_round(segments[segment][:, step]), 0.0)
             for kernel, segment, step in self._ready.uses
             if segment in segments
         }
@@ -156,8 +175,8 @@ class _Watched:
         hosts = [n for n, runs in enumerate(timings.rounds[0].host_calls) if runs]
         names = [k.name for k in profile.kernels if k.kind == "host"]
         for name, n in zip(names, hosts, strict=False):
-            kernels[name] = np.array([r.hosts[n] for r in timings.rounds]) / 1e3
-        return Rounds(wall / 1e3, kernels, _shares(profile), profile.notes)
+            kernels[name] = self._by_round([r.hosts[n] for r in timings.rounds])
+        return Rounds(wall, kernels, _shares(profile), profile.notes)
 
 
 def _shares(profile: Profile) -> dict[str, dict[str, float]]:
