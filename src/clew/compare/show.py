@@ -253,7 +253,7 @@ def groups_table(report: DiffReport, most: int = _ROWS) -> RenderableType:
         cells = [Text(_shown(group.layers))]
         if timed and group.time is not None:
             cells += [Text(_us(group.time.a)), Text(_us(group.time.b)), Text(ratio(group.time))]
-        made.add_row(*cells, Text(", ".join(group.kernels_a)), Text(", ".join(group.kernels_b)))
+        made.add_row(*cells, Text(_shown(group.kernels_a)), Text(_shown(group.kernels_b)))
     if len(kept) == len(chosen):
         return made
     hidden = Text(f"{len(chosen) - len(kept)} more, that change less: --layers 0", style="dim")
