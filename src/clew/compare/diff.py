@@ -130,6 +130,7 @@ def _summary(
         rounds=times.rounds if times else 0,
         first_rise=rises[0] if rises else None,
         rises=rises,
+        notes=tuple(dict.fromkeys((*times.a.notes, *times.b.notes))) if times else (),
     )
 
 

@@ -128,7 +128,8 @@ class Summary:
     """The whole: both builds, how many layers were paired and how, what differs how often.
 
     `first_rise` names the first layer where values part, `time` is that of whole runs in
-    microseconds over `rounds` turns, and `error` that of the worst output, B against A.
+    microseconds over `rounds` turns, and `error` that of the worst output, B against A. `notes` say
+    what is not as it should be, such as shares of kernels that are estimates.
     """
 
     a: BuildFacts
@@ -143,6 +144,7 @@ class Summary:
     error: Deviation | None = None
     first_rise: str | None = None
     rises: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -140,6 +140,8 @@ def findings(report: DiffReport) -> Iterator[str]:
         else:
             yield f"values part nowhere; the largest error is {_at(worst)}"
 
+    yield from summary.notes
+
 
 def _uneven(name: str, a: int | None, b: int | None) -> str:
     """Returns how a pass treated layers; nothing where it did nothing and is only in one list."""
@@ -216,6 +218,9 @@ def layers_table(layers: Sequence[LayerDiff], columns: int) -> Table:
     made.columns[0].overflow = "ellipsis"
     made.columns[0].max_width = 40 if roomy else 24
     made.columns[0].no_wrap = True
+    made.columns[1].overflow = "ellipsis"
+    made.columns[1].max_width = 24 if roomy else 12
+    made.columns[1].no_wrap = True
     for layer in layers:
         row = [Text(layer.name), Text(layer.op)]
         if timed:
@@ -248,7 +253,7 @@ def groups_table(report: DiffReport, most: int = _ROWS) -> RenderableType:
         cells = [Text(_shown(group.layers))]
         if timed and group.time is not None:
             cells += [Text(_us(group.time.a)), Text(_us(group.time.b)), Text(ratio(group.time))]
-        made.add_row(*cells, Text(", ".join(group.kernels_a)), Text(", ".join(group.kernels_b)))
+        made.add_row(*cells, Text(_shown(group.kernels_a)), Text(_shown(group.kernels_b)))
     if len(kept) == len(chosen):
         return made
     hidden = Text(f"{len(chosen) - len(kept)} more, that change less: --layers 0", style="dim")

@@ -4,7 +4,6 @@ machine slows both alike.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -12,13 +11,22 @@ from typing import Any, Final
 import numpy as np
 
 from clew.compare.state import Side
+from clew.profile.report import Profile
+from clew.profile.rows import NO_LAYER
+from clew.runtime.timing import Turns
 
-# A turn runs a model at least so often, and all turns together take about so long.
-_RUNS: Final = 3
-_SECONDS: Final = 8.0
-_LEAST_ROUNDS: Final = 5
+# All turns together take about so long, and one this long at least: the caches are full of the
+# other build's values and weights when it begins.
+_SECONDS: Final = 4.0
+_TURN_SECONDS: Final = 0.02
+_LEAST_ROUNDS: Final = 7
+_MOST_ROUNDS: Final = 50
+_MOST_A_TURN: Final = 20
+_WARMUP: Final = 3
 # Differences below are no finding, however steady: the same code at other addresses differs so.
 _SMALLEST: Final = 0.03
+
+Series = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -40,53 +48,66 @@ class Timing:
         return self.b / self.a if self.a else float("nan")
 
 
-@dataclass(frozen=True)
-class Times:
-    """What was measured: whole runs, and each kernel, a number a round, in microseconds."""
-
-    wall: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
-    kernels: tuple[Mapping[str, np.ndarray[Any, Any]], Mapping[str, np.ndarray[Any, Any]]]
-    sides: Sequence[Side]
-
-    @property
-    def rounds(self) -> int:
-        """The number of turns that either build had."""
-        return len(self.wall[0])
-
-    @property
-    def whole(self) -> Timing:
-        """The time of whole runs."""
-        return timing(*self.wall)
-
-    def of_kernels(self, a: Sequence[str], b: Sequence[str]) -> Timing:
-        """Returns the time of some kernels of A and some of B together."""
-        return timing(self._sum(0, a), self._sum(1, b))
-
-    def of_layers(self, a: str, b: str) -> Timing:
-        """Returns the time of a layer of A and of one of B; an empty name stands for none."""
-        return timing(self._layer(0, a), self._layer(1, b))
-
-    def _layer(self, side: int, layer: str) -> np.ndarray[Any, Any]:
-        total = np.zeros(self.rounds)
-        if layer:
-            for part in self.sides[side].states[layer].kernels:
-                share = 1 / len(part.layers)
-                total += share * self.kernels[side].get(part.kernel, 0.0)
-        return total
-
-    def _sum(self, side: int, kernels: Sequence[str]) -> np.ndarray[Any, Any]:
-        found = [self.kernels[side][k] for k in kernels if k in self.kernels[side]]
-        return np.sum(found, axis=0) if found else np.zeros(self.rounds)
-
-
-def timing(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> Timing:
+def timing(a: Series, b: Series) -> Timing:
     """Returns the medians of two series of rounds, and whether they differ beyond the noise."""
-    difference = b - a
-    low, middle, high = np.quantile(difference, (0.25, 0.5, 0.75))
+    low, middle, high = np.quantile(b - a, (0.25, 0.5, 0.75))
     spread = float(high - low)
     base, other = float(np.median(a)), float(np.median(b))
     differs = abs(middle) > max(spread, _SMALLEST * min(base, other))
     return Timing(base, other, spread, bool(differs))
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """One build's times, a number a round, in microseconds: of whole runs, and of each kernel (and
+    host step) in a run. `shares` says which parts of a kernel's time are which layer's, as the
+    build's profile divides it, and `notes` what that profile has to say.
+    """
+
+    wall: Series
+    kernels: Mapping[str, Series]
+    shares: Mapping[str, Mapping[str, float]]
+    notes: tuple[str, ...]
+
+    def of_kernels(self, kernels: Sequence[str]) -> Series:
+        """Returns the times of some kernels together."""
+        found = [self.kernels[k] for k in kernels if k in self.kernels]
+        return np.sum(found, axis=0) if found else np.zeros(len(self.wall))
+
+    def of_layer(self, layer: str) -> Series:
+        """Returns the times of a layer: its shares of all kernels that work for it."""
+        total = np.zeros(len(self.wall))
+        for kernel, share in self.shares.get(layer, {}).items():
+            if kernel in self.kernels:
+                total += share * self.kernels[kernel]
+        return total
+
+
+@dataclass(frozen=True)
+class Times:
+    """What was measured of either build."""
+
+    a: Rounds
+    b: Rounds
+
+    @property
+    def rounds(self) -> int:
+        """The number of turns that either build had."""
+        return len(self.a.wall)
+
+    @property
+    def whole(self) -> Timing:
+        """The time of whole runs."""
+        return timing(self.a.wall, self.b.wall)
+
+    def of_kernels(self, a: Sequence[str], b: Sequence[str]) -> Timing:
+        """Returns the time of some kernels of A and some of B together."""
+        return timing(self.a.of_kernels(a), self.b.of_kernels(b))
+
+    def of_layers(self, a: str, b: str) -> Timing:
+        """Returns the time of a layer of A and of one of B; an empty name stands for none."""
+        none = np.zeros(self.rounds)
+        return timing(self.a.of_layer(a) if a else none, self.b.of_layer(b) if b else none)
 
 
 def measure(
@@ -97,46 +118,74 @@ def measure(
 ) -> Times:
     """Returns the times of both builds over rounds in which each has a turn, A B, B A, A B ...
 
-    Without a number of rounds there are as many as fit into some seconds, at least five.
+    Without a number of rounds there are as many as fit into some seconds, at least seven.
     """
-    turns = [_Turn(side, given) for side, given in zip(sides, arrays, strict=True)]
-    first = sum(turn.run() for turn in turns) / 1e6  # warm, and for the number of rounds
+    watched = [_Watched(side, given) for side, given in zip(sides, arrays, strict=True)]
     if rounds is None:
-        rounds = min(30, max(_LEAST_ROUNDS, int(_SECONDS / max(first * 1.2, 1e-3))))
-    for turn in turns:
-        turn.forget()
+        each = sum(one.turn_seconds for one in watched)
+        rounds = min(_MOST_ROUNDS, max(_LEAST_ROUNDS, int(_SECONDS / each)))
     for number in range(rounds):
         say(f"timing, round {number + 1} of {rounds}")
-        for turn in turns if number % 2 == 0 else turns[::-1]:
-            turn.run()
-    walls = tuple(np.array(turn.wall) for turn in turns)
-    kernels = tuple({k: np.array(v) for k, v in turn.kernels.items()} for turn in turns)
-    return Times(walls, kernels, sides)  # type: ignore[arg-type]
+        for one in watched if number % 2 == 0 else watched[::-1]:
+            one.turn()
+    a, b = (one.rounds(say) for one in watched)
+    return Times(a, b)
 
 
-class _Turn:
-    """One build's turns."""
+class _Watched:
+    """One build with timers on its kernels."""
 
     def __init__(self, side: Side, arrays: Sequence[Any]) -> None:
-        self._model = side.compiled
+        model = self._model = side.compiled
         self._arrays = arrays
-        self.forget()
+        self._ready = model.ready_for(model.checked(arrays))
+        self._turns = Turns(
+            self._ready.program, self._ready.segments, lambda: model.checked(arrays), _WARMUP
+        )
+        once = self._turns.round_ns / 1e9
+        self._times_a_turn = max(1, min(_MOST_A_TURN, int(_TURN_SECONDS / max(once, 1e-9))))
+        self._rounds = 0
+        self.turn_seconds = once * (self._times_a_turn + 1)
+        """About what a turn takes."""
 
-    def forget(self) -> None:
-        """Starts anew."""
-        self.wall: list[float] = []
-        self.kernels: dict[str, list[float]] = {}
-
-    def run(self) -> float:
-        """Takes a turn; returns the microseconds that it took in all."""
-        began = time.perf_counter_ns()
+    def turn(self) -> None:
+        """Takes a turn, after a run that is not counted."""
         self._model(*self._arrays)
-        walls = []
-        for _ in range(_RUNS):
-            start = time.perf_counter_ns()
-            self._model(*self._arrays)
-            walls.append((time.perf_counter_ns() - start) / 1e3)
-        self.wall.append(float(np.median(walls)))
-        for found in self._model.time_kernels(*self._arrays, repeats=_RUNS):
-            self.kernels.setdefault(found.kernel.name, []).append(found.median_ns / 1e3)
-        return (time.perf_counter_ns() - began) / 1e3
+        for _ in range(self._times_a_turn):
+            self._turns.take()
+        self._rounds += 1
+
+    def _by_round(self, values: Any) -> Series:
+        """Returns the median of each turn, in microseconds."""
+        found: Series = np.median(np.reshape(values, (self._rounds, -1)), axis=1) / 1e3
+        return found
+
+    def rounds(self, say: Callable[[str], None]) -> Rounds:
+        """Returns what its turns took."""
+        timings = self._turns.timings
+        wall = self._by_round(timings.plain_ns)
+        calls = timings.rounds[0].calls
+        segments = {n: timings.kernel_ns(n) for n, runs in enumerate(calls) if runs}
+        kernels = {
+            kernel.name: np.maximum(self._by_round(segments[segment][:, step]), 0.0)
+            for kernel, segment, step in self._ready.uses
+            if segment in segments
+        }
+        profile = self._model.profile(*self._arrays, repeats=1, roofline=False, on_progress=say)
+        hosts = [n for n, runs in enumerate(timings.rounds[0].host_calls) if runs]
+        names = [k.name for k in profile.kernels if k.kind == "host"]
+        for name, n in zip(names, hosts, strict=False):
+            kernels[name] = self._by_round([r.hosts[n] for r in timings.rounds])
+        return Rounds(wall, kernels, _shares(profile), profile.notes)
+
+
+def _shares(profile: Profile) -> dict[str, dict[str, float]]:
+    """Returns for each layer its shares of kernels' times."""
+    found: dict[str, dict[str, float]] = {}
+    for kernel in profile.kernels:
+        for operator in kernel.operators:
+            for part in operator.parts:
+                if kernel.ns and part.layer != NO_LAYER:
+                    shares = found.setdefault(part.layer, {})
+                    shares[kernel.name] = shares.get(kernel.name, 0.0) + part.ns / kernel.ns
+    return found
