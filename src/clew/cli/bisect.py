@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -156,7 +157,7 @@ def _show(verdict: clew.Verdict) -> None:
     if verdict.evidence:
         console.print(Text("\nwhat was compared", style="cyan"))
         for text in verdict.evidence:
-            console.print(Text(f"  {text}"))
+            console.print(Padding(Text(text), (0, 0, 0, 2)))
     if len(verdict.culprits) > 1:
         console.print()
         shown = table("layers", "node", "error", "due", right=("error", "due"))
