@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import nets
@@ -26,6 +27,7 @@ from clew.loop.primitives import loops as loop_primitives
 from clew.loop.primitives.common import PRIMITIVES, rewrite_loops
 from clew.ops.registry import register_op
 from clew.runtime import grid, memory
+from clew.runtime.cache import Cache
 from clew.te.tensor import Tensor
 
 
@@ -214,3 +216,15 @@ def test_a_kernel_in_a_loop_and_one_in_a_branch(monkeypatch: pytest.MonkeyPatch)
             zoo.path(model), zoo.inputs(model), reference="onnxruntime", threads=1, cache=False
         )
         check(verdict, "codegen", layer, most=1)
+
+
+def test_a_kernel_that_was_kept_wrong(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for user in ("clew.compiler", "clew.bisection.search"):
+        monkeypatch.setattr(f"{user}.default_cache", lambda: Cache(tmp_path))
+    module, inputs = nets.mlp()
+    with monkeypatch.context() as plant:
+        plant.setattr(polynomials, "TANH_F32", tuple(c * 1.3 for c in polynomials.TANH_F32))
+        clew.compile(module, threads=1)
+    verdict = clew.bisect(module, inputs, threads=1)
+    assert verdict.kind == "codegen", str(verdict)
+    assert "clew cache clear" in verdict.summary

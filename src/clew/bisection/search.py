@@ -117,6 +117,7 @@ class _Search:
         passes = self.compiled.options.passes
         narrowed = [p.dtype for p in passes if isinstance(p, ConvertPrecision)]
         due = whole_tolerance(self.build.stages[0].module, narrowed)
+        self.rounding = due
         self.tolerance = due if tolerance is None else tolerance
         self.cache = default_cache() if options.get("cache", True) else Cache(None)
         self.evidence: list[str] = []
@@ -237,8 +238,8 @@ class _Search:
             culprit = max(wrong or found, key=lambda p: p.error)
             rounding = is_rounding(self.stages, before, after, culprit)
         if not rounding and wrong:
-            exact = [p for p in wrong if not is_rounding(self.stages, before, after, p)]
-            culprit = exact[0] if exact else culprit
+            exact = (p for p in wrong if not is_rounding(self.stages, before, after, p))
+            culprit = next(exact, culprit)
         old, new = culprit.old, culprit.new
         if not rounding:
             old, new = traced_down(self.stages, before, after, old, new, culprit.due)
@@ -487,6 +488,11 @@ class _Search:
         self.say(f"running {name} alone")
         if self._fails(single, case):
             self.evidence.append(f"{name} alone, on one thread, is wrong as well")
+            if self.cache.root is not None and not self._fails(
+                replace(single, cache=Cache(None)), case
+            ):
+                text = f"kernel {name} in the disk cache is wrong, and compiled anew it is right"
+                return self._verdict("codegen", f"{text}: clew cache clear", **facts)
             return self._inside(fault, case, function, single, facts)
         many = self._check(fault.due, threads, _RACES)
         if threads > 1 and self._fails(many, case):
@@ -555,7 +561,8 @@ class _Search:
             if error <= self.tolerance:
                 return self._racing(threads)
         use, error = max(errors, key=lambda e: e[1], default=(None, 0.0))
-        if use is not None and error > due_of_function(use.call.op) / 10:
+        rounding = self.base.error <= self.rounding
+        if use is not None and (rounding or error > due_of_function(use.call.op) / 10):
             text = f"rounding of kernels adds up; {use.name} most of all"
             layers = self._layers(_called(use.call))
             return self._verdict(

@@ -55,6 +55,7 @@ class Stages:
         self._results = Results()
         self._values: dict[int, dict[int, Any]] = {}
         self._once: dict[int, frozenset[int]] = {}
+        self._pairs: dict[tuple[int, int], dict[int, Expr]] = {}
         changed = [n for n, s in enumerate(trace.stages) if s.changed]
         self.changed: list[int] = changed
 
@@ -84,6 +85,13 @@ class Stages:
         """Returns the nodes of a stage that have one value in a run."""
         self.values(stage)
         return self._once[max(s for s in self.changed if s <= stage)]
+
+    def pairs(self, before: int, after: int) -> dict[int, Expr]:
+        """Returns for nodes of a stage the nodes of the one before that they stand for."""
+        found = self._pairs.get((before, after))
+        if found is None:
+            found = self._pairs[before, after] = _pairs(self.trace, before, after)
+        return found
 
     def forget(self, keep: Sequence[int]) -> None:
         """Frees the values of all stages but some."""
@@ -126,7 +134,7 @@ def partings(stages: Stages, before: int, after: int) -> list[Parting]:
     module: Module = trace.stages[after].module
     old_values = stages.values(before)
     olds: Mapping[int, Any] = trace.nodes(before)
-    pairs = _pairs(trace, before, after)
+    pairs = stages.pairs(before, after)
     kept = {n: v for n, v in old_values.items() if n in trace.nodes(after)}
     once = stages.once(after)
     outputs = {o.id for o in outputs_of(trace.stages[before].module)}
@@ -245,7 +253,7 @@ def is_rounding(stages: Stages, before: int, after: int, parting: Parting) -> bo
     """Whether what parts would not, were all of it computed in f32."""
     trace = stages.trace
     olds: Mapping[int, Any] = trace.nodes(before)
-    pairs = _pairs(trace, before, after)
+    pairs = stages.pairs(before, after)
     region = region_of(parting.new, pairs, olds)
     if not narrow_in(region) or len(region) > _MOST_WIDE_NODES:
         return False
