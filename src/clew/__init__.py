@@ -22,7 +22,7 @@ from clew.version import VERSION as __version__
 if TYPE_CHECKING:
     from clew.bisection import Verdict, bisect
     from clew.build.schedule_choice import schedule_for
-    from clew.compiled import CompiledModel, Kernel
+    from clew.compiled import CompiledModel, Inputs, Kernel
     from clew.compiler import compile
     from clew.editing import Editor, edit
     from clew.frontends import load
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 _HOMES: Final = {
     "CompiledModel": "clew.compiled",
     "Editor": "clew.editing",
+    "Inputs": "clew.compiled",
     "Kernel": "clew.compiled",
     "LayerError": "clew.precision",
     "LoadedModel": "clew.loading",
@@ -79,6 +80,7 @@ __all__ = [
     "ClewError",
     "CompiledModel",
     "Editor",
+    "Inputs",
     "Kernel",
     "LayerError",
     "LoadedModel",

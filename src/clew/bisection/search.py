@@ -12,6 +12,7 @@ import numpy as np
 from clew import frontends
 from clew.bisection.cases import Case, is_operator_call, units
 from clew.bisection.checks import BuildCheck, Check, PassCheck, ValueCheck, quietly, worst
+from clew.bisection.files import extensions_of
 from clew.bisection.imports import layer_case, onnx_case, wrong_layers
 from clew.bisection.inside import look_inside, racing_step
 from clew.bisection.kernels import Fault, alone, due_of_function, examine, examine_hosts
@@ -68,11 +69,14 @@ def bisect(
     the largest magnitude of each, are wrong; by default it comes from the narrowest float in the
     program. The program is run `runs` times: some defects show now and then. With `reduce` the part
     at fault is made as small as it can be in about `seconds`. `shapes` are the `inputs` of
-    `clew.load`; `options` are those of `clew.compile`.
+    `clew.load`; `options` are those of `clew.compile`, and `extend` takes Python files as well, for
+    what they have at their top level.
 
-    Errors: I170, I171, I173, I174 (the reference), and those of loading, compiling and running.
+    Errors: I170, I171, I173, I174 (the reference), I176 (files to extend with),
+    and those of loading, compiling and running.
     """
     load_options = {"inputs": shapes} if shapes else {}
+    options = {**options, "extend": extensions_of(options.get("extend", ()))}
     module = model if isinstance(model, Module) else frontends.load(model, **load_options)
     search = _Search(
         module, inputs, tolerance, runs, seconds if reduce else 0.0, on_progress, options
