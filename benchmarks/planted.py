@@ -191,7 +191,7 @@ def tail() -> Iterator[Planted]:
 def polynomial() -> Iterator[Planted]:
     """Polynomials of exp, erf and tanh are off."""
     names = ("EXP_F32", "ERF_SMALL_F32", "TANH_F32")
-    wrong = {n: tuple(c * 1.5 for c in getattr(polynomials, n)) for n in names}
+    wrong: dict[str, Any] = {n: tuple(c * 1.5 for c in getattr(polynomials, n)) for n in names}
     with patch.multiple(polynomials, **wrong):
         yield Planted("codegen", {})
 

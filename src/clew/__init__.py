@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from clew.compare.diff import diff
     from clew.compare.report import DiffReport, LayerDiff
     from clew.compiled import CompiledModel, Kernel
+    from clew.compiled import CompiledModel, Inputs, Kernel
     from clew.compiler import compile
     from clew.correlate import ExecutorGraph, executor_graph
     from clew.editing import Editor, edit
@@ -56,6 +57,7 @@ _HOMES: Final = {
     "DiffReport": "clew.compare.report",
     "Editor": "clew.editing",
     "ExecutorGraph": "clew.correlate",
+    "Inputs": "clew.compiled",
     "Kernel": "clew.compiled",
     "LayerDiff": "clew.compare.report",
     "LayerError": "clew.precision",
@@ -109,6 +111,7 @@ __all__ = [
     "DiffReport",
     "Editor",
     "ExecutorGraph",
+    "Inputs",
     "Kernel",
     "LayerDiff",
     "LayerError",

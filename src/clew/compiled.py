@@ -168,7 +168,7 @@ class CompiledModel(Model[Kernel]):
     """
 
     def __init__(self, module: Module, options: Options, cache: Cache) -> None:
-        super().__init__([input_spec(p) for p in module.main.params], module.output_names)
+        super().__init__([_input(p) for p in module.main.params], module.output_names)
         self.module = module
         self.options = options
         self._cache = cache
@@ -361,8 +361,15 @@ def _saved_uses(build: Build) -> list[SavedUse]:
     ]
 
 
-def input_spec(param: Var) -> InputSpec:
-    """Returns what a model's parameter takes."""
+class Inputs:
+    """What a module takes: the `inputs` and `input_names` of the model it will be compiled to."""
+
+    def __init__(self, module: Module) -> None:
+        self.inputs = tuple(map(_input, module.main.params))
+        self.input_names = module.input_names
+
+
+def _input(param: Var) -> InputSpec:
     if not isinstance(param.type, TensorType):
         return InputSpec(param.name, None, ())
     shape = [d if isinstance(d, int) else str(d) for d in param.type.shape]

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import nets
+import numpy as np
 import pytest
 
 import clew
+import zoo
 from clew import te
 from clew.bisection import Verdict
+from clew.bisection.checks import BuildCheck
+from clew.bisection.inside import racing_step
+from clew.bisection.kernels import alone
+from clew.build import lowering
 from clew.build.host_steps import HostStep
 from clew.codegen import polynomials
 from clew.ir.module import Module
 from clew.loop.ir import For, single
+from clew.loop.primitives import common
 from clew.loop.primitives import loops as loop_primitives
 from clew.loop.primitives.common import PRIMITIVES, rewrite_loops
 from clew.ops.registry import register_op
 from clew.runtime import grid, memory
+from clew.runtime.cache import Cache
 from clew.te.tensor import Tensor
 
 
@@ -136,3 +145,86 @@ def test_a_host_step_that_is_not_its_operator(monkeypatch: pytest.MonkeyPatch) -
     module = nets.parsed(text(body, "f32[4, 3]"), {})
     verdict = found((module, {"x": nets.array(4, 6)}))
     check(verdict, "host", "best", most=1)
+
+
+def test_memory_that_is_taken_over_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = lowering.in_place_pairs
+
+    def wrong(nest: Any) -> Any:
+        return right(nest) if "softmax" in nest.name else ((0, 0),)
+
+    monkeypatch.setattr(lowering, "in_place_pairs", wrong)
+    body = """  %0 = nn.softmax(%x, axis=1)  // rows:Softmax#0
+  %1 = nn.matmul(%0, @w)  // mix:MatMul#0
+  %2 = nn.softmax(%1, axis=1)  // last:Softmax#0
+  %3 = (%2,)
+  return %3"""
+    module = nets.parsed(
+        text(body, "f32[64, 64]", "%x: f32[64, 64]  // input x"), {"w": nets.array(64, 64)}
+    )
+    verdict = found((module, {"x": nets.array(64, 64)}), disabled=["SplitProducts"])
+    check(verdict, "memory", "mix")
+    assert "alone is right" in verdict.evidence[-1]
+
+
+def test_operands_the_wrong_way_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = lowering._compute
+
+    def swapped(op: Any, node: Any, args: list[Tensor]) -> Any:
+        return right(op, node, args[::-1] if op.name == "subtract" else args)
+
+    monkeypatch.setattr(lowering, "_compute", swapped)
+    body = """  %0 = exp(%x)  // first:Exp#0
+  %1 = subtract(%0, %x)  // minus:Sub#0
+  %2 = nn.relu(%1)  // last:Relu#0
+  %3 = (%2,)
+  return %3"""
+    module = nets.parsed(text(body, "f32[4, 6]"), {})
+    verdict = found((module, {"x": nets.array(4, 6)}))
+    check(verdict, "compute", "minus", most=1)
+
+
+def test_a_loop_that_threads_must_not_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(common, "carries_dependence", lambda loop: None)
+
+    @clew.schedule_for(op="sum")
+    def racing(schedule: Any, target: Any) -> None:
+        schedule.reorder("sum.k", "sum.i0", "sum.i1")
+        schedule.vectorize("sum.i1")
+        schedule.parallel("sum.k")
+
+    body = """  %0 = abs(%x)  // first:Abs#0
+  %1 = sum(%0, axes=[0])  // total:ReduceSum#0
+  %2 = (%1,)
+  return %2"""
+    module = nets.parsed(text(body, "f32[1, 48]", "%x: f32[20000, 48]  // input x"), {})
+    compiled = clew.compile(module, threads=2, cache=False, extend=[racing])
+    (kernel,) = compiled.kernels
+    inputs = {"x": nets.array(20000, 48)}
+    function = compiled.build.uses[0].call.op
+    case = alone(function, [inputs["x"]], np.zeros((1, 48), np.float32))  # type: ignore[arg-type]
+    check_ = BuildCheck(1e-4, compiled.options)
+    step, problem = racing_step(case, check_, lambda said: None)
+    assert step == "parallel(loop='sum.k')", kernel.loops
+    assert "written elsewhere" in problem or "again" in problem
+
+
+def test_a_kernel_in_a_loop_and_one_in_a_branch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(polynomials, "EXP_F32", tuple(c * 1.5 for c in polynomials.EXP_F32))
+    for model, layer in (("loop_recurrence", "body/tanh"), ("if_branches", "else/tanh")):
+        verdict = clew.bisect(
+            zoo.path(model), zoo.inputs(model), reference="onnxruntime", threads=1, cache=False
+        )
+        check(verdict, "codegen", layer, most=1)
+
+
+def test_a_kernel_that_was_kept_wrong(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for user in ("clew.compiler", "clew.bisection.search"):
+        monkeypatch.setattr(f"{user}.default_cache", lambda: Cache(tmp_path))
+    module, inputs = nets.mlp()
+    with monkeypatch.context() as plant:
+        plant.setattr(polynomials, "TANH_F32", tuple(c * 1.3 for c in polynomials.TANH_F32))
+        clew.compile(module, threads=1)
+    verdict = clew.bisect(module, inputs, threads=1)
+    assert verdict.kind == "codegen", str(verdict)
+    assert "clew cache clear" in verdict.summary

@@ -284,3 +284,41 @@ def @main(%x: f32[4, 6]  // input x
     )
     verdict = found((module, {"x": nets.array(4, 6)}), extend=[swapped])
     check(verdict, "pass", "swapped")
+
+
+def test_sizes_that_only_a_run_tells() -> None:
+    @clew.graph_pass(before="AlterLayout", opt_level=1)
+    def smoother(module: Module, ctx: PassContext) -> Module:
+        @rule(is_op("nn.relu")(x))
+        def silu(match: Any) -> Expr:
+            return op("nn.silu")(match[x])
+
+        return RuleRewriter([silu]).rewrite_module(module)
+
+    module = nets.parsed(
+        """
+clew 1
+def @main(%x: f32[batch, 6]  // input x
+) -> (f32[batch, 5],) with outputs=["y"] {
+  %0 = tanh(%x)  // first:Tanh#0
+  %1 = nn.matmul(%0, @w)  // mm:MatMul#0
+  %2 = nn.relu(%1)  // act:Relu#0
+  %3 = (%2,)
+  return %3
+}
+""",
+        {"w": nets.array(6, 5)},
+    )
+    case = module, {"x": nets.array(3, 6)}
+    for reference in ("interpreter", "opt0"):
+        verdict = found(case, extend=[smoother], reference=reference)
+        check(verdict, "pass", "smoother", "act", most=1)
+
+
+def test_rounding_that_adds_up() -> None:
+    module, inputs = nets.mlp()
+    verdict = found((module, inputs), precision="bf16", tolerance=1e-3)
+    check(verdict, "precision", "ConvertPrecision", "up", "down", "out", most=2)
+    assert len(verdict.culprits) >= 3
+    errors = [c.error for c in verdict.culprits]
+    assert errors == sorted(errors, reverse=True)

@@ -14,14 +14,14 @@ import ml_dtypes
 import nets
 import numpy as np
 import onnx
-import planted
 import pytest
 from onnx import TensorProto, helper
 
 import clew
+import planted
+from clew.bisection.files import extensions_of
 from clew.bisection.reproducer import read_values, replay
 from clew.cli import app
-from clew.cli.bisect import extensions_of
 from clew.codegen import polynomials
 from clew.frontends.onnx import registry
 from clew.support.errors import ClewError
@@ -204,5 +204,5 @@ def test_wrong_use(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
     (tmp_path / "broken.py").write_text("x = \n")
     for name in ("empty.py", "broken.py", "missing.py"):
         with pytest.raises(ClewError) as raised:
-            extensions_of(tmp_path / name)
+            extensions_of([tmp_path / name])
         assert raised.value.code == "I176"

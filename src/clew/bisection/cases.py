@@ -27,6 +27,7 @@ from clew.ir.module import Module
 from clew.ir.rewrite import rebuild
 from clew.ir.types import TensorType, TupleType, Type
 from clew.ir.visit import inner_functions, post_order
+from clew.ops.layouts import parse_layout
 from clew.support.errors import ClewError
 from clew.trace.lineage import building
 
@@ -221,7 +222,8 @@ def resized(case: Case, old: int, new: int, *, constants: bool) -> Case | None:
 
     None where the operators do not take that.
     """
-    inputs = {n: _resized(v, old, new) for n, v in case.inputs.items()}
+    kinds = {p.name: p.type for p in case.module.main.params}
+    inputs = {n: _resized(v, kinds[n], old, new) for n, v in case.inputs.items()}
     types = {n: np.shape(v) for n, v in inputs.items()}
     params: list[Var] = []
     for param in case.module.main.params:
@@ -241,7 +243,7 @@ def resized(case: Case, old: int, new: int, *, constants: bool) -> Case | None:
             shape = tuple(new if d == old else d for d in node.tensor.concrete)
             type_ = TensorType(shape, node.tensor.dtype, node.tensor.layout)
             return Constant.splat(node.splat_value, type_)
-        data = _resized(node.data, old, new)
+        data = _resized(node.data, node.type, old, new)
         return Constant(data, name=node.name, layout=node.tensor.layout, span=node.span)
 
     try:
@@ -251,11 +253,17 @@ def resized(case: Case, old: int, new: int, *, constants: bool) -> Case | None:
     return Case(Module({"main": main}), inputs, {})
 
 
-def _resized(value: Any, old: int, new: int) -> Any:
+def _resized(value: Any, type_: Type, old: int, new: int) -> Any:
+    """Returns an array with axes cut; those that its layout has in blocks stay as they are."""
     array = np.asarray(value)
-    return np.ascontiguousarray(
-        array[tuple(slice(new) if n == old else slice(None) for n in array.shape)]
-    )
+    layout = type_.layout if isinstance(type_, TensorType) else ""
+    axes = parse_layout(layout).axes if layout else ("",) * array.ndim
+    blocked = {a.upper() for a in axes if a.islower()}
+    cuts = [
+        slice(new) if size == old and axis.upper() not in blocked else slice(None)
+        for size, axis in zip(array.shape, axes, strict=True)
+    ]
+    return np.ascontiguousarray(array[tuple(cuts)])
 
 
 def _resized_attr(value: Any, old: int, new: int) -> Any:

@@ -13,6 +13,7 @@ from clew.bisection.cases import Case, cut, is_unit, resized, sizes, without_inn
 from clew.bisection.checks import Check, quietly
 from clew.ir.expr import Expr, Function, Tuple, TupleGetItem
 from clew.ir.interpret import interpret
+from clew.ir.types import TensorType
 from clew.ir.visit import post_order
 
 _SECONDS: Final = 60.0
@@ -154,12 +155,20 @@ def _largest(value: Any) -> float:
 
 
 def with_expected(case: Case) -> Case | None:
-    """Returns the case with what the interpreter makes of it; None where it cannot."""
+    """Returns the case with what the interpreter makes of it; None where it cannot, or makes
+    something of another shape than its type: an operator was given what does not fit together.
+    """
     try:
         with quietly():
-            return replace(case, expected=interpret(case.module, case.inputs))
+            expected = interpret(case.module, case.inputs)
     except Exception:  # shapes that an operator's reference does not take
         return None
+    types = [f.type for f in case.module.main.body.children]
+    fits = all(
+        not isinstance(t, TensorType) or not t.is_static or np.shape(v) == t.concrete
+        for t, v in zip(types, expected.values(), strict=True)
+    )
+    return replace(case, expected=expected) if fits else None
 
 
 def _made(make: Callable[[set[int]], Case], members: set[int]) -> Case | None:

@@ -17,6 +17,7 @@ from clew.ir.module import Module
 from clew.support.errors import InputError
 from clew.trace.span import Source
 
+_OF_THE_MACHINE: Final = ("target", "threads", "cache")
 NAMES: Final = ("onnxruntime", "opt0", "interpreter")
 Values = dict[str, Any]
 
@@ -56,7 +57,7 @@ def reference_of(
     if wanted == "interpreter":
         return None
     if wanted == "opt0":
-        plain = {n: v for n, v in options.items() if n not in ("precision", "extend", "fuse")}
+        plain = {n: v for n, v in options.items() if n in _OF_THE_MACHINE}
         found = compile(module, **{**plain, "opt_level": 0}).run(dict(inputs))
         return Reference("opt level 0", found, of_import=False)
     if wanted == "onnxruntime":

@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from clew.bisection.checks import BuildCheck, Check, PassCheck, ValueCheck, quietly
-from clew.bisection.verdict import KINDS, Reduced, Verdict
+from clew.bisection.verdict import KINDS, Reduced, Verdict, plain
 from clew.build.build import Options
 from clew.build.schedule_choice import ScheduleFor, recorded
 from clew.frontends import onnx
@@ -55,7 +55,7 @@ def write(verdict: Verdict, folder: Path) -> Path:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        document: dict[str, Any] = plain(verdict.to_json())
+        document = verdict.to_json()
         if verdict.reduced is not None:
             document["check"] = plain(_write_reduced(verdict.reduced, folder))
             script = _SCRIPT.format(summary=verdict.summary.replace('"', "'"))
@@ -152,19 +152,6 @@ def read_values(path: Path) -> dict[str, Any]:
             name, _, dtype = key.rpartition(".")
             found[name] = stored[key].view(to_numpy(dtype))
     return found
-
-
-def plain(value: Any) -> Any:
-    """Returns a value as JSON knows it: infinities and NaN become text."""
-    if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(v) for v in value]
-    if isinstance(value, (np.generic, np.ndarray)):
-        return plain(value.tolist())
-    if isinstance(value, float) and not np.isfinite(value):
-        return str(value)
-    return value
 
 
 def _markdown(verdict: Verdict) -> str:

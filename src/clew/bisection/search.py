@@ -12,6 +12,7 @@ import numpy as np
 from clew import frontends
 from clew.bisection.cases import Case, is_operator_call, units
 from clew.bisection.checks import BuildCheck, Check, PassCheck, ValueCheck, quietly, worst
+from clew.bisection.files import extensions_of
 from clew.bisection.imports import layer_case, onnx_case, wrong_layers
 from clew.bisection.inside import look_inside, racing_step
 from clew.bisection.kernels import Fault, alone, due_of_function, examine, examine_hosts
@@ -68,11 +69,14 @@ def bisect(
     the largest magnitude of each, are wrong; by default it comes from the narrowest float in the
     program. The program is run `runs` times: some defects show now and then. With `reduce` the part
     at fault is made as small as it can be in about `seconds`. `shapes` are the `inputs` of
-    `clew.load`; `options` are those of `clew.compile`.
+    `clew.load`; `options` are those of `clew.compile`, and `extend` takes Python files as well, for
+    what they have at their top level.
 
-    Errors: I170, I171, I173, I174 (the reference), and those of loading, compiling and running.
+    Errors: I170, I171, I173, I174 (the reference), I176 (files to extend with),
+    and those of loading, compiling and running.
     """
     load_options = {"inputs": shapes} if shapes else {}
+    options = {**options, "extend": extensions_of(options.get("extend", ()))}
     module = model if isinstance(model, Module) else frontends.load(model, **load_options)
     search = _Search(
         module, inputs, tolerance, runs, seconds if reduce else 0.0, on_progress, options
@@ -117,6 +121,7 @@ class _Search:
         passes = self.compiled.options.passes
         narrowed = [p.dtype for p in passes if isinstance(p, ConvertPrecision)]
         due = whole_tolerance(self.build.stages[0].module, narrowed)
+        self.rounding = due
         self.tolerance = due if tolerance is None else tolerance
         self.cache = default_cache() if options.get("cache", True) else Cache(None)
         self.evidence: list[str] = []
@@ -237,8 +242,8 @@ class _Search:
             culprit = max(wrong or found, key=lambda p: p.error)
             rounding = is_rounding(self.stages, before, after, culprit)
         if not rounding and wrong:
-            exact = [p for p in wrong if not is_rounding(self.stages, before, after, p)]
-            culprit = exact[0] if exact else culprit
+            exact = (p for p in wrong if not is_rounding(self.stages, before, after, p))
+            culprit = next(exact, culprit)
         old, new = culprit.old, culprit.new
         if not rounding:
             old, new = traced_down(self.stages, before, after, old, new, culprit.due)
@@ -487,6 +492,11 @@ class _Search:
         self.say(f"running {name} alone")
         if self._fails(single, case):
             self.evidence.append(f"{name} alone, on one thread, is wrong as well")
+            if self.cache.root is not None and not self._fails(
+                replace(single, cache=Cache(None)), case
+            ):
+                text = f"kernel {name} in the disk cache is wrong, and compiled anew it is right"
+                return self._verdict("codegen", f"{text}: clew cache clear", **facts)
             return self._inside(fault, case, function, single, facts)
         many = self._check(fault.due, threads, _RACES)
         if threads > 1 and self._fails(many, case):
@@ -555,7 +565,8 @@ class _Search:
             if error <= self.tolerance:
                 return self._racing(threads)
         use, error = max(errors, key=lambda e: e[1], default=(None, 0.0))
-        if use is not None and error > due_of_function(use.call.op) / 10:
+        rounding = self.base.error <= self.rounding
+        if use is not None and (rounding or error > due_of_function(use.call.op) / 10):
             text = f"rounding of kernels adds up; {use.name} most of all"
             layers = self._layers(_called(use.call))
             return self._verdict(

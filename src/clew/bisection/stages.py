@@ -50,10 +50,12 @@ class Stages:
 
     def __init__(self, trace: Trace, inputs: Mapping[str, Any], say: Say) -> None:
         self.trace = trace
-        self._inputs = {n: np.asarray(v) for n, v in inputs.items()}
+        self.inputs = {n: np.asarray(v) for n, v in inputs.items()}
         self._say = say
         self._results = Results()
         self._values: dict[int, dict[int, Any]] = {}
+        self._once: dict[int, frozenset[int]] = {}
+        self._pairs: dict[tuple[int, int], dict[int, Expr]] = {}
         changed = [n for n, s in enumerate(trace.stages) if s.changed]
         self.changed: list[int] = changed
 
@@ -68,7 +70,8 @@ class Stages:
             for values in self._values.values():
                 known.update(values)
             module: Module = record.module
-            found = evaluate(module, self._inputs, known, self._results)
+            found = evaluate(module, self.inputs, known, self._results)
+            self._once[stage] = frozenset(found)
             constants = {n.id for n in post_order(module.main) if isinstance(n, Constant)}
             found = {n: v for n, v in found.items() if n not in constants}
             self._values[stage] = found
@@ -77,6 +80,18 @@ class Stages:
     def value(self, stage: int, node: Expr) -> Any:
         """Returns the value of a node of a stage; None where it has none."""
         return node.data if isinstance(node, Constant) else self.values(stage).get(node.id)
+
+    def once(self, stage: int) -> frozenset[int]:
+        """Returns the nodes of a stage that have one value in a run."""
+        self.values(stage)
+        return self._once[max(s for s in self.changed if s <= stage)]
+
+    def pairs(self, before: int, after: int) -> dict[int, Expr]:
+        """Returns for nodes of a stage the nodes of the one before that they stand for."""
+        found = self._pairs.get((before, after))
+        if found is None:
+            found = self._pairs[before, after] = _pairs(self.trace, before, after)
+        return found
 
     def forget(self, keep: Sequence[int]) -> None:
         """Frees the values of all stages but some."""
@@ -119,9 +134,10 @@ def partings(stages: Stages, before: int, after: int) -> list[Parting]:
     module: Module = trace.stages[after].module
     old_values = stages.values(before)
     olds: Mapping[int, Any] = trace.nodes(before)
-    pairs = _pairs(trace, before, after)
+    pairs = stages.pairs(before, after)
     kept = {n: v for n, v in old_values.items() if n in trace.nodes(after)}
-    once = set(stages.values(after)) | {n.id for n in trace.nodes(after).values()}
+    once = stages.once(after)
+    outputs = {o.id for o in outputs_of(trace.stages[before].module)}
     found: list[Parting] = []
 
     def instead(node: Expr, value: Any) -> Any:
@@ -142,8 +158,7 @@ def partings(stages: Stages, before: int, after: int) -> list[Parting]:
         found.append(Parting(old, node, error_of(true, back), due))
         return there
 
-    outputs = {o.id for o in outputs_of(trace.stages[before].module)}
-    args = [stages._inputs[name] for name in module.input_names]
+    args = [stages.inputs[name] for name in module.input_names]
     interpret_values(module.main, args, (), module, kept, None, instead)
     return found
 
@@ -238,7 +253,7 @@ def is_rounding(stages: Stages, before: int, after: int, parting: Parting) -> bo
     """Whether what parts would not, were all of it computed in f32."""
     trace = stages.trace
     olds: Mapping[int, Any] = trace.nodes(before)
-    pairs = _pairs(trace, before, after)
+    pairs = stages.pairs(before, after)
     region = region_of(parting.new, pairs, olds)
     if not narrow_in(region) or len(region) > _MOST_WIDE_NODES:
         return False

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
 
 from clew.ir.module import Module
 
@@ -134,7 +137,9 @@ class Verdict:
         return found
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the verdict as nested dicts and lists of numbers and strings."""
+        """Returns the verdict as nested dicts and lists of numbers and strings; infinities and NaN
+        are text.
+        """
         document: dict[str, Any] = {
             name: getattr(self, name)
             for name in (
@@ -148,9 +153,9 @@ class Verdict:
             document["reduced"] = {
                 "operators": self.reduced.operators,
                 "error": self.reduced.error,
-                "inputs": {n: list(v.shape) for n, v in self.reduced.inputs.items()},
+                "inputs": {n: list(np.shape(v)) for n, v in self.reduced.inputs.items()},
             }
-        return document
+        return plain(document)  # type: ignore[no-any-return]
 
     def write(self, folder: str | Path) -> Path:
         """Writes a reproducer into a folder (made if need be) and returns it: `reproduce.py` exits
@@ -161,3 +166,16 @@ class Verdict:
         from clew.bisection.reproducer import write  # noqa: PLC0415  (it reads verdicts)
 
         return write(self, Path(folder))
+
+
+def plain(value: Any) -> Any:
+    """Returns a value as JSON knows it: infinities and NaN become text."""
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(v) for v in value]
+    if isinstance(value, (np.generic, np.ndarray)):
+        return plain(value.tolist())
+    if isinstance(value, float) and not np.isfinite(value):
+        return str(value)
+    return value

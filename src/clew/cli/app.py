@@ -136,7 +136,7 @@ def run(
         raise CompileError(
             "C091",
             f"outputs differ from ONNX Runtime's by {worst:.2g}, more than {tolerance:.2g}",
-            hint="clew trace MODEL --verify finds the pass whose result differs",
+            hint="clew bisect MODEL finds the layer, pass or kernel that it comes from",
         )
 
 

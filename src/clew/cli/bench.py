@@ -81,7 +81,7 @@ def bench(
         raise CompileError(
             "C091",
             f"outputs differ from the reference's by {worst:.2g}, more than {accepted:.2g}",
-            hint="clew trace MODEL --verify finds the pass whose result differs",
+            hint="clew bisect MODEL finds the layer, pass or kernel that it comes from",
         )
 
 

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import runpy
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 import clew
-from clew.bisection.reproducer import plain
-from clew.build.schedule_choice import ScheduleFor
 from clew.cli import options as opt
 from clew.cli.arguments import shapes
 from clew.cli.options import SAVED_SUFFIX, model_inputs
 from clew.cli.output import emit_json, note, progress, stdout, table
-from clew.compiled import input_spec
-from clew.extensions import Extension
-from clew.passes.mark_fusions import Fusion
-from clew.passes.user_pass import GraphPass
-from clew.support.errors import CompileError, InputError
+from clew.support.errors import CompileError
 
 
 def bisect(
@@ -82,11 +76,11 @@ def bisect(
             "opt_level": opt_level,
             "precision": precision,
             "fuse": "auto" if fuse else None,
-            "extend": [item for file in extend for item in extensions_of(file)],
+            "extend": extend,
             "cache": cache,
         }
         loaded = clew.load(model, **({"inputs": given} if given else {}))
-        arrays = model_inputs(_Inputs(loaded), inputs, random, seed)
+        arrays = model_inputs(clew.Inputs(loaded), inputs, random, seed)
         verdict = clew.bisect(
             model,
             arrays,
@@ -100,7 +94,7 @@ def bisect(
             **options,
         )
     if json:
-        emit_json({"model": str(model), **plain(verdict.to_json())})
+        emit_json({"model": str(model), **verdict.to_json()})
     else:
         _show(verdict)
     if output is not None and verdict.kind != "none":
@@ -112,35 +106,6 @@ def bisect(
             f"the outputs are {verdict.error:.2g} off, and it is not known why",
             hint=verdict.summary,
         )
-
-
-class _Inputs:
-    """What is asked of a model that is to be given inputs."""
-
-    def __init__(self, module: clew.Module) -> None:
-        self.inputs = [input_spec(p) for p in module.main.params]
-        self.input_names = module.input_names
-
-
-def extensions_of(file: Path) -> list[Extension]:
-    """Returns the passes, fusions and schedules at the top level of a Python file, in its order.
-
-    Errors: I176 for a file that cannot be run or has none.
-    """
-    try:
-        names = runpy.run_path(str(file))
-    except Exception as error:  # whatever a user's program raises
-        raise InputError(
-            "I176", f"{str(file)!r} cannot be run: {type(error).__name__}: {error}"
-        ) from error
-    found = [v for v in names.values() if isinstance(v, (GraphPass, Fusion, ScheduleFor))]
-    if not found:
-        raise InputError(
-            "I176",
-            f"{str(file)!r} has no pass, fusion or schedule at its top level",
-            hint="make them with clew.graph_pass, clew.fusion and clew.schedule_for",
-        )
-    return list({id(item): item for item in found}.values())
 
 
 def _show(verdict: clew.Verdict) -> None:
@@ -156,7 +121,7 @@ def _show(verdict: clew.Verdict) -> None:
     if verdict.evidence:
         console.print(Text("\nwhat was compared", style="cyan"))
         for text in verdict.evidence:
-            console.print(Text(f"  {text}"))
+            console.print(Padding(Text(text), (0, 0, 0, 2)))
     if len(verdict.culprits) > 1:
         console.print()
         shown = table("layers", "node", "error", "due", right=("error", "due"))
