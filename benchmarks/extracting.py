@@ -244,7 +244,8 @@ def main(
     for name in models.split(","):
         with progress.status(name):
             proofs.append(prove(name, ranges, each, seed))
-        progress.print(table(proofs[-1:]))
+        counts = ", ".join(map(str, proofs[-1].tallies))
+        progress.print(f"{name}: {counts} in {proofs[-1].seconds:.0f} s", highlight=False)
     console.print(table(proofs))
     for proof in proofs:
         if proof.idle:
