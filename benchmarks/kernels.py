@@ -27,7 +27,6 @@ from rich.text import Text
 
 import clew
 from clew.bench.bandwidth import Bandwidth, Pattern
-from clew.bench.engines import compile_options
 from clew.bench.flops import model_flops
 from clew.bench.peak import FmaPeak
 from clew.bench.roofline import work_of
@@ -186,9 +185,8 @@ def cases() -> Iterator[Case]:
         label = "×".join(map(str, shape))
         yield Case("gemm", label, partial(single_op.product, *shape))
         yield Case("int8", label, partial(single_op.integer_product, *shape))
-        if _has_precision():
-            options = partial(compile_options, "bf16")
-            yield Case("bf16", label, partial(single_op.product, *shape), options=options)
+        options = partial(dict, precision="bf16")
+        yield Case("bf16", label, partial(single_op.product, *shape), options=options)
     yield from _convolutions()
     for channels, size, stride in _DEPTHWISE:
         make = partial(single_op.convolution, channels, channels, size, 3, stride, channels)
@@ -257,13 +255,6 @@ def winograd_passes() -> list[str]:
     if not any("winograd" in op.name.lower() for op in clew.all_ops()):
         return []
     return [p.name for p in pipeline() if "winograd" in p.name.lower()]
-
-
-def _has_precision() -> bool:
-    try:
-        return bool(compile_options("bf16"))
-    except clew.ClewError:
-        return False
 
 
 # ---------------------------------------------------------------------------------------- measuring

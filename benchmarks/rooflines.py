@@ -15,7 +15,6 @@ import typer
 import clew
 import zoo
 from clew.bench.bandwidth import Bandwidth, Level
-from clew.bench.engines import compile_options
 from clew.bench.peak import FmaPeak
 from clew.bench.roofline import Roof, rooflines
 from clew.cli.bench import roofs_table
@@ -68,7 +67,7 @@ def measured(name: str, threads: int, precision: str) -> Result:
     peak, bandwidth = FmaPeak(), Bandwidth()
     feed = zoo.inputs(name)
     model = clew.load(zoo.path(name))
-    compiled = clew.compile(model, threads=threads, **compile_options(precision))
+    compiled = clew.compile(model, threads=threads, precision=precision)
     compiled.run(feed)
     levels = bandwidth.levels(threads)
     peaks = [peak.gflops(threads) for _ in range(_PEAKS)]

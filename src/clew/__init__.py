@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from clew.build.schedule_choice import schedule_for
     from clew.compare.diff import diff
     from clew.compare.report import DiffReport, LayerDiff
-    from clew.compiled import CompiledModel, Kernel
     from clew.compiled import CompiledModel, Inputs, Kernel
     from clew.compiler import compile
     from clew.correlate import ExecutorGraph, executor_graph

@@ -30,6 +30,7 @@ from clew.runtime.model import InputSpec, Model, Ready, SizesKey, sizes_key
 from clew.runtime.program import Program
 from clew.runtime.threads import shared_pool
 from clew.support.errors import GraphTypeError, InputError
+from clew.target import Target
 from clew.te.analysis import product_dtypes_of
 from clew.trace.trace import Trace
 
@@ -65,13 +66,8 @@ class Kernel:
 
     @property
     def call(self) -> Call:
-        """Its call in the last stage's graph."""
+        """Its call in the last stage's graph; by its id the trace tells uses of kernels apart."""
         return self._use.call
-
-    @property
-    def key(self) -> str:
-        """Names its code: equal kernels have the same."""
-        return self._use.source.key
 
     @property
     def function(self) -> Any:
@@ -87,11 +83,6 @@ class Kernel:
     def ops(self) -> tuple[str, ...]:
         """Names of its operators in order."""
         return tuple(c.op_name for c in self.calls)
-
-    @property
-    def call(self) -> int:
-        """Id of the call in the last stage: what the trace tells uses of kernels apart by."""
-        return self._use.call.id
 
     @property
     def key(self) -> str:

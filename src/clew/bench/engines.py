@@ -7,7 +7,6 @@ and none needs to be installed.
 from __future__ import annotations
 
 import importlib.util
-import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-import clew
-from clew.support.errors import InputError
+from clew.compiler import compile
 
 Feed = Mapping[str, np.ndarray]
 Outputs = list[np.ndarray]  # in the order of the graph's outputs
@@ -55,23 +53,8 @@ def engines() -> dict[str, Engine]:
     return {engine.name: engine for engine in known}
 
 
-def compile_options(precision: str) -> dict[str, Any]:
-    """Returns the options of `clew.compile` for a precision.
-
-    Errors: I066 where this clew compiles at f32 only.
-    """
-    if "precision" in inspect.signature(clew.compile).parameters:
-        return {"precision": precision}
-    if precision != "f32":
-        raise InputError(
-            "I066", f"this clew has no precision {precision!r}", hint="--precision f32 always works"
-        )
-    return {}
-
-
 def _clew(path: Path, feed: Feed, threads: int, precision: str) -> Runner:
-    options = compile_options(precision)
-    compiled = clew.compile(clew.load(path), threads=threads, **options)
+    compiled = compile(path, threads=threads, precision=precision)
     return lambda: list(compiled.run(feed).values())
 
 

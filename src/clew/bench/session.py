@@ -8,14 +8,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import clew
 from clew.bench.bandwidth import Bandwidth, Level
-from clew.bench.engines import Runner, compile_options, engines
+from clew.bench.engines import Runner, engines
 from clew.bench.flops import model_flops
 from clew.bench.measure import Measured, measure
 from clew.bench.peak import FmaPeak
 from clew.bench.roofline import Roof, rooflines
 from clew.compiled import CompiledModel
+from clew.compiler import compile
 from clew.ir.module import Module
 from clew.target import host
 
@@ -65,20 +65,20 @@ class Session:
     def runs(self, counts: Sequence[int]) -> list[Run]:
         """Returns the figures for each thread count.
 
-        Errors: I066 (precision), and those of compiling and running the model.
+        Errors: I013 (precision), and those of compiling and running the model.
         """
         peak, bandwidth = FmaPeak(), Bandwidth()
         feed: dict[str, Any] = {}
         return [self._run(feed, threads, peak, bandwidth) for threads in counts]
 
     def _run(self, feed: dict[str, Any], threads: int, peak: FmaPeak, bandwidth: Bandwidth) -> Run:
-        compiled = clew.compile(
+        compiled = compile(
             self.module,
             self.target,
             threads=threads,
             opt_level=self.opt_level,
             on_progress=self.say,
-            **compile_options(self.precision),
+            precision=self.precision,
         )
         if not feed:
             feed.update(self.inputs(compiled))

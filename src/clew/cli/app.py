@@ -24,9 +24,9 @@ from clew.cli.bisect import bisect
 from clew.cli.catalogue import ops
 from clew.cli.compare import onnxruntime_outputs
 from clew.cli.correlate import correlate
-from clew.cli.extract import extract
-from clew.cli.diff import diff
 from clew.cli.dataset import dataset
+from clew.cli.diff import diff
+from clew.cli.extract import extract
 from clew.cli.options import (
     SAVED_SUFFIX,
     Asked,
@@ -49,9 +49,9 @@ from clew.cli.output import (
 )
 from clew.cli.partition import partition
 from clew.cli.precision import precision as precision_
+from clew.cli.predict import predict
 from clew.cli.profile import profile
 from clew.cli.tap import tap
-from clew.cli.predict import predict
 from clew.cli.tracing import trace
 from clew.support.difference import relative_error
 from clew.support.errors import ClewError, CompileError

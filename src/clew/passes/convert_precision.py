@@ -267,11 +267,6 @@ class _Converter(Rewriter):
         return self._widened(old, get_op("cast")(result, dtype=self._options.dtype))
 
     def _widened(self, old: Expr, narrow: Expr) -> Expr:
-        """Returns a value that is stored rounded as one of f32, which may be read by nobody."""
-        wide: Expr = get_op("cast")(narrow, dtype=_WIDE)
-        self._narrow[wide.id] = narrow
-        replaces(old, narrow)
-        replaces(wide, narrow)
         """Returns the old value as it is read by those who want f32: cast from what is stored."""
         wide: Expr = get_op("cast")(narrow, dtype=_WIDE)
         self._narrow[wide.id] = narrow

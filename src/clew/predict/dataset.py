@@ -15,10 +15,10 @@ from typing import Any, Final
 
 import numpy as np
 
-import clew
+from clew import frontends
 from clew.bench.bandwidth import Bandwidth
-from clew.bench.engines import compile_options
 from clew.compiled import CompiledModel
+from clew.compiler import compile
 from clew.frontends import onnx
 from clew.ir.module import Module
 from clew.predict.convnets import convnet
@@ -103,7 +103,7 @@ def collect(
     `alone` makes what is entered around measuring (a lock that others respect). An interruption
     (Ctrl-C) ends it; whole networks stay.
 
-    Errors: I180 to I189 of tables; I066 for a precision.
+    Errors: I180 to I189 of tables; I013 for a precision.
     """
     needed("pyarrow.parquet")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -168,7 +168,7 @@ def _done(table: Any) -> set[tuple[Any, ...]]:
 
 def _subjects(asked: Wanted) -> Iterator[Subject]:
     for path in asked.models:
-        yield Subject(path.stem, "model", lambda path=path: clew.load(path))  # type: ignore[misc]
+        yield Subject(path.stem, "model", lambda path=path: frontends.load(path))  # type: ignore[misc]
     count = (
         0 if asked.networks is None and asked.models and asked.minutes is None else asked.networks
     )
@@ -191,13 +191,13 @@ def _measured(
     unsteady = 0
     known: dict[str, dict[str, Any]] = {}
     for precision, fuse, threads in wanted:
-        compiled = clew.compile(
+        compiled = compile(
             module,
             threads=threads,
             fuse=None if fuse == "none" else fuse,
             cache=False,
             trace=False,
-            **compile_options(precision),
+            precision=precision,
         )
         arrays = list(given) if given is not None else drawn_inputs(compiled)
         build = compiled.build

@@ -240,6 +240,9 @@ def _indices_in(expr: Scalar) -> set[int]:
             if isinstance(node, Index):
                 found.add(id(node))
             stack.extend(node.children)
+    return found
+
+
 def product_dtypes_of(outputs: Sequence[Tensor]) -> list[str]:
     """Returns the dtypes of what sums of products multiply, each operand's as it is loaded."""
     found = []
