@@ -185,7 +185,7 @@ def cases() -> Iterator[Case]:
         label = "×".join(map(str, shape))
         yield Case("gemm", label, partial(single_op.product, *shape))
         yield Case("int8", label, partial(single_op.integer_product, *shape))
-        options = partial(dict, precision="bf16")
+        options: Callable[[], dict[str, Any]] = partial(dict, precision="bf16")
         yield Case("bf16", label, partial(single_op.product, *shape), options=options)
     yield from _convolutions()
     for channels, size, stride in _DEPTHWISE:
