@@ -44,7 +44,8 @@ _MOST_PASSES: Final = 12
 _CALL_NS: Final = 30_000_000  # about what a native call takes; then the samples are looked at
 _SHORT_NS: Final = 5_000_000  # runs that are timed more than once
 _SLOWER: Final = 1.5  # what sampling about makes of a kernel's time, until that is known
-_KNOWN: Final = 50  # samples that tell how many come in a time
+_KNOWN: Final = 20  # samples that tell how many come in a time
+_ATTEMPTS: Final = 4
 
 
 @dataclass
@@ -218,6 +219,12 @@ class _Plan:
         for step, (use, time_ns) in enumerate(zip(segment.uses, segment.times_ns, strict=True)):
             times = self._times(use.source.key)
             restore = context.overwritten(segment.native.plan, step) if times > 1 else (0, 0)
+            if times > 1 and not restore[1] and self.groups[use.source.key].samples < _KNOWN:
+                if rows:
+                    yield _Call(rows, ran)
+                yield from self._until_known(bounds[step : step + 2], use.source.key, time_ns)
+                rows, ran = [], Counter()
+                continue
             rows.append(Row(bounds[step], bounds[step + 1], times, restore))
             ran[use.source.key] += times * time_ns
             if ran.total() > _CALL_NS:
@@ -225,6 +232,20 @@ class _Plan:
                 rows, ran = [], Counter()
         if rows:
             yield _Call(rows, ran)
+
+    def _until_known(self, bounds: Sequence[int], key: str, time_ns: int) -> Iterator[_Call]:
+        """Yields calls of one step until it has its part of the samples: what it takes when it is
+        repeated, its operands in the cache, is not known before.
+        """
+        group = self.groups[key]
+        before = group.samples
+        wanted = self._missing[key] * time_ns / group.run_ns
+        for _ in range(_ATTEMPTS):
+            left = wanted - (group.samples - before)
+            if left <= wanted / 4:
+                return
+            times = max(1, math.ceil(left / self._per_ns(key) / time_ns))
+            yield _Call([Row(bounds[0], bounds[1], times)], {key: times * time_ns})
 
     def add(self, call: _Call, samples: Mapping[str, int]) -> None:
         """Counts what a call gave: samples by the kernel's key."""
