@@ -216,6 +216,7 @@ class _Plan:
         bounds = [*context.first_entries, context.n_entries]
         rows: list[Row] = []
         ran: Counter[str] = Counter()
+        total_ns = 0
         for step, (use, time_ns) in enumerate(zip(segment.uses, segment.times_ns, strict=True)):
             times = self._times(use.source.key)
             restore = context.overwritten(segment.native.plan, step) if times > 1 else (0, 0)
@@ -223,13 +224,14 @@ class _Plan:
                 if rows:
                     yield _Call(rows, ran)
                 yield from self._until_known(bounds[step : step + 2], use.source.key, time_ns)
-                rows, ran = [], Counter()
+                rows, ran, total_ns = [], Counter(), 0
                 continue
             rows.append(Row(bounds[step], bounds[step + 1], times, restore))
             ran[use.source.key] += times * time_ns
-            if ran.total() > _CALL_NS:
+            total_ns += times * time_ns
+            if total_ns > _CALL_NS:
                 yield _Call(rows, ran)
-                rows, ran = [], Counter()
+                rows, ran, total_ns = [], Counter(), 0
         if rows:
             yield _Call(rows, ran)
 
