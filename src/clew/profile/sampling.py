@@ -92,7 +92,8 @@ def sample_kernels(
 ) -> Sampling:
     """Returns samples of the kernels in runs of a model with these inputs.
 
-    `seconds` is for sampling; a few plain runs come on top, and at least one run is sampled.
+    `seconds` is for sampling, twice as much where kernels still have fewer than `LEAST` then; a few
+    plain runs come on top, and at least one run is sampled.
     Segments run one by one with what the program gives them; those that it does not reach with
     these inputs, and host steps, are left out.
 
@@ -248,6 +249,8 @@ class _Plan:
                 return
             times = max(1, math.ceil(left / self._per_ns(key) / time_ns))
             yield _Call([Row(bounds[0], bounds[1], times)], {key: times * time_ns})
+            if self._times(key) == 1:
+                return
 
     def add(self, call: _Call, samples: Mapping[str, int]) -> None:
         """Counts what a call gave: samples by the kernel's key."""
@@ -260,11 +263,12 @@ class _Plan:
     def _chosen(self) -> dict[str, int]:
         """Returns how many samples a pass is to bring which kernels, as far as there is time.
 
-        Where it will not do for all, all get fewer, and those that would get too few to tell
-        anything by, and take least of a run, get none.
+        Where it will not do for all, all get fewer. For those that have too few to tell anything
+        by there is as much time again.
         """
         elapsed_ns = (time.monotonic() - self._start) * 1e9
         left_ns = self._seconds * 1e9 - elapsed_ns - self._run_ns * _SLOWER
+        overtime_ns = self._seconds * 1e9 * bool(self._all.samples)
         sample_ns = _SLOWER * self._interval_ns
         if self._all.samples:
             sample_ns = elapsed_ns / self._all.samples
@@ -286,7 +290,8 @@ class _Plan:
                 return wanted
         chosen: dict[str, int] = {}
         for key, cost_ns in costs.items():
-            if cost_ns <= left_ns:
+            more_ns = overtime_ns if self.groups[key].samples < LEAST else 0.0
+            if cost_ns <= left_ns + more_ns:
                 left_ns -= cost_ns
                 chosen[key] = wanted[key]
         return chosen
@@ -297,7 +302,7 @@ class _Plan:
 
     def _times(self, key: str) -> int:
         """Returns how often the uses of a kernel are to run, by what was sampled so far."""
-        if key not in self._missing:
+        if key not in self._missing or time.monotonic() - self._start > 2 * self._seconds:
             return 1
         return max(1, math.ceil(self._missing[key] / self._per_ns(key) / self.groups[key].run_ns))
 
