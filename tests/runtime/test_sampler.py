@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -48,9 +49,12 @@ def action() -> int | None:
 
 
 def timers() -> int:
-    """How many timers of the operating system the process has."""
-    with open("/proc/self/timers") as file:
-        return sum(line.startswith("ID:") for line in file)
+    """How many timers of the operating system the process has, where the system tells."""
+    try:
+        with open("/proc/self/timers") as file:
+            return sum(line.startswith("ID:") for line in file)
+    except OSError:
+        return 0
 
 
 def test_samples_are_of_the_steps_that_run() -> None:
@@ -97,7 +101,7 @@ def test_everything_is_as_before_afterwards() -> None:
     before = action(), timers(), signal.pthread_sigmask(signal.SIG_BLOCK, ())
     with Sampler(shared_pool(2)):
         assert action() != before[0]
-        assert timers() == before[1] + 2
+        assert timers() == (before[1] + 2 if Path("/proc/self/timers").exists() else 0)
     assert (action(), timers(), signal.pthread_sigmask(signal.SIG_BLOCK, ())) == before
 
 
