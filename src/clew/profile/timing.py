@@ -44,15 +44,19 @@ class Measured:
     """Times of a model's parts in a run.
 
     `kernels` and `hosts` have how often each ran in a run, and its time; those that did not run are
-    left out. `wall` is of plain runs, `timed_wall` of those with timers. A round is `parts` runs,
-    as only so many kernels are timed in each that the timers do not slow it down.
+    left out. `outside` has what else there is, how often, and its share of the rest. `wall` is of
+    plain runs, `timed_wall` of those with timers, which took `overhead` longer (relative; the median
+    over pairs). A round is `parts` runs, as only so many kernels are timed in each that the timers
+    do not slow it down.
     """
 
     ready: Ready[Any]
     kernels: list[tuple[Any, float, Time]]
     hosts: list[tuple[RunHost, float, Time]]
+    outside: dict[str, tuple[int, float]]
     wall: Time
     timed_wall: Time
+    overhead: float
     rounds: int
     parts: int
 
@@ -122,8 +126,10 @@ def _measured(ready: Ready[Any], turns: Turns) -> Measured:
             )
             if calls
         ],
+        outside=turns.outside(),
         wall=time_of(timings.plain_ns, middle_half(timings.plain_ns)),
         timed_wall=time_of(timings.timed_ns, middle_half(timings.timed_ns)),
+        overhead=float(np.median(np.divide(timings.timed_ns, timings.plain_ns))) - 1.0,
         rounds=len(timings.rounds),
         parts=timings.timed.parts,
     )
