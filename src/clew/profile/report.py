@@ -33,11 +33,11 @@ class Profile:
     """Where the time of a model's runs goes.
 
     `wall` is the time of plain calls, `timed_wall` of those with timers, which took turns and were
-    slower by `overhead` (relative, the median over pairs of both); `rounds`
-    have been timed after `warmup` runs, each of them in `runs_a_round` runs. `kernels` are in the
-    order they run, host steps after them; `layers` in the model's order. `limits` is None without
-    `roofline`. `notes` say what is not as asked for. `unfused` and `gains` are there in the mode
-    `both`, the whole run first.
+    slower by `overhead` (relative, the median over pairs of both); `rounds` have been timed after
+    `warmup` runs, each of them in `runs_a_round` runs. `kernels` are in the order they run, host
+    steps after them; `layers` in the model's order; `outside` is what `outside_ns` is for, about.
+    `limits` is None without `roofline`. `notes` say what is not as asked for. `unfused` and `gains`
+    are there in the mode `both`, the whole run first.
     """
 
     mode: Literal["fused", "unfused"]
