@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from itertools import pairwise
 
 import numpy as np
@@ -13,7 +12,7 @@ import zoo
 from clew.build.lowering import operator_calls
 from clew.profile import sampling
 from clew.profile.blame import Blame, samples_are_late
-from clew.profile.sampling import LEAST, UseSamples, sample_kernels
+from clew.profile.sampling import ENOUGH, UseSamples, sample_kernels
 from clew.profile.split import Split, _Kernel, estimated_splits, split_kernels
 from clew.runtime.driver import driver
 from clew.runtime.sampler import Samples, sampling_supported
@@ -41,14 +40,14 @@ def @main(
 
 
 def split_of(case: KnownSplit, threads: int = 1) -> Split:
-    """Samples a known kernel until there is a split: the machine may be busy."""
+    """Samples a known kernel, the longer the busier the machine is."""
     compiled = case.compile(case.whole, threads)
     arrays = inputs_of(compiled)
-    deadline = time.monotonic() + 60
-    while True:
-        (split,) = split_kernels(compiled, arrays, seconds=0.25).values()
-        if split.samples >= 2 * LEAST or time.monotonic() > deadline:
-            return split
+    for attempt in range(7):
+        (split,) = split_kernels(compiled, arrays, seconds=0.25 * 2**attempt).values()
+        if split.samples >= ENOUGH:
+            break
+    return split
 
 
 @needs_sampling
@@ -56,8 +55,8 @@ def split_of(case: KnownSplit, threads: int = 1) -> Split:
 def test_shares_are_within_ten_points_of_what_is_known(name: str) -> None:
     case = KNOWN[name]
     split = split_of(case)
-    assert split.samples >= 2 * LEAST
-    assert 0 < split.error < 0.04
+    assert split.samples >= ENOUGH
+    assert 0 < split.error <= 0.025
     shares = case.shares(split)
     assert shares == pytest.approx(case.given, abs=0.1)
     assert sum(o.measured or 0 for o in split.operators) == pytest.approx(1)
@@ -94,10 +93,13 @@ def @main(
     uses = compiled.build.uses
     several = [u for u in uses if len(operator_calls(u.call.op)) > 1]
     same = [u for u in several if u.source.key == several[0].source.key]
-    found = sample_kernels(compiled, inputs_of(compiled), seconds=0.3)
-    counts = {u.name: found.uses[u.call.id].total for u in same}
-    assert len(counts) > 1
-    assert min(counts.values()) > 0.5 * max(counts.values()) > 0
+    for attempt in range(7):
+        found = sample_kernels(compiled, inputs_of(compiled), seconds=0.25 * 2**attempt)
+        counts = [found.uses[u.call.id].total for u in same]
+        if sum(counts) >= ENOUGH:
+            break
+    assert len(counts) == 2
+    assert min(counts) > max(counts) / 2 > 0
     splits = split_kernels(compiled, inputs_of(compiled), seconds=0.1)
     assert set(splits) == {u.call.id for u in compiled.build.uses}
     layers = {splits[u.call.id].operators[-1].layers for u in same}
@@ -234,6 +236,21 @@ def @main(
     with pytest.raises(InputError, match="inputs given") as error:
         split_kernels(compiled, [x, x])
     assert error.value.code == "I040"
+
+
+def test_a_model_without_kernels_has_no_splits() -> None:
+    text = """
+clew 1
+def @main(
+  %x: f32[4, 6]  // input x
+) -> (f32[24],) with outputs=["y"] {
+  %0 = reshape(%x, shape=[24])  // r:Reshape#0
+  %1 = (%0,)
+  return %1
+}
+"""
+    compiled = clew.compile(clew.parse(text), threads=1)
+    assert split_kernels(compiled, [np.zeros((4, 6), np.float32)]) == {}
 
 
 @needs_sampling

@@ -167,7 +167,7 @@ class _Plan:
     def __init__(self, segments: Sequence[_Segment], seconds: float, interval_ns: int) -> None:
         self._start = time.monotonic()
         self._seconds = seconds
-        self._run_ns = sum(segment.run_ns for segment in segments)
+        self._run_ns = max(1, sum(segment.run_ns for segment in segments))
         self._interval_ns = interval_ns
         self._all = _Group()
         self.groups: dict[str, _Group] = {}
@@ -190,7 +190,7 @@ class _Plan:
 
     def calls(self, segment: _Segment, context: Context) -> Iterator[_Call]:
         """Yields the native calls of a segment in this pass; none takes long."""
-        at_once = max(1, int(_CALL_NS / segment.run_ns))
+        at_once = max(1, int(_CALL_NS / max(1, segment.run_ns)))
         for done in range(0, self._plain, at_once):
             times = min(at_once, self._plain - done)
             ran: Counter[str] = Counter()

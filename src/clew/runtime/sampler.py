@@ -95,7 +95,7 @@ class Sampler:
         self._pool = pool
         self._interval_ns = interval_ns
         self._records: list[_Record] = []
-        self._mask: set[Any] = set()
+        self._blocked = False
         self._process = 0
 
     def __enter__(self) -> Sampler:
@@ -116,7 +116,8 @@ class Sampler:
         try:
             _install(functions.handler)
             assert SAMPLING_SIGNAL is not None
-            self._mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, {SAMPLING_SIGNAL})
+            before = signal.pthread_sigmask(signal.SIG_UNBLOCK, {SAMPLING_SIGNAL})
+            self._blocked = SAMPLING_SIGNAL in before
             for thread in (threading.get_native_id(), *self._pool.worker_ids):
                 self._records.append(_record(len(self._records)))
                 self._records[-1].create_timer(thread, self._interval_ns)
@@ -135,8 +136,8 @@ class Sampler:
             record.delete_timer()
         self._records.clear()
         _uninstall()
-        if self._mask:
-            signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
+        if self._blocked and SAMPLING_SIGNAL is not None:
+            signal.pthread_sigmask(signal.SIG_BLOCK, {SAMPLING_SIGNAL})
         _busy.release()
 
     def run(self, steps_address: int, rows: Sequence[Row]) -> int:
