@@ -66,6 +66,7 @@ class TimedProgram:
         self._host_ns = [0] * len(self.hosts)
         self._host_calls = [0] * len(self.hosts)
         self._native_ns: list[float] = []
+        self._native_before = 0.0
         self._by_part: dict[int, Program] = {}
 
     def share_out(self, run: Callable[[Program], float]) -> None:
@@ -151,11 +152,13 @@ class TimedProgram:
         self._host_ns[:] = [0] * len(self.hosts)
         self._host_calls[:] = [0] * len(self.hosts)
         self._native_ns.clear()
+        self._native_before = 0.0
 
     def ran(self) -> None:
         """Notes how long native code took in the part that has just run."""
         whole = sum(watch.whole_ns for watch in self._watches)
-        self._native_ns.append(whole - sum(self._native_ns))
+        self._native_ns.append(whole - self._native_before)
+        self._native_before = whole
 
     def part(self, number: int) -> Program:
         """Returns the program whose run times the given part of the round; run it at once."""
@@ -336,6 +339,6 @@ class Turns:
             total = sum(ns for _, ns in found.values()) or 1.0
             runs.append({kind: (count, ns / total) for kind, (count, ns) in found.items()})
         return {
-            kind: (count, float(np.median([run[kind][1] for run in runs])))
+            kind: (count, float(np.median([run.get(kind, (0, 0.0))[1] for run in runs])))
             for kind, (count, _) in runs[0].items()
         }
