@@ -30,6 +30,7 @@ Mode = Literal["fused", "unfused", "both"]
 Say = Callable[[str], None]
 WARMUP: Final = 5
 _SAMPLE_SECONDS: Final = 1.0
+_UNSTEADY: Final = 0.2  # spread of the wall times
 _NO_SAMPLING: Final = "I117"
 
 
@@ -145,6 +146,11 @@ def _profile(
         ]
         target, weigh = "", lambda layers: [1.0] * len(layers)
     kernels += _hosts(measured, wall_ns, weigh)
+    if measured.wall.spread > _UNSTEADY:
+        notes.append(
+            f"runs vary by {100 * measured.wall.spread:.0f} %: something else uses the machine, "
+            "and what it interrupted took longer; compare the medians"
+        )
     outside_ns = measured.wall.ns - sum(kernel.ns for kernel in kernels)
     return Profile(
         mode=mode,

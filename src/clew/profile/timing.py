@@ -23,9 +23,9 @@ class Time:
 
     `ns` is the mean over the typical runs: of the pairs of a plain run and one with timers, the
     middle half by their time. It is nearly as robust as the median and, unlike that, the parts' add
-    up to the whole's. (Where a round is
-    several runs, each part has a middle half of its own: hardly a round is undisturbed, and short
-    runs vary little.) The others are over all runs: median, quartiles and least.
+    up to the whole's. (Where a round is several runs, each part has a middle half of its own:
+    hardly a round is undisturbed, and short runs vary little.) The others are over all runs:
+    median, quartiles and least.
     """
 
     ns: float
