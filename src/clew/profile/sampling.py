@@ -43,7 +43,8 @@ _MOST_PASSES: Final = 12
 _CALL_NS: Final = 30_000_000  # about what a native call takes; then the samples are looked at
 _SHORT_NS: Final = 5_000_000  # runs that are timed more than once
 _SLOWER: Final = 1.5  # what sampling about makes of a kernel's time, until that is known
-_KNOWN: Final = 50  # samples that tell how many come in a time
+_KNOWN: Final = 20  # samples that tell how many come in a time
+_ATTEMPTS: Final = 4
 
 
 @dataclass
@@ -90,7 +91,8 @@ def sample_kernels(
 ) -> Sampling:
     """Returns samples of the kernels in runs of a model with these inputs.
 
-    `seconds` is for sampling; a few plain runs come on top, and at least one run is sampled.
+    `seconds` is for sampling, twice as much where kernels still have fewer than `LEAST` then; a few
+    plain runs come on top, and at least one run is sampled.
     Segments run one by one with what the program gives them; those that it does not reach with
     these inputs, and host steps, are left out.
 
@@ -204,16 +206,40 @@ class _Plan:
         bounds = [*context.first_entries, context.n_entries]
         rows: list[Row] = []
         ran: Counter[str] = Counter()
+        total_ns = 0
         for step, (use, time_ns) in enumerate(zip(segment.uses, segment.times_ns, strict=True)):
             times = self._times(use.source.key)
             restore = context.overwritten(segment.native.plan, step) if times > 1 else (0, 0)
+            if times > 1 and not restore[1] and self.groups[use.source.key].samples < _KNOWN:
+                if rows:
+                    yield _Call(rows, ran)
+                yield from self._until_known(bounds[step : step + 2], use.source.key, time_ns)
+                rows, ran, total_ns = [], Counter(), 0
+                continue
             rows.append(Row(bounds[step], bounds[step + 1], times, restore))
             ran[use.source.key] += times * time_ns
-            if ran.total() > _CALL_NS:
+            total_ns += times * time_ns
+            if total_ns > _CALL_NS:
                 yield _Call(rows, ran)
-                rows, ran = [], Counter()
+                rows, ran, total_ns = [], Counter(), 0
         if rows:
             yield _Call(rows, ran)
+
+    def _until_known(self, bounds: Sequence[int], key: str, time_ns: int) -> Iterator[_Call]:
+        """Yields calls of one step until it has its part of the samples: what it takes when it is
+        repeated, its operands in the cache, is not known before.
+        """
+        group = self.groups[key]
+        before = group.samples
+        wanted = self._missing[key] * time_ns / group.run_ns
+        for _ in range(_ATTEMPTS):
+            left = wanted - (group.samples - before)
+            if left <= wanted / 4:
+                return
+            times = max(1, math.ceil(left / self._per_ns(key) / time_ns))
+            yield _Call([Row(bounds[0], bounds[1], times)], {key: times * time_ns})
+            if self._times(key) == 1:
+                return
 
     def add(self, call: _Call, samples: Mapping[str, int]) -> None:
         """Counts what a call gave: samples by the kernel's key."""
@@ -226,11 +252,12 @@ class _Plan:
     def _chosen(self) -> dict[str, int]:
         """Returns how many samples a pass is to bring which kernels, as far as there is time.
 
-        Where it will not do for all, all get fewer, and those that would get too few to tell
-        anything by, and take least of a run, get none.
+        Where it will not do for all, all get fewer. For those that have too few to tell anything
+        by there is as much time again.
         """
         elapsed_ns = (time.monotonic() - self._start) * 1e9
         left_ns = self._seconds * 1e9 - elapsed_ns - self._run_ns * _SLOWER
+        overtime_ns = self._seconds * 1e9 * bool(self._all.samples)
         sample_ns = _SLOWER * self._interval_ns
         if self._all.samples:
             sample_ns = elapsed_ns / self._all.samples
@@ -252,7 +279,8 @@ class _Plan:
                 return wanted
         chosen: dict[str, int] = {}
         for key, cost_ns in costs.items():
-            if cost_ns <= left_ns:
+            more_ns = overtime_ns if self.groups[key].samples < LEAST else 0.0
+            if cost_ns <= left_ns + more_ns:
                 left_ns -= cost_ns
                 chosen[key] = wanted[key]
         return chosen
@@ -263,7 +291,7 @@ class _Plan:
 
     def _times(self, key: str) -> int:
         """Returns how often the uses of a kernel are to run, by what was sampled so far."""
-        if key not in self._missing:
+        if key not in self._missing or time.monotonic() - self._start > 2 * self._seconds:
             return 1
         return max(1, math.ceil(self._missing[key] / self._per_ns(key) / self.groups[key].run_ns))
 

@@ -72,9 +72,10 @@ def split_kernels(
 ) -> dict[int, Split]:
     """Returns the split of each kernel in runs with these inputs, by the id of its call.
 
-    Takes about `seconds`. Samples go where they are needed, first `ENOUGH` to each kernel of
-    several operators; a use that has fewer shares those of all uses of the same kernel, and without
-    `LEAST` of them its shares are only estimated. A kernel of one operator gives it all.
+    Takes about `seconds`, on a busy machine up to twice as long. Samples go where they are needed,
+    first `ENOUGH` to each kernel of several operators; a use that has fewer shares those of all
+    uses of the same kernel, and without `LEAST` of them its shares are only estimated. A kernel of
+    one operator gives it all.
 
     Errors: I040, I042, I043 (the inputs); I117 where sampling is not possible, I118 while another
     one is at work.
