@@ -53,6 +53,7 @@ _GAIN = {
     "layer": (str, type(None)), "op": str, "unfused_ns": float, "fused_ns": float,
     "unfused_kernels": int, "fused_kernels": int, "saved_ns": float, "speedup": (float, type(None)),
 }  # fmt: skip
+_OUTSIDE = {"what": str, "count": int, "ns": float}
 _LIMITS = {
     "threads": int, "peak_gflops": float, "tile_gflops": (float, type(None)),
     "bandwidth_gbps": dict,
@@ -60,7 +61,8 @@ _LIMITS = {
 _PROFILE: dict[str, Any] = {
     "schema": str, "mode": str, "target": str, "threads": int, "warmup": int, "rounds": int,
     "runs_a_round": int, "wall": _TIME, "timed_wall": _TIME, "overhead": float,
-    "kernels_ns": float, "outside_ns": float, "limits": (_LIMITS, type(None)), "notes": [str],
+    "kernels_ns": float, "outside_ns": float, "outside": [_OUTSIDE],
+    "limits": (_LIMITS, type(None)), "notes": [str],
     "kernels": [_KERNEL], "layers": [_LAYER], "gains": [_GAIN],
 }  # fmt: skip
 _PROFILE["unfused"] = (_PROFILE, type(None))
@@ -97,7 +99,7 @@ def test_json_has_the_documented_fields(profile: Profile, tmp_path: Path) -> Non
 
 def test_the_page_lists_every_field_and_column() -> None:
     page = (Path(__file__).parents[2] / "docs" / "profile.md").read_text()
-    tables = (_PROFILE, _KERNEL, _OPERATOR, _PART, _ROOF, _LAYER, _GAIN, _LIMITS, _TIME)
+    tables = (_PROFILE, _KERNEL, _OPERATOR, _PART, _ROOF, _LAYER, _GAIN, _LIMITS, _OUTSIDE, _TIME)
     fields = {name for table in tables for name in table}
     columns = {*KERNEL_COLUMNS, *LAYER_COLUMNS, *OPERATOR_COLUMNS, "mode", "level"}
     assert [f for f in sorted(fields | columns) if f"`{f}`" not in page] == []

@@ -78,6 +78,22 @@ def test_a_loops_kernels_count_all_their_runs(trips: int) -> None:
     assert all(k.runs >= 1 for k in found.kernels)
 
 
+def test_what_is_outside_kernels_is_told() -> None:
+    profile = profiled("loop_recurrence")
+    rows = {row.what: row for row in profile.outside}
+    assert {"the call", "calls of native code", "loops"} <= set(rows)
+    assert rows["the call"].count == rows["loops"].count == 1
+    assert rows["calls of native code"].count > 1
+    assert all(row.ns >= 0 for row in rows.values())
+    assert "loops" in profile.table("kernel")
+    assert [row.what for row in profiled("keyword_spotting").outside] in (
+        [],
+        ["the call"],
+        ["calls of native code", "the call"],
+        ["the call", "calls of native code"],
+    )
+
+
 def test_only_the_branch_that_was_taken_has_times() -> None:
     profile = profiled("if_branches")
     assert len(profile.kernels) < len(compiled("if_branches").kernels)

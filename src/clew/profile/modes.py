@@ -19,7 +19,7 @@ from clew.profile.rollup import (
     undivided_profile,
 )
 from clew.profile.roofs import Machine, Roofs, machine
-from clew.profile.rows import Gain, KernelProfile
+from clew.profile.rows import Gain, KernelProfile, Outside
 from clew.profile.split import LineShare, Split, estimated_splits, split_kernels
 from clew.profile.timing import Measured, Subject, measure
 from clew.profile.work import LayerWork
@@ -30,6 +30,7 @@ Mode = Literal["fused", "unfused", "both"]
 Say = Callable[[str], None]
 WARMUP: Final = 5
 _SAMPLE_SECONDS: Final = 1.0
+_UNSTEADY: Final = 0.2  # spread of the wall times
 _NO_SAMPLING: Final = "I117"
 
 
@@ -145,6 +146,12 @@ def _profile(
         ]
         target, weigh = "", lambda layers: [1.0] * len(layers)
     kernels += _hosts(measured, wall_ns, weigh)
+    if measured.wall.spread > _UNSTEADY:
+        notes.append(
+            f"runs vary by {100 * measured.wall.spread:.0f} %: something else uses the machine, "
+            "and what it interrupted took longer; compare the medians"
+        )
+    outside_ns = measured.wall.ns - sum(kernel.ns for kernel in kernels)
     return Profile(
         mode=mode,
         target=target,
@@ -154,8 +161,10 @@ def _profile(
         runs_a_round=measured.parts,
         wall=measured.wall,
         timed_wall=measured.timed_wall,
+        overhead=measured.overhead,
         kernels=tuple(kernels),
         layers=layer_profiles(kernels, wall_ns, order, types),
+        outside=_outside(measured, outside_ns),
         limits=asked.here.limits() if asked.here is not None else None,
         notes=tuple(notes),
     )
@@ -202,6 +211,12 @@ def _all_lines(kernel: Kernel, split: Split) -> tuple[LineShare, ...]:
         samples, share = (found.samples, found.share) if found else (0.0, 0.0)
         rows.append(LineShare(number, text, samples, share))
     return tuple(rows)
+
+
+def _outside(measured: Measured, ns: float) -> tuple[Outside, ...]:
+    """Returns what the time outside kernels is for, the most first."""
+    rows = [Outside(what, count, ns * share) for what, (count, share) in measured.outside.items()]
+    return tuple(sorted(rows, key=lambda row: -row.ns)) if ns > 0 else ()
 
 
 def _hosts(measured: Measured, wall_ns: float, weigh: Weigh) -> list[KernelProfile]:

@@ -16,6 +16,7 @@ from clew.profile.rows import (
     LayerProfile,
     Limits,
     OperatorProfile,
+    Outside,
 )
 from clew.profile.timing import Time
 from clew.support.errors import InputError
@@ -31,11 +32,12 @@ _NAMED = 8
 class Profile:
     """Where the time of a model's runs goes.
 
-    `wall` is the time of plain calls, `timed_wall` of those with timers, which took turns; `rounds`
-    have been timed after `warmup` runs, each of them in `runs_a_round` runs. `kernels` are in the
-    order they run, host steps after them; `layers` in the model's order. `limits` is None without
-    `roofline`. `notes` say what is not as asked for. `unfused` and `gains` are there in the mode
-    `both`, the whole run first.
+    `wall` is the time of plain calls, `timed_wall` of those with timers, which took turns and were
+    slower by `overhead` (relative, the median over pairs of both); `rounds` have been timed after
+    `warmup` runs, each of them in `runs_a_round` runs. `kernels` are in the order they run, host
+    steps after them; `layers` in the model's order; `outside` is what `outside_ns` is for, about.
+    `limits` is None without `roofline`. `notes` say what is not as asked for. `unfused` and `gains`
+    are there in the mode `both`, the whole run first.
     """
 
     mode: Literal["fused", "unfused"]
@@ -46,8 +48,10 @@ class Profile:
     runs_a_round: int
     wall: Time
     timed_wall: Time
+    overhead: float
     kernels: tuple[KernelProfile, ...]
     layers: tuple[LayerProfile, ...]
+    outside: tuple[Outside, ...]
     limits: Limits | None = None
     notes: tuple[str, ...] = ()
     unfused: Profile | None = None
@@ -70,11 +74,6 @@ class Profile:
         A few nanoseconds below zero are noise.
         """
         return self.wall.ns - self.kernels_ns
-
-    @property
-    def overhead(self) -> float:
-        """How much longer runs with timers took, relative to plain ones."""
-        return self.timed_wall.ns / self.wall.ns - 1 if self.wall.ns else 0.0
 
     def kernel(self, name: str) -> KernelProfile:
         """Returns a kernel by its name.
@@ -128,6 +127,7 @@ class Profile:
             "overhead": self.overhead,
             "kernels_ns": self.kernels_ns,
             "outside_ns": self.outside_ns,
+            "outside": [asdict(row) for row in self.outside],
             "limits": asdict(self.limits) if self.limits else None,
             "notes": list(self.notes),
             "kernels": [_kernel_json(kernel) for kernel in self.kernels],

@@ -125,6 +125,15 @@ class LayerProfile:
 
 
 @dataclass(frozen=True)
+class Outside:
+    """What a run does outside kernels and host steps: `count` times, about `ns` in all."""
+
+    what: str
+    count: int
+    ns: float
+
+
+@dataclass(frozen=True)
 class Limits:
     """What the machine gives to `threads`: GFLOP/s of f32 multiply-adds, and of products of bf16
     tiles where it has a matrix unit; GB/s by memory level.

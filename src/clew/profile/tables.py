@@ -46,6 +46,8 @@ def text(profile: Profile, by: By | None, top: int | None, width: int) -> str:
     kinds: Sequence[By] = ("kernel", "layer") if by is None else (by,)
     for kind in kinds:
         lines += ["", *_TABLES[kind](profile, top, width)]
+        if kind == "kernel" and len(profile.outside) > 1:
+            lines += textwrap.wrap(_outside_line(profile), width)
         if kind != "kernel":
             lines += [part for line in _legend(profile) for part in textwrap.wrap(line, width)]
     if profile.gains:
@@ -148,6 +150,11 @@ def _run_line(profile: Profile) -> str:
         f"{profile.rounds} rounds{each} after {profile.warmup} to warm up, "
         f"timers {percent(profile.overhead, 2)}"
     )
+
+
+def _outside_line(profile: Profile) -> str:
+    parts = [f"{row.what} {us(row.ns)} µs ({row.count})" for row in profile.outside]
+    return f"outside kernels, about: {', '.join(parts)}"
 
 
 def _range(time: Time) -> str:

@@ -21,10 +21,11 @@ _SECONDS = 1.5
 class Time:
     """Nanoseconds of one run, over several.
 
-    `ns` is the mean over the typical runs: the middle half of all by their whole time. It is nearly
-    as robust as the median and, unlike that, the parts' add up to the whole's. (Where a round is
-    several runs, each part has a middle half of its own: hardly a round is undisturbed, and short
-    runs vary little.) The others are over all runs: median, quartiles and least.
+    `ns` is the mean over the typical runs: of the pairs of a plain run and one with timers, the
+    middle half by their time. It is nearly as robust as the median and, unlike that, the parts' add
+    up to the whole's. (Where a round is several runs, each part has a middle half of its own:
+    hardly a round is undisturbed, and short runs vary little.) The others are over all runs:
+    median, quartiles and least.
     """
 
     ns: float
@@ -44,15 +45,19 @@ class Measured:
     """Times of a model's parts in a run.
 
     `kernels` and `hosts` have how often each ran in a run, and its time; those that did not run are
-    left out. `wall` is of plain runs, `timed_wall` of those with timers. A round is `parts` runs,
-    as only so many kernels are timed in each that the timers do not slow it down.
+    left out. `outside` has what else there is, how often, and its share of the rest. `wall` is of
+    plain runs, `timed_wall` of those with timers, which took `overhead` longer (relative; the
+    median over pairs). A round is `parts` runs, as only so many kernels are timed in each that the
+    timers do not slow it down.
     """
 
     ready: Ready[Any]
     kernels: list[tuple[Any, float, Time]]
     hosts: list[tuple[RunHost, float, Time]]
+    outside: dict[str, tuple[int, float]]
     wall: Time
     timed_wall: Time
+    overhead: float
     rounds: int
     parts: int
 
@@ -101,7 +106,8 @@ def _measured(ready: Ready[Any], turns: Turns) -> Measured:
     timings = turns.timings
     first = timings.rounds[0]
     whole = turns.timed.parts == 1
-    typical = middle_half([sum(r.native_ns) + sum(r.hosts) for r in timings.rounds])
+    plain, timed = np.array(timings.plain_ns, float), np.array(timings.timed_ns, float)
+    typical = middle_half(plain + timed)
     by_segment = {n: timings.kernel_ns(n) for n, calls in enumerate(first.calls) if calls}
     hosts = np.array([r.hosts for r in timings.rounds], float)
 
@@ -122,8 +128,10 @@ def _measured(ready: Ready[Any], turns: Turns) -> Measured:
             )
             if calls
         ],
-        wall=time_of(timings.plain_ns, middle_half(timings.plain_ns)),
-        timed_wall=time_of(timings.timed_ns, middle_half(timings.timed_ns)),
+        outside=turns.outside(),
+        wall=time_of(plain, typical),
+        timed_wall=time_of(timed, typical),
+        overhead=float(np.median(timed / plain)) - 1.0,
         rounds=len(timings.rounds),
         parts=timings.timed.parts,
     )

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from clew.runtime.driver import driver
-from clew.runtime.program import Branch, Instruction, Program, Repeat, RunHost, RunSegment
+from clew.runtime.program import Branch, Instruction, Program, Repeat, RunHost, RunSegment, View
 from clew.runtime.segment import NativeSegment
 from clew.runtime.watch import Watch
 
@@ -34,6 +34,15 @@ _MOST_PARTS = 1000
 _SHORT_RUN_NS = 1e6
 _MOST_OF_A_STEP = 0.9  # what a stamp takes of any step's time, at most
 _STAMP_RUNS = 31
+_OUTSIDE_RUNS = 5
+
+
+_OUTSIDE = {
+    RunSegment: "calls of native code",
+    View: "views",
+    Branch: "branches",
+    Repeat: "loops",
+}
 
 
 class TimedProgram:
@@ -57,6 +66,7 @@ class TimedProgram:
         self._host_ns = [0] * len(self.hosts)
         self._host_calls = [0] * len(self.hosts)
         self._native_ns: list[float] = []
+        self._native_before = 0.0
         self._by_part: dict[int, Program] = {}
 
     def share_out(self, run: Callable[[Program], float]) -> None:
@@ -86,6 +96,42 @@ class TimedProgram:
         """Returns how many stamps a round has."""
         return sum(n * s.n_entries for n, s in zip(taken.calls, self._segments, strict=True))
 
+    def outside(self, arrays: Sequence[Any]) -> dict[str, tuple[int, float]]:
+        """Returns what a run does outside kernels and host steps: how often, and nanoseconds.
+
+        Watching every instruction takes time itself: only the proportions mean something.
+        """
+        found: dict[str, tuple[int, float]] = {}
+        inside = [0.0]  # of what is around the instruction at work
+        now = time.perf_counter_ns
+
+        def native_ns() -> float:
+            return sum(watch.whole_ns for watch in self._watches)
+
+        def note(
+            instruction: Instruction, inputs: Sequence[Any], run: Callable[[], Sequence[Any]]
+        ) -> Sequence[Any]:
+            before = native_ns() if isinstance(instruction, RunSegment) else 0.0
+            inside.append(0.0)
+            start = now()
+            results = run()
+            took = now() - start
+            own = took - inside.pop()
+            inside[-1] += took
+            if isinstance(instruction, RunSegment):
+                own -= native_ns() - before
+            kind = _OUTSIDE.get(type(instruction))
+            if kind is not None:
+                count, total = found.get(kind, (0, 0.0))
+                found[kind] = count + 1, total + max(0.0, own)
+            return results
+
+        program = self.part(0)
+        start = now()
+        program.observed(arrays, note)
+        rest = now() - start - inside[0]
+        return {**found, "the call": (1, max(0.0, rest))}
+
     def _measured_stamp_ns(self, stamps: int, run: Callable[[], float]) -> float:
         """Returns how much longer a step takes where all are stamped rather than none."""
         took: tuple[list[float], list[float]] = ([], [])
@@ -106,11 +152,13 @@ class TimedProgram:
         self._host_ns[:] = [0] * len(self.hosts)
         self._host_calls[:] = [0] * len(self.hosts)
         self._native_ns.clear()
+        self._native_before = 0.0
 
     def ran(self) -> None:
         """Notes how long native code took in the part that has just run."""
         whole = sum(watch.whole_ns for watch in self._watches)
-        self._native_ns.append(whole - sum(self._native_ns))
+        self._native_ns.append(whole - self._native_before)
+        self._native_before = whole
 
     def part(self, number: int) -> Program:
         """Returns the program whose run times the given part of the round; run it at once."""
@@ -279,3 +327,18 @@ class Turns:
             if first:
                 timings.plain_ns.append(self._run(self._program))
         timings.rounds.append(self.timed.round())
+
+    def outside(self) -> dict[str, tuple[int, float]]:
+        """Returns what runs do outside kernels and host steps: how often in a run, and its share of
+        the time outside; the median of some runs.
+        """
+        runs = []
+        for _ in range(_OUTSIDE_RUNS):
+            self.timed.clear()
+            found = self.timed.outside(self._arrays())
+            total = sum(ns for _, ns in found.values()) or 1.0
+            runs.append({kind: (count, ns / total) for kind, (count, ns) in found.items()})
+        return {
+            kind: (count, float(np.median([run.get(kind, (0, 0.0))[1] for run in runs])))
+            for kind, (count, _) in runs[0].items()
+        }
