@@ -26,6 +26,13 @@ def test_a_difference_counts_beyond_its_spread() -> None:
     assert noisy.spread == pytest.approx(29)
 
 
+def test_a_difference_in_every_round_counts_whatever_its_size() -> None:
+    wild = np.array([2.0, 3.0, 50.0, 150.0, 200.0])
+    assert timing(np.ones(15), np.tile(wild, 3)).differs
+    assert not timing(np.ones(5), wild).differs  # five may be chance
+    assert not timing(np.full(15, 2.5), np.tile(wild, 3)).differs
+
+
 def test_noise_that_hits_both_alike_hides_nothing() -> None:
     weather = series(0, 50)
     assert timing(100 + weather, 110 + weather).differs

@@ -19,10 +19,12 @@ from clew.runtime.timing import Turns
 # other build's values and weights when it begins.
 _SECONDS: Final = 4.0
 _TURN_SECONDS: Final = 0.02
-_LEAST_ROUNDS: Final = 7
+_LEAST_ROUNDS: Final = 10
 _MOST_ROUNDS: Final = 50
 _MOST_A_TURN: Final = 20
 _WARMUP: Final = 3
+# So many rounds do not agree by chance on which build is the slower.
+_STEADY: Final = 10
 # Differences below are no finding, however steady: the same code at other addresses differs so.
 _SMALLEST: Final = 0.03
 
@@ -34,7 +36,8 @@ class Timing:
     """A time in both builds, in microseconds: medians over the rounds.
 
     `spread` is the interquartile range of the difference B - A, round by round; `differs` whether
-    the median difference is larger than that, and than 3 % of the time.
+    the median difference is larger than that, or all of ten or more rounds agree on which is the
+    slower, and it is larger than 3 % of the time.
     """
 
     a: float
@@ -50,10 +53,12 @@ class Timing:
 
 def timing(a: Series, b: Series) -> Timing:
     """Returns the medians of two series of rounds, and whether they differ beyond the noise."""
-    low, middle, high = np.quantile(b - a, (0.25, 0.5, 0.75))
+    difference = b - a
+    low, middle, high = np.quantile(difference, (0.25, 0.5, 0.75))
     spread = float(high - low)
     base, other = float(np.median(a)), float(np.median(b))
-    differs = abs(middle) > max(spread, _SMALLEST * min(base, other))
+    steady = len(a) >= _STEADY and abs(np.sign(difference).sum()) == len(a)
+    differs = (abs(middle) > spread or steady) and abs(middle) > _SMALLEST * min(base, other)
     return Timing(base, other, spread, bool(differs))
 
 
@@ -118,7 +123,7 @@ def measure(
 ) -> Times:
     """Returns the times of both builds over rounds in which each has a turn, A B, B A, A B ...
 
-    Without a number of rounds there are as many as fit into some seconds, at least seven.
+    Without a number of rounds there are as many as fit into some seconds, at least ten.
     """
     watched = [_Watched(side, given) for side, given in zip(sides, arrays, strict=True)]
     if rounds is None:
