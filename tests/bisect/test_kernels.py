@@ -20,6 +20,7 @@ from clew.bisection.kernels import alone
 from clew.build import lowering
 from clew.build.host_steps import HostStep
 from clew.codegen import polynomials
+from clew.ir.expr import Function
 from clew.ir.module import Module
 from clew.loop.ir import For, single
 from clew.loop.primitives import common
@@ -228,3 +229,18 @@ def test_a_kernel_that_was_kept_wrong(monkeypatch: pytest.MonkeyPatch, tmp_path:
     verdict = clew.bisect(module, inputs, threads=1)
     assert verdict.kind == "codegen", str(verdict)
     assert "clew cache clear" in verdict.summary
+
+
+def test_a_reference_that_is_wrong_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = lowering._to_stages
+
+    def wrong(function: Function) -> Any:
+        if lowering.name_of(function) == "tanh":  # at higher levels it is fused
+            body = clew.get_op("sigmoid")(function.params[0])
+            function = Function(function.params, body, function.attrs)
+        return right(function)
+
+    monkeypatch.setattr(lowering, "_to_stages", wrong)
+    verdict = found(nets.mlp(), reference="opt0")
+    check(verdict, "compute", "act", most=1)
+    assert verdict.summary.startswith("level 0, which this is compared with, is wrong itself")

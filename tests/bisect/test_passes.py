@@ -11,6 +11,7 @@ import pytest
 
 import clew
 from clew.bisection import Verdict
+from clew.ir import outline
 from clew.ir.expr import Call, Constant, Expr, Function, Tuple
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter, rebuild
@@ -322,3 +323,30 @@ def test_rounding_that_adds_up() -> None:
     assert len(verdict.culprits) >= 3
     errors = [c.error for c in verdict.culprits]
     assert errors == sorted(errors, reverse=True)
+
+
+def test_operators_fused_the_wrong_way_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = outline.Outliner.rebuilt
+
+    def swapped(self: Any, node: Expr, children: Any) -> Expr:
+        turned = isinstance(node, Call) and node.op_name == "subtract"
+        return right(self, node, children[::-1] if turned else children)
+
+    monkeypatch.setattr(outline.Outliner, "rebuilt", swapped)
+    module = nets.parsed(
+        """
+clew 1
+def @main(%x: f32[4, 6]  // input x
+) -> (f32[4, 6],) with outputs=["y"] {
+  %0 = exp(%x)  // first:Exp#0
+  %1 = sigmoid(%x)  // second:Sigmoid#0
+  %2 = subtract(%0, %1)  // minus:Sub#0
+  %3 = tanh(%2)  // last:Tanh#0
+  %4 = (%3,)
+  return %4
+}
+""",
+        {},
+    )
+    case = module, {"x": nets.array(4, 6)}
+    check(found(case), "pass", "FuseOps", "minus", most=2)

@@ -15,10 +15,10 @@ import nets
 import numpy as np
 import onnx
 import pytest
+import wrong_pass
 from onnx import TensorProto, helper
 
 import clew
-import planted
 from clew.bisection.files import extensions_of
 from clew.bisection.reproducer import read_values, replay
 from clew.cli import app
@@ -28,18 +28,18 @@ from clew.support.errors import ClewError
 
 
 def script(folder: Path) -> int:
-    """Runs a reproducer in this process, where defects are planted."""
+    """Runs a reproducer in this process, where defects are wrong_pass."""
     with pytest.raises(SystemExit) as left:
         runpy.run_path(str(folder / "reproduce.py"), run_name="__main__")
     return int(left.value.code or 0)
 
 
 def test_a_users_pass_goes_along(tmp_path: Path) -> None:
-    verdict = clew.bisect(*nets.conv(), threads=1, cache=False, extend=[planted.smoother])
+    verdict = clew.bisect(*nets.conv(), threads=1, cache=False, extend=[wrong_pass.smoother])
     assert (verdict.kind, verdict.pass_name) == ("pass", "smoother")
     folder = verdict.write(tmp_path / "found")
     names = {p.name for p in folder.iterdir()}
-    assert {"module.clew", "inputs.npz", "expected.npz", "planted.py", "report.md"} <= names
+    assert {"module.clew", "inputs.npz", "expected.npz", "wrong_pass.py", "report.md"} <= names
     report = json.loads((folder / "report.json").read_text())
     assert report["pass_name"] == "smoother"
     assert report["reduced"]["operators"] == 1
@@ -53,7 +53,7 @@ def test_a_users_pass_goes_along(tmp_path: Path) -> None:
     )
     assert done.returncode == 1, done.stderr
     assert "off what it should be" in done.stdout
-    (folder / "planted.py").unlink()
+    (folder / "wrong_pass.py").unlink()
     with pytest.raises(ClewError) as raised:
         replay(folder)
     assert raised.value.code == "I175"
@@ -64,11 +64,11 @@ def test_machine_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as plant:
         plant.setattr(polynomials, "TANH_F32", tuple(c * 1.3 for c in polynomials.TANH_F32))
         verdict = clew.bisect(
-            module, inputs, threads=1, cache=False, extend=[planted.by_hand], reference="opt0"
+            module, inputs, threads=1, cache=False, extend=[wrong_pass.by_hand], reference="opt0"
         )
         # Level 0 has the same machine code: what the graph means decides.
         assert verdict.kind == "none", str(verdict)
-        verdict = clew.bisect(module, inputs, threads=1, cache=False, extend=[planted.by_hand])
+        verdict = clew.bisect(module, inputs, threads=1, cache=False, extend=[wrong_pass.by_hand])
         assert verdict.kind == "codegen", str(verdict)
         folder = verdict.write(tmp_path)
         assert script(folder) == 1
@@ -166,7 +166,7 @@ def test_the_command(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     code, out, err = command(capsys, model, "--threads", 1)
     assert code == 0, err
     assert out.startswith("none: ")
-    plants = Path(planted.__file__)
+    plants = Path(wrong_pass.__file__)
     asked = (model, "--threads", 1, "--extend", plants, "--against", "interpreter")
     code, out, err = command(capsys, *asked, "-o", tmp_path / "found")
     assert code == 0, err

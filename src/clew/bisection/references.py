@@ -57,8 +57,8 @@ def reference_of(
     if wanted == "interpreter":
         return None
     if wanted == "opt0":
-        plain = {n: v for n, v in options.items() if n in _OF_THE_MACHINE}
-        found = compile(module, **{**plain, "opt_level": 0}).run(dict(inputs))
+        plain = of_the_machine(options)
+        found = compile(module, **plain, opt_level=0).run(dict(inputs))
         return Reference("opt level 0", found, of_import=False)
     if wanted == "onnxruntime":
         return _of_onnxruntime(model, inputs, load_options)
@@ -70,6 +70,11 @@ def reference_of(
             hint=f"it is one of {', '.join(NAMES)}, or a .npz file of outputs by name",
         )
     return _of_values(path.name, _stored(path), module)
+
+
+def of_the_machine(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the options of a compilation that say where it runs, not what it makes."""
+    return {n: v for n, v in options.items() if n in _OF_THE_MACHINE}
 
 
 def _stored(path: Path) -> Values:

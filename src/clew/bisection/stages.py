@@ -160,7 +160,30 @@ def partings(stages: Stages, before: int, after: int) -> list[Parting]:
 
     args = [stages.inputs[name] for name in module.input_names]
     interpret_values(module.main, args, (), module, kept, None, instead)
+    return _in_order(module, [*_taken(stages, before, after), *found])
+
+
+def _taken(stages: Stages, before: int, after: int) -> list[Parting]:
+    """Returns the nodes that took the place of others and were there before."""
+    trace = stages.trace
+    olds: Mapping[int, Any] = trace.nodes(before)
+    found = []
+    for link in trace.same_links(after):
+        old, new = olds[link.old], olds.get(link.new)
+        if new is None or isinstance(old, Function) or isinstance(new, Function):
+            continue
+        true, value = stages.value(before, old), stages.value(before, new)
+        if true is None or value is None:
+            continue
+        back = _relaid(value, new.type, old.type, true)
+        error = float("inf") if back is None else error_of(true, back)
+        found.append(Parting(old, new, error, due_of(_dtypes(old))))
     return found
+
+
+def _in_order(module: Module, found: list[Parting]) -> list[Parting]:
+    order = {n.id: k for k, n in enumerate(post_order(module.main, into_functions=True))}
+    return sorted(found, key=lambda p: order.get(p.new.id, 0))
 
 
 def _dtypes(node: Any) -> set[str]:
@@ -328,11 +351,14 @@ def traced_down(
     """Returns the first of two nodes that stand at the same place in graphs of the same form, and
     part although their operands do not: for passes that say nothing of what became what.
     """
+    pairs, olds = stages.pairs(before, after), stages.trace.nodes(before)
     while True:
         alike = type(old) is type(new) and len(old.children) == len(new.children)
         if isinstance(old, Call) and isinstance(new, Call):
             alike = alike and old.op_name == new.op_name
-        if not alike:
+        stand_for = [pairs.get(b.id) or olds.get(b.id) for b in new.children]
+        turned = {a.id for a in old.children} == {o.id if o else 0 for o in stand_for}
+        if not alike or turned:  # or each operand is right, in another's place
             return old, new
         parted = None
         for a, b in zip(old.children, new.children, strict=True):
