@@ -6,6 +6,7 @@ Descriptions are kept once: equal calls share a row of the table.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+
 from clew.correlate.facts import Facts, describe_operator, single_number
 from clew.ir.expr import Call, Function
 from clew.trace.trace import Trace
