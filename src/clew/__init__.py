@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from clew.passes.mark_fusions import fusion
     from clew.passes.user_pass import graph_pass
     from clew.precision import LayerError, PrecisionReport, precision_report
+    from clew.profile.report import Profile
     from clew.target import Target
 
 _HOMES: Final = {
@@ -45,6 +46,7 @@ _HOMES: Final = {
     "Module": "clew.ir.module",
     "Sample": "clew.ops.registry",
     "PrecisionReport": "clew.precision",
+    "Profile": "clew.profile.report",
     "Target": "clew.target",
     "all_ops": "clew.ops.registry",
     "check_op": "clew.operator_checks",
@@ -81,6 +83,7 @@ __all__ = [
     "LoadedModel",
     "Module",
     "PrecisionReport",
+    "Profile",
     "Sample",
     "Target",
     "__version__",
