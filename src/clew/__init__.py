@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from clew.passes.mark_fusions import fusion
     from clew.passes.user_pass import graph_pass
     from clew.precision import LayerError, PrecisionReport, precision_report
+    from clew.profile.report import Profile
     from clew.tap import Taps, tap_states
     from clew.target import Target
 
@@ -67,6 +68,7 @@ _HOMES: Final = {
     "Sample": "clew.ops.registry",
     "PrecisionReport": "clew.precision",
     "Taps": "clew.tap",
+    "Profile": "clew.profile.report",
     "Target": "clew.target",
     "Verdict": "clew.bisection",
     "all_ops": "clew.ops.registry",
@@ -119,6 +121,7 @@ __all__ = [
     "Part",
     "Partition",
     "PrecisionReport",
+    "Profile",
     "Sample",
     "Taps",
     "Target",
