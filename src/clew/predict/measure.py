@@ -1,0 +1,167 @@
+"""Times every kernel of a model as it runs in the program, with probes of the machine between.
+
+A kernel's time depends on what the kernels before it left in the caches, so it is taken from whole
+runs of the program, one after another, as a deployed model has them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from clew.bench.bandwidth import Bandwidth
+from clew.bench.peak import FmaPeak
+from clew.build.build import Build, KernelUse
+from clew.target import host
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+_TURN_S: Final = 0.1  # of a turn's runs
+_MOST_RUNS: Final = 60
+_SETTLED_AFTER: Final = 4  # runs: weights have moved where they stay
+# A turn counts where the machine gave nearly what it gives at its best in this session.
+_UNDISTURBED: Final = 0.9
+_L3_PROBE_BYTES: Final = 24 << 20
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What the machine gave at one moment, one thread: GFLOP/s of fused multiply-adds, GB/s of
+    arrays in L2 and beyond it.
+    """
+
+    fma_gflops: float
+    l2_gbps: float
+    l3_gbps: float
+
+
+class Machine:
+    """Probes the machine, and remembers the best that it gave."""
+
+    def __init__(self) -> None:
+        self._peak = FmaPeak()
+        self._bandwidth = Bandwidth()
+        self.best_gflops = 0.0
+
+    def probe(self) -> Probe:
+        """Returns what the machine gives now; takes about ten milliseconds."""
+        gflops = self._peak.gflops(1, runs=2)
+        self.best_gflops = max(self.best_gflops, gflops)
+        near = self._bandwidth.gbps("read", host().l2_bytes // 2, 1)
+        far = self._bandwidth.gbps("read", _L3_PROBE_BYTES, 1)
+        return Probe(gflops, near, far)
+
+    def undisturbed(self, probe: Probe) -> bool:
+        """Whether a probe found the machine nearly at its best."""
+        return probe.fma_gflops >= _UNDISTURBED * self.best_gflops
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Nanoseconds of a model's kernels, of whole calls, and the probes of the turns.
+
+    `kernels` is f64[runs, kernels], in the order of `Build.uses`; NaN for a kernel in a branch that
+    did not run. `alone` is f64[repeats, kernels] of each run again and again by itself (no rows
+    where that was not asked for). `calls` are whole calls from Python.
+    """
+
+    kernels: Array
+    alone: Array
+    calls: Array
+    probes: tuple[Probe, ...]
+    disturbed_turns: int
+
+    @property
+    def sum_ns(self) -> float:
+        """The median over runs of the sum of kernels."""
+        return float(np.median(np.nansum(self.kernels, axis=1)))
+
+    @property
+    def call_ns(self) -> float:
+        """The median of whole calls."""
+        return float(np.median(self.calls))
+
+
+class _Subject:
+    """A built model with what each of its native segments is given."""
+
+    def __init__(self, build: Build, arrays: Sequence[Any]) -> None:
+        self.build = build
+        self.arrays = arrays
+        seen: dict[int, list[Any]] = {}
+        numbers = {id(s): n for n, s in enumerate(build.segments)}
+
+        def note(segment: Any, inputs: Sequence[Any]) -> None:
+            seen[numbers[id(segment)]] = list(inputs)
+
+        build.program.observed(arrays, note)
+        self.given = dict(sorted(seen.items()))
+
+    def run(self) -> int:
+        """Returns the nanoseconds of one whole call."""
+        began = time.perf_counter_ns()
+        self.build.program(self.arrays)
+        return time.perf_counter_ns() - began
+
+    def kernels(self, runs: int) -> Array:
+        """Returns f64[runs, kernels] of runs with every kernel timed."""
+        times = {
+            n: self.build.segments[n].profile(given, runs).astype(np.float64)
+            for n, given in self.given.items()
+        }
+        return self._by_use(lambda use: times[use.segment][:, use.step], runs)
+
+    def alone(self, repeats: int) -> Array:
+        """Returns f64[repeats, kernels] of each kernel run again and again."""
+        segments = self.build.segments
+
+        known: dict[str, Array] = {}  # a use more of the same kernel is not timed again
+
+        def timed(use: KernelUse) -> Array:
+            if use.source.key not in known:
+                given = self.given[use.segment]
+                times = segments[use.segment].time_step(use.step, given, repeats)
+                known[use.source.key] = times.astype(np.float64)
+            return known[use.source.key]
+
+        return self._by_use(timed, repeats)
+
+    def _by_use(self, times: Callable[[KernelUse], Array], rows: int) -> Array:
+        none = np.full(rows, np.nan)
+        columns = [times(u) if u.segment in self.given else none for u in self.build.uses]
+        return np.stack(columns, axis=1) if columns else np.zeros((rows, 0))
+
+
+def time_program(
+    build: Build, arrays: Sequence[Any], machine: Machine, turns: int = 4, alone: int = 0
+) -> Timed:
+    """Returns the times of `turns` undisturbed turns, or of twice as many of any kind.
+
+    `arrays` are the model's inputs in order. A turn is a probe, a run that is not counted, runs
+    with every kernel timed, and whole calls. `alone` asks for so many runs of each kernel by
+    itself.
+    """
+    subject = _Subject(build, arrays)
+    took_ns = min(subject.run() for _ in range(_SETTLED_AFTER))
+    runs = int(np.clip(_TURN_S * 1e9 / took_ns, 3, _MOST_RUNS))
+    kept: list[tuple[Probe, Array, Array]] = []
+    poor: list[tuple[Probe, Array, Array]] = []
+    for _ in range(2 * turns):
+        probe = machine.probe()
+        subject.run()
+        kernels = subject.kernels(runs)
+        calls = np.array([subject.run() for _ in range(runs)], np.float64)
+        (kept if machine.undisturbed(probe) else poor).append((probe, kernels, calls))
+        if len(kept) == turns:
+            break
+    chosen = kept if 2 * len(kept) > turns else [*kept, *poor]
+    return Timed(
+        np.concatenate([kernels for _, kernels, _ in chosen]),
+        subject.alone(alone) if alone else np.zeros((0, len(build.uses))),
+        np.concatenate([calls for _, _, calls in chosen]),
+        tuple(probe for probe, _, _ in chosen),
+        len(poor),
+    )

@@ -1,0 +1,100 @@
+"""A network that grows a layer at a time, as an ONNX model with drawn weights."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto, TensorProto, helper, numpy_helper
+
+Shape = tuple[int, ...]
+_OPSET = 20
+# Weights are cut from this many drawn numbers: drawing hundreds of millions takes longer than
+# compiling, and no kernel's time depends on them.
+_DRAWN = 1 << 20
+
+
+class Network:
+    """Collects layers. Values are named by strings; `shapes` has the shape of each.
+
+    Weights keep activations near 1 throughout, as trained ones do: products of infinities and of
+    denormal numbers would take another time.
+    """
+
+    def __init__(self, name: str, seed: int) -> None:
+        self.name = name
+        self.random = random.Random(seed)
+        self.shapes: dict[str, Shape] = {}
+        self.weight_elems = 0
+        self._pool = np.random.default_rng(seed).standard_normal(_DRAWN).astype(np.float32)
+        self._nodes: list[Any] = []
+        self._inputs: list[Any] = []
+        self._held: list[Any] = []
+
+    def input(self, name: str, shape: Sequence[int], integers: bool = False) -> str:
+        """Adds an input: f32, or i64 such as tokens."""
+        kind = TensorProto.INT64 if integers else TensorProto.FLOAT
+        self._inputs.append(helper.make_tensor_value_info(name, kind, list(shape)))
+        self.shapes[name] = tuple(shape)
+        return name
+
+    def constant(self, value: Any, dtype: Any = np.float32) -> str:
+        """Adds a constant."""
+        name = f"c{len(self._held)}"
+        array = np.asarray(value, dtype)
+        self._held.append(numpy_helper.from_array(array, name))
+        self.shapes[name] = array.shape
+        return name
+
+    def weight(self, *shape: int, scale: float = 1.0, mean: float = 0.0) -> str:
+        """Adds a constant of drawn numbers."""
+        count = int(np.prod(shape))
+        self.weight_elems += count
+        start = self.random.randrange(_DRAWN)
+        drawn = np.resize(np.roll(self._pool, -start), count).reshape(shape)
+        return self.constant(drawn * np.float32(scale) + np.float32(mean))
+
+    def add(self, op: str, inputs: Sequence[str], shape: Sequence[int], **attributes: Any) -> str:
+        """Adds a layer of one output, and returns that."""
+        name = f"{op.lower()}_{len(self._nodes)}"
+        self._nodes.append(helper.make_node(op, list(inputs), [name], name=name, **attributes))
+        self.shapes[name] = tuple(shape)
+        return name
+
+    def unary(self, op: str, x: str, **attributes: Any) -> str:
+        """Adds a layer that keeps its input's shape."""
+        return self.add(op, [x], self.shapes[x], **attributes)
+
+    def binary(self, op: str, a: str, b: str) -> str:
+        """Adds a layer of two operands that broadcast."""
+        return self.add(op, [a, b], np.broadcast_shapes(self.shapes[a], self.shapes[b]))
+
+    def reshape(self, x: str, shape: Sequence[int]) -> str:
+        """Adds a Reshape."""
+        return self.add("Reshape", [x, self.constant(shape, np.int64)], shape)
+
+    def transpose(self, x: str, order: Sequence[int]) -> str:
+        """Adds a Transpose."""
+        shape = [self.shapes[x][axis] for axis in order]
+        return self.add("Transpose", [x], shape, perm=list(order))
+
+    def split(self, x: str, count: int, name: str) -> list[str]:
+        """Adds a Split of the last axis into equal parts."""
+        *outer, width = self.shapes[x]
+        names = [f"{name}_{n}" for n in range(count)]
+        node = helper.make_node("Split", [x], names, name=name, axis=-1, num_outputs=count)
+        self._nodes.append(node)
+        self.shapes.update(dict.fromkeys(names, (*outer, width // count)))
+        return names
+
+    def model(self, *outputs: str) -> ModelProto:
+        """Returns the model."""
+        results = [
+            helper.make_tensor_value_info(o, TensorProto.FLOAT, list(self.shapes[o]))
+            for o in outputs
+        ]
+        graph = helper.make_graph(self._nodes, self.name, self._inputs, results, self._held)
+        opsets = [helper.make_opsetid("", _OPSET)]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=10)
