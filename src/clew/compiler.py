@@ -60,7 +60,7 @@ def compile(
     machine = target_of(target)
     if opt_level not in (0, 1, 2, 3):
         raise InputError("I011", f"opt_level is {opt_level!r}", hint="it is 0, 1, 2 or 3")
-    dtype = _precision(precision, machine)
+    dtype = narrowed(precision, machine)
     count = thread_count(threads)
     module = model if isinstance(model, Module) else frontends.load(model, inputs=inputs)
     chosen = list(passes) if passes is not None else pipeline(opt_level, dtype, keep_f32)
@@ -83,7 +83,7 @@ def compile(
     return CompiledModel(module, options, default_cache() if cache else Cache(None))
 
 
-def _precision(precision: str, target: Target) -> str:
+def narrowed(precision: str, target: Target) -> str:
     """Returns the dtype that products are to be of.
 
     Errors: I013.

@@ -23,6 +23,7 @@ from clew.cli.bench import bench
 from clew.cli.catalogue import ops
 from clew.cli.compare import onnxruntime_outputs
 from clew.cli.correlate import correlate
+from clew.cli.dataset import dataset
 from clew.cli.options import (
     SAVED_SUFFIX,
     Asked,
@@ -45,6 +46,7 @@ from clew.cli.output import (
 )
 from clew.cli.precision import precision as precision_
 from clew.cli.tap import tap
+from clew.cli.predict import predict
 from clew.cli.tracing import trace
 from clew.support.difference import relative_error
 from clew.support.errors import ClewError, CompileError
@@ -186,6 +188,8 @@ app.command()(run)
 app.command("compile")(compile_)
 app.command()(bench)
 app.command("precision")(precision_)
+app.command()(dataset)
+app.command()(predict)
 app.command()(trace)
 app.command()(correlate)
 app.command()(tap)

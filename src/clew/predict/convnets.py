@@ -237,8 +237,8 @@ _BLOCKS: dict[str, Callable[[ConvNet, str, int, int], str]] = {
     "shuffled": _shuffled,
 }
 # For each block the widths of its first stage, and how far they may grow.
-_FIRST_WIDTHS = {"plain": (32, 96), "basic": (32, 96), "bottleneck": (64, 288), "inverted": (16, 40),
-                 "separable": (32, 80), "fire": (64, 192), "inception": (96, 288),
+_FIRST_WIDTHS = {"plain": (32, 96), "basic": (32, 96), "bottleneck": (64, 288),
+                 "inverted": (16, 40), "separable": (32, 80), "fire": (64, 192), "inception": (96, 288),
                  "dense": (48, 96), "shuffled": (64, 288)}  # fmt: skip
 
 
@@ -257,7 +257,9 @@ def convnet(seed: int) -> tuple[str, ModelProto]:
     net.excited = kind in ("inverted", "bottleneck") and draw.random() < 0.3
     net.expansion = draw.choice((3, 4, 6, 6)) if kind == "inverted" else draw.choice((2, 4, 4))
     grouped = kind == "shuffled" or (kind == "bottleneck" and draw.random() < 0.25)
-    net.groups = draw.choice((2, 3, 4, 8) if kind == "shuffled" else (4, 8, 16, 32)) if grouped else 1
+    net.groups = (
+        draw.choice((2, 3, 4, 8) if kind == "shuffled" else (4, 8, 16, 32)) if grouped else 1
+    )
     net.growth = draw.choice((12, 16, 24, 32, 32, 40, 48))
     net.preactivated = draw.random() < 0.8
     size = draw.choice((96, 128, 160, 192, 224, 224, 224, 224, 256))

@@ -16,12 +16,14 @@ import numpy as np
 from clew.bench.bandwidth import Bandwidth
 from clew.bench.peak import FmaPeak
 from clew.build.build import Build, KernelUse
+from clew.runtime.program import Instruction, RunSegment
 from clew.target import host
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 _TURN_S: Final = 0.1  # of a turn's runs
 _MOST_RUNS: Final = 60
 _SETTLED_AFTER: Final = 4  # runs: weights have moved where they stay
+_MOST_ALONE_S: Final = 4.0  # each kernel that is run alone needs a whole run before
 # A turn counts where the machine gave nearly what it gives at its best in this session.
 _UNDISTURBED: Final = 0.9
 _L3_PROBE_BYTES: Final = 24 << 20
@@ -29,8 +31,8 @@ _L3_PROBE_BYTES: Final = 24 << 20
 
 @dataclass(frozen=True)
 class Probe:
-    """What the machine gave at one moment, one thread: GFLOP/s of fused multiply-adds, GB/s of
-    arrays in L2 and beyond it.
+    """What the machine gave at one moment, all threads of the run together: GFLOP/s of fused
+    multiply-adds, GB/s of arrays in L2 and beyond it.
     """
 
     fma_gflops: float
@@ -39,24 +41,29 @@ class Probe:
 
 
 class Machine:
-    """Probes the machine, and remembers the best that it gave."""
+    """Probes the machine, and remembers the best that it gave, by the number of threads."""
 
     def __init__(self) -> None:
         self._peak = FmaPeak()
         self._bandwidth = Bandwidth()
-        self.best_gflops = 0.0
+        self._best: dict[int, float] = {}
 
-    def probe(self) -> Probe:
+    def probe(self, threads: int) -> Probe:
         """Returns what the machine gives now; takes about ten milliseconds."""
-        gflops = self._peak.gflops(1, runs=2)
-        self.best_gflops = max(self.best_gflops, gflops)
-        near = self._bandwidth.gbps("read", host().l2_bytes // 2, 1)
-        far = self._bandwidth.gbps("read", _L3_PROBE_BYTES, 1)
+        gflops = self._peak.gflops(threads, runs=2)
+        self._best[threads] = max(self._best.get(threads, 0.0), gflops)
+        near = self._bandwidth.gbps("read", host().l2_bytes // 2 * threads, threads)
+        far = self._bandwidth.gbps("read", _L3_PROBE_BYTES, threads)
         return Probe(gflops, near, far)
 
-    def undisturbed(self, probe: Probe) -> bool:
-        """Whether a probe found the machine nearly at its best."""
-        return probe.fma_gflops >= _UNDISTURBED * self.best_gflops
+    def disturbed(self, threads: int) -> bool:
+        """Whether the machine gives notably less now than at its best: another program has it."""
+        gflops = self._peak.gflops(threads, runs=1)
+        return gflops < _UNDISTURBED * self._best.get(threads, 0.0)
+
+    def poor(self, probe: Probe, threads: int) -> bool:
+        """Whether a probe found notably less than the best."""
+        return probe.fma_gflops < _UNDISTURBED * self._best[threads]
 
 
 @dataclass(frozen=True)
@@ -65,7 +72,8 @@ class Timed:
 
     `kernels` is f64[runs, kernels], in the order of `Build.uses`; NaN for a kernel in a branch that
     did not run. `alone` is f64[repeats, kernels] of each run again and again by itself (no rows
-    where that was not asked for). `calls` are whole calls from Python.
+    where that was not asked for). `calls` are whole calls from Python. `steady` says that at least
+    half of the turns asked for were undisturbed, and that only these count.
     """
 
     kernels: Array
@@ -73,11 +81,22 @@ class Timed:
     calls: Array
     probes: tuple[Probe, ...]
     disturbed_turns: int
+    steady: bool
+
+    @property
+    def typical(self) -> Array:
+        """f64[kernels]: means over the middle half of the runs, as their sums rank them. These add
+        up to what a typical run takes, which medians of kernels do not.
+        """
+        order = np.argsort(np.nansum(self.kernels, axis=1))
+        quarter = len(order) // 4
+        means: Array = np.mean(self.kernels[order[quarter : len(order) - quarter]], axis=0)
+        return means
 
     @property
     def sum_ns(self) -> float:
-        """The median over runs of the sum of kernels."""
-        return float(np.median(np.nansum(self.kernels, axis=1)))
+        """What the kernels of a typical run take together."""
+        return float(np.nansum(self.typical))
 
     @property
     def call_ns(self) -> float:
@@ -94,8 +113,10 @@ class _Subject:
         seen: dict[int, list[Any]] = {}
         numbers = {id(s): n for n, s in enumerate(build.segments)}
 
-        def note(segment: Any, inputs: Sequence[Any]) -> None:
-            seen[numbers[id(segment)]] = list(inputs)
+        def note(what: Instruction, inputs: Sequence[Any], run: Callable[[], Any]) -> Any:
+            if isinstance(what, RunSegment):
+                seen[numbers[id(what.segment)]] = list(inputs)
+            return run()
 
         build.program.observed(arrays, note)
         self.given = dict(sorted(seen.items()))
@@ -142,26 +163,31 @@ def time_program(
 
     `arrays` are the model's inputs in order. A turn is a probe, a run that is not counted, runs
     with every kernel timed, and whole calls. `alone` asks for so many runs of each kernel by
-    itself.
+    itself, which are left out where they would take long.
     """
     subject = _Subject(build, arrays)
+    threads = max((segment.pool.threads for segment in build.segments), default=1)
     took_ns = min(subject.run() for _ in range(_SETTLED_AFTER))
     runs = int(np.clip(_TURN_S * 1e9 / took_ns, 3, _MOST_RUNS))
+    distinct = len({use.source.key for use in build.uses})
+    affordable = 2e-9 * took_ns * distinct < _MOST_ALONE_S
     kept: list[tuple[Probe, Array, Array]] = []
     poor: list[tuple[Probe, Array, Array]] = []
     for _ in range(2 * turns):
-        probe = machine.probe()
+        probe = machine.probe(threads)
         subject.run()
         kernels = subject.kernels(runs)
         calls = np.array([subject.run() for _ in range(runs)], np.float64)
-        (kept if machine.undisturbed(probe) else poor).append((probe, kernels, calls))
+        bad = machine.disturbed(threads) or machine.poor(probe, threads)
+        (poor if bad else kept).append((probe, kernels, calls))
         if len(kept) == turns:
             break
-    chosen = kept if 2 * len(kept) > turns else [*kept, *poor]
+    chosen = kept if 2 * len(kept) >= turns else [*kept, *poor]
     return Timed(
         np.concatenate([kernels for _, kernels, _ in chosen]),
-        subject.alone(alone) if alone else np.zeros((0, len(build.uses))),
+        subject.alone(alone) if alone and affordable else np.zeros((0, len(build.uses))),
         np.concatenate([calls for _, _, calls in chosen]),
         tuple(probe for probe, _, _ in chosen),
         len(poor),
+        2 * len(kept) >= turns,
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-
 from onnx import ModelProto
 
 from clew.predict.network import Network
@@ -121,7 +120,9 @@ def transformer(seed: int) -> tuple[str, ModelProto]:
     net.merged = kind in ("decoder", "vision") and draw.random() < 0.6
     net.activation = "tanh" if kind == "decoder" else draw.choice(("gelu", "gelu", "gelu", "relu"))
     depth = draw.choice((32, 64, 64, 64, 64, 80, 96, 128))
-    net.heads = draw.choice([h for h in (2, 3, 4, 6, 8, 10, 12, 14, 16) if 128 <= h * depth <= 1280])
+    net.heads = draw.choice(
+        [h for h in (2, 3, 4, 6, 8, 10, 12, 14, 16) if 128 <= h * depth <= 1280]
+    )
     width = net.heads * depth
     net.hidden = draw.choice((int(8 * width / 3) // 32 * 32, 3 * width, 4 * width, 4 * width))
     length = draw.choice((16, 32, 64, 77, 100, 128, 128, 192, 197, 256, 384))

@@ -1,0 +1,115 @@
+"""`clew dataset`: kernels of models and of drawn networks, measured into a table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from clew.cli import options as opt
+from clew.cli.output import emit_json, note, progress, stdout, table
+from clew.support.settings import usable_cpus
+
+_PRECISIONS = ("f32", "bf16", "f16", "auto")
+_FUSES = ("auto", "none")
+
+
+def dataset(
+    models: Annotated[
+        list[Path] | None, typer.Argument(help="Models to measure first.", show_default=False)
+    ] = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Table to make or add to, such as table.parquet.")
+    ] = Path("table.parquet"),
+    networks: Annotated[
+        int | None,
+        typer.Option(min=0, help="Networks to draw.", show_default="no end; 0 beside models"),
+    ] = None,
+    minutes: Annotated[
+        float | None, typer.Option(min=0, help="Stop after so long.", show_default="no end")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the first network.")] = 0,
+    threads: Annotated[
+        str, typer.Option(metavar="1,2", help="Thread counts.", show_default="one, and all CPUs")
+    ] = "",
+    precision: Annotated[
+        str, typer.Option(metavar="f32,bf16", help="What products multiply in.")
+    ] = "f32",
+    fuse: Annotated[
+        str,
+        typer.Option(metavar="auto,none", help="As deployed, or one operator per kernel, or both."),
+    ] = "auto",
+    json: opt.Json = False,
+) -> None:
+    """Measure kernels of models and of drawn networks into a Parquet table, turn after turn.
+
+    What the table has already is left out, so it may be stopped (Ctrl-C) and goes on where it was.
+    """
+    from clew.predict.dataset import Wanted, collect  # noqa: PLC0415 - it imports the compiler
+
+    counts = _counts(threads)
+    wanted = Wanted(
+        tuple(models or ()),
+        networks,
+        seed,
+        counts,
+        _chosen(precision, _PRECISIONS, "--precision"),
+        _chosen(fuse, _FUSES, "--fuse"),
+        minutes,
+    )
+    stopped = False
+    with progress("looking at the machine") as say:
+        try:
+            result = collect(output, wanted, say=say, note=note)
+        except KeyboardInterrupt:
+            stopped = True
+    if stopped:
+        note(f"stopped; {output} has every network that was finished")
+        raise typer.Exit(0)
+    if result.unsteady:
+        note(
+            f"{result.unsteady} measurements were disturbed by other programs, and are marked so "
+            "(`steady`): a machine with nothing else to do measures better"
+        )
+    if json:
+        emit_json(
+            {
+                "table": str(output),
+                "rows": result.rows,
+                "networks": result.networks,
+                "had_already": result.skipped,
+                "failed": result.failed,
+                "disturbed": result.unsteady,
+            }
+        )
+        return
+    made = table("table", "rows added", "networks", "had already", "failed",
+                 right=("rows added", "networks", "had already", "failed"))  # fmt: skip
+    made.add_row(
+        Text(str(output)),
+        str(result.rows),
+        str(result.networks),
+        str(result.skipped),
+        str(len(result.failed)),
+    )
+    stdout().print(made)
+
+
+def _counts(text: str) -> tuple[int, ...]:
+    """Returns thread counts: one, and as many as there are CPUs, where none are given."""
+    words = text.split(",") if text else list(dict.fromkeys(["1", str(usable_cpus())]))
+    if not all(word.strip().isdecimal() and int(word) for word in words):
+        raise typer.BadParameter(f"{text!r} is not like 1,2", param_hint="--threads")
+    return tuple(int(word) for word in words)
+
+
+def _chosen(text: str, known: tuple[str, ...], option: str) -> tuple[str, ...]:
+    words = tuple(word.strip() for word in text.split(","))
+    for word in words:
+        if word not in known:
+            raise typer.BadParameter(
+                f"{word!r} is not one of {', '.join(known)}", param_hint=option
+            )
+    return words

@@ -1,0 +1,221 @@
+"""`clew predict`: how long a model will take, from a table of measured kernels and no run."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.text import Text
+
+import clew
+from clew.cli import options as opt
+from clew.cli.arguments import shapes
+from clew.cli.options import SAVED_SUFFIX
+from clew.cli.output import emit_json, note, progress, stdout, table
+from clew.runtime.cache import default_cache
+from clew.runtime.threads import thread_count
+from clew.support.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from clew.predict import Forecast, Predictor
+
+_LAYERS_SHOWN = 2
+
+
+def predict(
+    model: Annotated[
+        Path | None, typer.Argument(help="The model's file.", show_default=False)
+    ] = None,
+    measured: Annotated[
+        Path | None, typer.Option("--table", help="Table of clew dataset to learn from.")
+    ] = None,
+    predictor: Annotated[
+        Path | None, typer.Option("--predictor", help="Predictor that --train wrote.")
+    ] = None,
+    train: Annotated[
+        Path | None, typer.Option("--train", help="Learn from this table, and write -o.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File for --train: predictor.clewp.")
+    ] = None,
+    shape: opt.Shape = [],  # noqa: B006
+    target: opt.Target = "cpu",
+    threads: opt.Threads = None,
+    opt_level: opt.OptLevel = 3,
+    fuse: opt.Fuse = True,
+    precision: opt.Precision = "f32",
+    lookup: Annotated[
+        bool,
+        typer.Option(
+            "--lookup/--no-lookup", help="A kernel of the table takes what it took there."
+        ),
+    ] = True,
+    kernels: Annotated[int, typer.Option(min=0, help="Kernels shown; 0 for all.")] = 20,
+    layers: Annotated[int, typer.Option(min=0, help="Layers shown; 0 for all.")] = 10,
+    json: opt.Json = False,
+) -> None:
+    """Predict the latency of a model, its layers and its kernels, without running it."""
+    if train is not None:
+        _train(train, output, target, json)
+        return
+    if model is None:
+        raise typer.BadParameter("a model, or --train", param_hint="MODEL")
+    if model.suffix == SAVED_SUFFIX:
+        raise typer.BadParameter("the passes run anew: give the model's own file")
+    if (measured is None) == (predictor is None):
+        raise InputError(
+            "I187",
+            "nothing to predict from" if measured is None else "a table and a predictor are given",
+            hint="--table TABLE.parquet (of clew dataset) or --predictor PREDICTOR.clewp",
+        )
+    from clew.predict import forecast, load_predictors  # noqa: PLC0415 - it imports the compiler
+
+    given: dict[str, Any] = {"inputs": shapes(shape)} if shape else {}
+    count = thread_count(threads)
+    with progress(f"reading {model}") as say:
+        if predictor is not None:
+            known = load_predictors(predictor)
+        else:
+            assert measured is not None
+            say(f"learning from {measured}")
+            known = [_learned(measured, target, count)]
+        say(f"passes and schedules of {model}")
+        found = forecast(
+            clew.load(model, **given),
+            known,
+            threads=count,
+            target=target,
+            opt_level=opt_level,
+            precision=precision,
+            fuse="auto" if fuse else None,
+            lookup=lookup,
+        )
+    for line in found.notes:
+        note(line)
+    if json:
+        emit_json({"model": str(model), **found.to_json()})
+    else:
+        _show(found, kernels, layers)
+
+
+def _learned(path: Path, target: str, threads: int) -> Predictor:
+    """Returns the predictor of a table, from the cache where it was learned before.
+
+    Errors: those of `clew.predict.train`.
+    """
+    from clew.predict import load_predictors, train  # noqa: PLC0415
+    from clew.predict.predictor import predictors_to_bytes  # noqa: PLC0415
+    from clew.target import target_of  # noqa: PLC0415
+    from clew.version import package_version  # noqa: PLC0415
+
+    machine = target_of(target)
+    try:
+        digest = hashlib.blake2b(path.read_bytes(), digest_size=20)
+    except OSError:
+        return train(path, machine, threads)  # which says what is wrong
+    digest.update(f"{machine.key}|{threads}|{package_version()}".encode())
+    cache, key = default_cache(), digest.hexdigest()
+    stored = cache.get(key)
+    if stored is not None:
+        return load_predictors(stored, str(path))[0]
+    made = train(path, machine, threads)
+    cache.put(key, predictors_to_bytes([made]))
+    return made
+
+
+def _train(path: Path, output: Path | None, target: str, json: bool) -> None:
+    if output is None:
+        raise typer.BadParameter("where to? -o PREDICTOR.clewp", param_hint="--train")
+    from clew.predict.predictor import save_predictors, thread_counts, train  # noqa: PLC0415
+    from clew.target import target_of  # noqa: PLC0415
+
+    machine = target_of(target)
+    with progress(f"learning from {path}") as say:
+        made = []
+        for count in thread_counts(path, machine):
+            say(f"learning from {path}: {count} thread{'s' * (count > 1)}")
+            made.append(train(path, machine, count))
+        save_predictors(output, made)
+    note(f"saved to {output}")
+    if json:
+        emit_json({"predictor": str(output), "checked": [_checked(one) for one in made]})
+        return
+    numbers = ("threads", "networks", "kernels", "total off by", "at most",
+               "kernels within 10 %", "of time")  # fmt: skip
+    shown = table(*numbers, right=numbers, title="checked on networks left out, some at a time")
+    for one in made:
+        e = one.errors
+        shown.add_row(
+            str(one.threads),
+            str(one.networks),
+            str(one.rows),
+            f"{100 * e.total_mean:.1f} %",
+            f"{100 * e.total_worst:.1f} %",
+            f"{100 * e.within_10:.0f} %",
+            f"{100 * e.within_10_of_time:.0f} %",
+        )
+    stdout().print(shown)
+
+
+def _checked(one: Predictor) -> dict[str, Any]:
+    e = one.errors
+    return {
+        "threads": one.threads,
+        "networks": one.networks,
+        "kernels": one.rows,
+        "total_mean_error": e.total_mean,
+        "total_worst_error": e.total_worst,
+        "kernels_within_10_percent": e.within_10,
+        "kernels_within_10_percent_of_time": e.within_10_of_time,
+    }
+
+
+def _show(found: Forecast, most_kernels: int, most_layers: int) -> None:
+    console = stdout()
+    count = found.threads
+    console.print(
+        Text(
+            f"{found.total_ns / 1e6:.3f} ms a call on {count} thread{'s' * (count > 1)}, "
+            f"{found.low_ns / 1e6:.3f} to {found.high_ns / 1e6:.3f} ms in "
+            f"{100 * found.level:.0f} % of cases (predicted, not run)"
+        )
+    )
+    console.print()
+    numbers = ("µs", "from", "to", "share")
+    shown = table("kernel", "layers", "rule", *numbers, right=numbers)
+    total = sum(k.ns for k in found.kernels) or 1.0
+    ordered = sorted(found.kernels, key=lambda k: -k.ns)
+    for k in ordered[: most_kernels or None]:
+        more = len(k.layers) - _LAYERS_SHOWN
+        names = ", ".join(k.layers[:_LAYERS_SHOWN]) + (f" and {more} more" if more > 0 else "")
+        sign = " (measured)" if k.looked_up else " (unfamiliar)" if k.unfamiliar else ""
+        shown.add_row(
+            Text(k.kernel),
+            Text(names),
+            Text(", ".join(k.rules) + sign),
+            *(f"{ns / 1e3:.1f}" for ns in (k.ns, k.low_ns, k.high_ns)),
+            f"{100 * k.ns / total:.1f} %",
+        )
+    console.print(shown)
+    _hidden(len(found.kernels), most_kernels, "kernels")
+    if most_layers != 0 or len(found.layers) <= 200:
+        _show_layers(list(found.layers.items()), most_layers, total)
+
+
+def _show_layers(layers: Sequence[tuple[str, float]], most: int, total: float) -> None:
+    console = stdout()
+    console.print()
+    shown = table("layer", "µs, estimated", "share", right=("µs, estimated", "share"))
+    for name, ns in sorted(layers, key=lambda pair: -pair[1])[: most or None]:
+        shown.add_row(Text(name or "(none)"), f"{ns / 1e3:.1f}", f"{100 * ns / total:.1f} %")
+    console.print(shown)
+    _hidden(len(layers), most, "layers")
+
+
+def _hidden(count: int, most: int, what: str) -> None:
+    if most and count > most:
+        stdout().print(Text(f"{count - most} more {what}: --{what} 0", style="dim"))

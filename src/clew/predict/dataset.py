@@ -1,0 +1,289 @@
+"""Measures kernels into a table: of drawn networks, and of models, turn after turn.
+
+Each network is compiled, run, and its kernels timed as the program runs them; then its rows are
+added to the file. So it may be stopped at any time and goes on where it was.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+import clew
+from clew.bench.bandwidth import Bandwidth
+from clew.bench.engines import compile_options
+from clew.compiled import CompiledModel
+from clew.frontends import onnx
+from clew.ir.module import Module
+from clew.predict.convnets import convnet
+from clew.predict.describe import describe_uses
+from clew.predict.extras import needed
+from clew.predict.measure import Machine, Timed, time_program
+from clew.predict.table import read_table, write_table
+from clew.predict.transformers import transformer
+from clew.support.errors import ClewError, InputError
+from clew.target import host
+from clew.version import VERSION
+
+Array = np.ndarray[Any, Any]
+FUSE: Final = ("auto", "none")
+# Of three drawn networks two are convolutional: they have more kinds of kernels.
+_FAMILIES: Final = (("convnet", convnet), ("convnet", convnet), ("transformer", transformer))
+_WRITE_EVERY_S: Final = 20.0
+_ALONE_RUNS: Final = 5
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What to measure: models' files (named by their stems), drawn networks `seed`, `seed` + 1 ...,
+    each with every number of threads, precision and kind of fusion.
+    """
+
+    models: tuple[Path, ...] = ()
+    networks: int | None = None
+    seed: int = 0
+    threads: tuple[int, ...] = (1,)
+    precisions: tuple[str, ...] = ("f32",)
+    fuses: tuple[str, ...] = ("auto",)
+    minutes: float | None = None
+    turns: int = 4
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One network to measure. `load` makes its module and, where it is known, inputs in order."""
+
+    name: str
+    family: str
+    load: Callable[[], Module]
+    seed: int = -1
+
+
+@dataclass
+class Collected:
+    """What a session added to a table."""
+
+    rows: int = 0
+    networks: int = 0
+    skipped: int = 0
+    unsteady: int = 0
+    failed: list[str] = field(default_factory=list)
+
+
+def drawn_networks(seed: int, count: int | None) -> Iterator[Subject]:
+    """Yields drawn networks, without end where no count is given."""
+    number = seed
+    while count is None or number < seed + count:
+        family, make = _FAMILIES[number % len(_FAMILIES)]
+        name = f"{family}-{number}"
+        yield Subject(name, family, lambda make=make, n=number: onnx.load(make(n)[1]), number)  # type: ignore[misc]
+        number += 1
+
+
+def collect(
+    path: Path,
+    asked: Wanted,
+    *,
+    subjects: Sequence[Subject] | None = None,
+    inputs: Mapping[str, Sequence[Array]] | None = None,
+    say: Callable[[str], None] = lambda text: None,
+    note: Callable[[str], None] = lambda text: None,
+    alone: Callable[[], AbstractContextManager[Any]] = nullcontext,
+) -> Collected:
+    """Measures into the table at `path`, which is made or added to; what it has is left out.
+
+    `subjects` replace models and drawn networks, `inputs` gives arrays by a subject's name where
+    drawn ones will not do. `say` is told what is at work, `note` what will not be measured, and
+    `alone` makes what is entered around measuring (a lock that others respect). An interruption
+    (Ctrl-C) ends it; whole networks stay.
+
+    Errors: I180 to I189 of tables; I066 for a precision.
+    """
+    needed("pyarrow.parquet")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table = read_table(path) if path.exists() else None
+    done = _done(table)
+    result = Collected()
+    pending: list[dict[str, Any]] = []
+    written = began = time.perf_counter()
+    memory_gbps: dict[int, float] = {}
+    machine = Machine()
+
+    def flush() -> None:
+        nonlocal table, written
+        if pending:
+            table = write_table(path, pending, table)
+            result.rows += len(pending)
+            pending.clear()
+        written = time.perf_counter()
+
+    try:
+        for subject in _subjects(asked) if subjects is None else subjects:
+            if asked.minutes is not None and time.perf_counter() - began > 60 * asked.minutes:
+                break
+            wanted = [
+                (precision, fuse, threads)
+                for precision in asked.precisions
+                for fuse in asked.fuses
+                for threads in asked.threads
+                if (subject.name, precision, fuse, threads) not in done
+            ]
+            if not wanted:
+                result.skipped += 1
+                continue
+            say(f"{subject.name}: compiling ({result.networks} networks measured)")
+            try:
+                rows, unsteady = _measured(
+                    subject, wanted, asked, machine, memory_gbps, (inputs or {}).get(subject.name),
+                    lambda name=subject.name: say(f"{name}: measuring ({result.networks} done)"),  # type: ignore[misc]
+                    alone,
+                )  # fmt: skip
+            except ClewError as error:
+                first = str(error).splitlines()[0]
+                note(f"{subject.name} is left out: {first}")
+                result.failed.append(f"{subject.name}: {first}")
+                continue
+            pending += rows
+            result.networks += 1
+            result.unsteady += unsteady
+            if time.perf_counter() - written > _WRITE_EVERY_S:
+                flush()
+    finally:
+        flush()
+    return result
+
+
+def _done(table: Any) -> set[tuple[Any, ...]]:
+    if table is None:
+        return set()
+    names = ("network", "precision", "fuse", "threads")
+    return set(zip(*(table.column(name).to_pylist() for name in names), strict=True))
+
+
+def _subjects(asked: Wanted) -> Iterator[Subject]:
+    for path in asked.models:
+        yield Subject(path.stem, "model", lambda path=path: clew.load(path))  # type: ignore[misc]
+    count = (
+        0 if asked.networks is None and asked.models and asked.minutes is None else asked.networks
+    )
+    yield from drawn_networks(asked.seed, count)
+
+
+def _measured(
+    subject: Subject,
+    wanted: Sequence[tuple[str, str, int]],
+    asked: Wanted,
+    machine: Machine,
+    memory_gbps: dict[int, float],
+    given: Sequence[Array] | None,
+    begin: Callable[[], None],
+    alone: Callable[[], AbstractContextManager[Any]],
+) -> tuple[list[dict[str, Any]], int]:
+    """Returns the rows of one network, and how many of its measurements were not steady."""
+    module = subject.load()
+    rows: list[dict[str, Any]] = []
+    unsteady = 0
+    known: dict[str, dict[str, Any]] = {}
+    for precision, fuse, threads in wanted:
+        compiled = clew.compile(
+            module,
+            threads=threads,
+            fuse=None if fuse == "none" else fuse,
+            cache=False,
+            trace=False,
+            **compile_options(precision),
+        )
+        arrays = list(given) if given is not None else drawn_inputs(compiled)
+        build = compiled.build
+        facts = describe_uses(build.uses, threads, known)
+        begin()
+        with alone():
+            if threads not in memory_gbps:
+                memory_gbps[threads] = _memory_gbps(threads)
+            timed = time_program(build, arrays, machine, asked.turns, _ALONE_RUNS)
+        unsteady += not timed.steady
+        common = {
+            "network": subject.name,
+            "family": subject.family,
+            "precision": precision,
+            "fuse": fuse,
+            "clew": VERSION,
+            "memory_gbps": memory_gbps[threads],
+            "seed": subject.seed,
+            **_circumstances(timed),
+        }
+        rows += _rows(facts, timed, common)
+    return rows, unsteady
+
+
+def _rows(
+    facts: Sequence[dict[str, Any]], timed: Timed, common: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """Returns a row a kernel for runs of the program, and one where it was run alone."""
+    rows = []
+    for number, fact in enumerate(facts):
+        inside = timed.kernels[:, number]
+        if not np.isnan(inside).any():
+            typical = float(timed.typical[number])
+            rows.append({**fact, **common, "mode": "program", **_statistics(inside, typical)})
+        alone = timed.alone[:, number] if len(timed.alone) else inside[:0]
+        if len(alone) and not np.isnan(alone).any():
+            typical = float(np.median(alone))
+            rows.append({**fact, **common, "mode": "alone", **_statistics(alone, typical)})
+    return rows
+
+
+def _statistics(times: Array, typical: float) -> dict[str, Any]:
+    q1, median, q3 = np.quantile(times, (0.25, 0.5, 0.75))
+    return {
+        "latency_ns": typical,
+        "median_ns": float(median),
+        "q1_ns": float(q1),
+        "q3_ns": float(q3),
+        "min_ns": float(times.min()),
+        "runs": len(times),
+    }
+
+
+def _circumstances(timed: Timed) -> dict[str, Any]:
+    return {
+        "steady": timed.steady,
+        "network_sum_ns": timed.sum_ns,
+        "network_call_ns": timed.call_ns,
+        "fma_gflops": float(np.median([p.fma_gflops for p in timed.probes])),
+        "l2_gbps": float(np.median([p.l2_gbps for p in timed.probes])),
+        "l3_gbps": float(np.median([p.l3_gbps for p in timed.probes])),
+    }
+
+
+def _memory_gbps(threads: int) -> float:
+    """Returns the bandwidth of an array that no cache here holds."""
+    beyond = min(1 << 30, max(4 * host().l3_bytes, 64 << 20))
+    return Bandwidth().gbps("read", beyond, threads)
+
+
+def drawn_inputs(compiled: CompiledModel, seed: int = 0) -> list[Array]:
+    """Returns inputs for a model: floats of a standard normal distribution, integers 0 or 1.
+
+    Errors: I188 for a model with named sizes.
+    """
+    rng = np.random.default_rng(seed)
+    arrays = []
+    for wanted in compiled.inputs:
+        if wanted.dtype is None or not wanted.is_static:
+            raise InputError(
+                "I188",
+                f"the size of input {wanted.name!r} is open",
+                hint="only models whose shapes are numbers are measured or predicted",
+            )
+        floating = wanted.dtype.kind in "fV"
+        shape = tuple(int(d) for d in wanted.shape)
+        drawn = rng.standard_normal(shape) if floating else rng.integers(0, 2, shape)
+        arrays.append(drawn.astype(wanted.dtype))
+    return arrays

@@ -1,0 +1,174 @@
+"""A row of facts for each use of a kernel: all that a table or a predictor knows without running.
+
+`columns` says what the facts are; `docs/predict.md` lists them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from clew.build.build import KernelUse
+from clew.build.lowering import KernelSource, operator_calls
+from clew.correlate.facts import describe_operator, describe_type
+from clew.ir.expr import Call, Function
+from clew.ir.types import TupleType
+from clew.predict.instructions import CLASSES, Work, work_of_text
+from clew.predict.program import DISTANCES, Surroundings, surroundings
+from clew.runtime.grid import is_shared, phases, split
+from clew.te.analysis import bytes_of, flops_of, product_flops_of
+
+Row = dict[str, Any]
+_L1_BYTES: Final = 40 << 10  # beside the stack and what comes along
+
+
+def describe_uses(
+    uses: Sequence[KernelUse], threads: int, known: dict[str, Row] | None = None
+) -> list[Row]:
+    """Returns the facts of a program's kernels, in the order in which they run.
+
+    Kernels need no object code: passes, schedules and LLVM text are enough. `known` keeps what does
+    not depend on the number of threads, for the next call.
+    """
+    around = surroundings([(use.call, use.source) for use in uses])
+    kept = {} if known is None else known
+    divided: dict[str, Row] = {}
+    rows = []
+    for use, place in zip(uses, around, strict=True):
+        key = use.source.key
+        if key not in kept:
+            kept[key] = _kernel(use.source)
+        if key not in divided:
+            divided[key] = {"threads": threads, **_threading(use.source, threads)}
+        operators = _operators(use.call)
+        rows.append({"kernel": use.name, **kept[key], **divided[key], **operators, **_place(place)})
+    return rows
+
+
+def _operators(call: Call) -> Row:
+    assert isinstance(call.op, Function)
+    described = [describe_operator(inner) for inner in operator_calls(call.op)]
+    layers = [layer for one in described for layer in one.pop("layers", ())]
+    shares = _shares(described)
+    return {
+        "layers": list(dict.fromkeys(layers)),
+        "operators": json.dumps(described, separators=(",", ":")),
+        "shares": json.dumps(_layer_shares(call.op, shares), separators=(",", ":")),
+    }
+
+
+def _shares(described: Sequence[Mapping[str, Any]]) -> list[float]:
+    """Returns the estimated share of each operator in its kernel's time: by FLOPs, a transcendental
+    counting as many, and by the bytes of what it alone writes at a sixteenth of a FLOP's rate.
+    """
+    weights = []
+    for facts in described:
+        flops = facts.get("flops", 0)
+        size = sum(o.get("bytes", 0) for o in facts["outputs"])
+        weights.append((flops if isinstance(flops, int) else 0) + size / 4)
+    total = sum(weights) or 1.0
+    return [w / total for w in weights]
+
+
+def _layer_shares(function: Function, shares: Sequence[float]) -> dict[str, float]:
+    """Returns the estimated share of each layer; an operator's is divided among its layers."""
+    found: dict[str, float] = {}
+    for call, share in zip(operator_calls(function), shares, strict=True):
+        names = call.layers or ("",)
+        for name in names:
+            found[name] = found.get(name, 0.0) + share / len(names)
+    return found
+
+
+def _kernel(source: KernelSource) -> Row:
+    """Returns the facts that all uses of a kernel share."""
+    function, outputs = source.function, source.stages.outputs
+    result = function.body.type
+    results = result.fields if isinstance(result, TupleType) else (result,)
+    arguments = [describe_type(p.type) for p in function.params]
+    produced = [describe_type(t) for t in results]
+    code = source.code
+    sizes = [a.get("bytes", 0) for a in (*arguments, *produced)] + list(code.workspace_bytes)
+    text = source.emitted.llvm
+    work = work_of_text(text, code.entries, sizes, (_L1_BYTES, source.target.l2_bytes))
+    ops = [c.op_name for c in operator_calls(function)]
+    flops = flops_of(outputs)
+    products = product_flops_of(outputs)
+    return {
+        "key": source.key,
+        "target": source.target.key,
+        "ops": ops,
+        "rules": list(source.rules),
+        "fusion": function.attrs.get("fusion", ""),
+        "layout": next((a["layout"] for a in arguments if "layout" in a), ""),
+        "dtype": produced[0]["dtype"] if produced else "",
+        "types": json.dumps({"arguments": arguments, "results": produced}, separators=(",", ":")),
+        "schedule": str(source.schedule),
+        "flops": flops if isinstance(flops, int) else 0,
+        "product_flops": products if isinstance(products, int) else 0,
+        "bytes": bytes_of(outputs),
+        "argument_bytes": sum(a.get("bytes", 0) for a in arguments),
+        "result_bytes": sum(r.get("bytes", 0) for r in produced),
+        "workspace_bytes": sum(code.workspace_bytes),
+        "scratch_bytes": code.scratch_bytes,
+        "text_lines": text.count("\n"),
+        **_work(work),
+    }
+
+
+def _work(work: Work) -> Row:
+    return {
+        **{f"count_{name}": work.counts[name] for name in CLASSES},
+        "cycles": work.cycles,
+        "latency_cycles": work.latency_cycles,
+        "turns": work.turns,
+        "traffic_l1_bytes": work.traffic[0],
+        "traffic_l2_bytes": work.traffic[1],
+        "loop_depth": work.deepest,
+    }
+
+
+def _threading(source: KernelSource, threads: int) -> Row:
+    """Returns how the phases are divided: chunks, and the share of the work that threads share."""
+    groups = phases(source.code.entries)
+    cost = shared = longest = 0.0
+    chunks = 0
+    for group in groups:
+        phase_cost = sum(e.cost for e in group)
+        cost += phase_cost
+        if is_shared(group, threads):
+            shared += phase_cost
+            pieces = len(split(group, threads))
+            chunks += pieces
+            longest += phase_cost * -(-pieces // threads) / pieces
+        else:
+            chunks += len(group)
+            longest += phase_cost
+    return {
+        "phases": len(groups),
+        "grid": max((e.grid * e.n_lines for e in source.code.entries), default=1),
+        "chunks": chunks,
+        "shared": shared / cost if cost else 0.0,
+        "span": longest / cost if cost else 1.0,
+        "estimate_ns": cost,
+    }
+
+
+def _place(place: Surroundings) -> Row:
+    row: Row = {
+        "constant_read_bytes": sum(o.bytes for o in place.operands if o.constant),
+        "written_bytes": place.written_bytes,
+        "program_constant_bytes": place.constant_bytes,
+        "program_bytes": place.program_bytes,
+        "program_kernels": place.kernels,
+        "position": place.position,
+    }
+    for kind, constant in (("constant", True), ("value", False)):
+        classes = [0] * (len(DISTANCES) + 1)
+        for operand in place.operands:
+            if operand.constant == constant:
+                number = sum(operand.distance > bound for bound in DISTANCES)
+                classes[number] += operand.bytes
+        row |= {f"{kind}_bytes_{n}": size for n, size in enumerate(classes)}
+    return row

@@ -1,0 +1,87 @@
+"""What a predictor is given of a kernel: physics first, then everything else that is known.
+
+The *basis* has quantities that take time each in proportion to themselves: instructions by class,
+bytes by the level of memory that they come from, phases and chunks to start. A linear model over it
+with no negative coefficients is the first estimate; what is left to learn is the ratio to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from clew.predict.instructions import CLASSES
+from clew.predict.program import DISTANCES
+
+Array = np.ndarray[Any, Any]
+Columns = Mapping[str, Any]
+
+_DISTANCE_CLASSES: Final = range(len(DISTANCES) + 1)
+_PLACES: Final = tuple(
+    f"{kind}_bytes_{n}" for kind in ("constant", "value") for n in _DISTANCE_CLASSES
+)
+_COUNTS: Final = tuple(f"count_{name}" for name in CLASSES)
+_WORK: Final = ("cycles", "latency_cycles", "turns", "traffic_l1_bytes", "traffic_l2_bytes")
+# In proportion to these, and to a constant, time passes: divided among threads, or not.
+_DIVIDED: Final = (*_COUNTS, *_WORK)
+_WHOLE: Final = ("argument_bytes", "written_bytes", *_PLACES)
+_STARTS: Final = ("phases", "chunks")
+_SIZES: Final = (
+    "flops", "product_flops", "bytes", "argument_bytes", "result_bytes", "workspace_bytes",
+    "scratch_bytes", "text_lines", "loop_depth", "phases", "grid", "chunks", "shared", "span",
+    "constant_read_bytes", "written_bytes", "program_constant_bytes", "program_bytes",
+    "program_kernels", "position", *_COUNTS, *_WORK, *_PLACES,
+)  # fmt: skip
+_RATIOS: Final = (
+    "cycles", "latency_cycles", "traffic_l1_bytes", "traffic_l2_bytes", "turns", "flops",
+    "product_flops", "written_bytes", "constant_read_bytes", *_COUNTS, *_PLACES,
+)  # fmt: skip
+
+NUMBERS: Final = tuple(dict.fromkeys((*_SIZES, "threads")))
+"""The columns of numbers that features are made of; beside them `rules` and `ops`."""
+
+
+def basis(columns: Columns) -> Array:
+    """Returns f64[rows, quantities]: what takes time in proportion to itself."""
+    span = np.asarray(columns["span"], np.float64)
+    parts = [np.asarray(columns[name], np.float64) * span for name in _DIVIDED]
+    parts += [np.asarray(columns[name], np.float64) for name in (*_WHOLE, *_STARTS)]
+    parts.append(np.ones(len(span)))
+    return np.stack(parts, axis=1)
+
+
+def first_rules(columns: Columns) -> list[str]:
+    """Returns the first schedule rule of each row: what kind of kernel it is."""
+    return [rules[0] if len(rules) else "" for rules in columns["rules"]]
+
+
+def vocabulary(columns: Columns) -> tuple[list[str], list[str]]:
+    """Returns the schedule rules and the operators that occur, in order."""
+    rules = sorted({rule for row in columns["rules"] for rule in row})
+    ops = sorted({op for row in columns["ops"] for op in row})
+    return rules, ops
+
+
+def features(columns: Columns, base_ns: Array, rules: Sequence[str], ops: Sequence[str]) -> Array:
+    """Returns f64[rows, features]: sizes as logarithms, ratios to the first estimate, how often
+    each rule and operator of a vocabulary occurs.
+    """
+    base = np.maximum(base_ns, 1.0)
+    made = [np.log1p(np.asarray(columns[name], np.float64)) for name in _SIZES]
+    made += [np.asarray(columns[name], np.float64) / base for name in _RATIOS]
+    made.append(np.log(base))
+    made += _counted(columns["rules"], rules)
+    made += _counted(columns["ops"], ops)
+    return np.stack(made, axis=1)
+
+
+def _counted(rows: Sequence[Sequence[str]], names: Sequence[str]) -> list[Array]:
+    place = {name: n for n, name in enumerate(names)}
+    counts = np.zeros((len(names), len(rows)))
+    for number, row in enumerate(rows):
+        for name in row:
+            if name in place:
+                counts[place[name], number] += 1
+    return list(counts)

@@ -1,0 +1,167 @@
+"""What a model will take: its kernels, layers and whole calls, from a predictor and no run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from clew.ir.module import Module
+from clew.predict.describe import describe_uses
+from clew.predict.plan import plan
+from clew.predict.predictor import LEVEL, Predictor
+from clew.predict.table import columns_of
+from clew.support.errors import InputError
+from clew.target import target_of
+
+
+@dataclass(frozen=True)
+class KernelForecast:
+    """One use of a kernel: nanoseconds, and the interval that the true time is to lie in.
+
+    `shares` estimates what each layer has of it, from FLOPs and bytes. `looked_up` says that the
+    very kernel is in the table; `unfamiliar` names schedule rules and operators that the table has
+    none of.
+    """
+
+    kernel: str
+    layers: tuple[str, ...]
+    rules: tuple[str, ...]
+    ns: float
+    low_ns: float
+    high_ns: float
+    flops: int
+    bytes: int
+    shares: dict[str, float]
+    looked_up: bool = False
+    unfamiliar: str = ""
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """A model's predicted latency on `threads` threads, in nanoseconds.
+
+    `total_ns` is a whole call: all kernels and `overhead_ns`. The true total lies between `low_ns`
+    and `high_ns` with probability `level`, as whole networks that were left out of training did.
+    `left_out` are steps that are no native kernels, and have no time here.
+    """
+
+    threads: int
+    total_ns: float
+    low_ns: float
+    high_ns: float
+    overhead_ns: float
+    level: float
+    kernels: tuple[KernelForecast, ...]
+    left_out: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def layers(self) -> dict[str, float]:
+        """Nanoseconds of each layer in order, by the estimated shares of kernels; "" has what
+        belongs to none. They add up to the sum of kernels.
+        """
+        found: dict[str, float] = {}
+        for kernel in self.kernels:
+            for layer, share in kernel.shares.items():
+                found[layer] = found.get(layer, 0.0) + share * kernel.ns
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns what `clew predict --json` says; see `docs/predict.md`."""
+        record = asdict(self)
+        record["layers"] = [{"layer": n, "estimated_ns": t} for n, t in self.layers.items()]
+        return record
+
+
+def forecast(
+    module: Module,
+    predictors: Sequence[Predictor],
+    *,
+    threads: int,
+    target: str = "cpu",
+    opt_level: int = 3,
+    precision: str = "f32",
+    fuse: str | None = "auto",
+    lookup: bool = True,
+) -> Forecast:
+    """Returns what a model will take, compiled with these options, without running it.
+
+    With `lookup` a kernel that was measured for the table takes what it took then.
+
+    Errors: I183 where no predictor is for the target or thread count; I188 for a model with named
+    sizes; those of compiling.
+    """
+    machine = target_of(target)
+    fitting = [p for p in predictors if p.target == machine.key]
+    if not fitting:
+        raise InputError(
+            "I183",
+            f"the predictor is for another machine than {machine.cpu}",
+            hint="measure here: clew dataset -o TABLE.parquet",
+        )
+    chosen = next((p for p in fitting if p.threads == threads), None)
+    if chosen is None:
+        known = ", ".join(str(p.threads) for p in fitting)
+        raise InputError(
+            "I183",
+            f"the predictor is for {known} thread{'s' * (known != '1')}, not for {threads}",
+            hint=f"--threads {fitting[0].threads}, or clew dataset --threads {threads}",
+        )
+    made = plan(
+        module,
+        machine,
+        threads=threads,
+        opt_level=opt_level,
+        precision=precision,
+        fuse=fuse,
+    )
+    rows = describe_uses(made.uses, threads)
+    columns = columns_of(rows)
+    found = chosen.predict(columns, lookup=lookup)
+    unfamiliar = chosen.unfamiliar(columns)
+    kernels = tuple(
+        KernelForecast(
+            row["kernel"],
+            tuple(row["layers"]),
+            tuple(row["rules"]),
+            float(found.kernels_ns[n]),
+            float(found.low_ns[n]),
+            float(found.high_ns[n]),
+            row["flops"],
+            row["bytes"],
+            json.loads(row["shares"]),
+            bool(found.looked_up[n]),
+            unfamiliar[n],
+        )
+        for n, row in enumerate(rows)
+    )
+    return Forecast(
+        threads,
+        found.total_ns,
+        found.total_low_ns,
+        found.total_high_ns,
+        found.overhead_ns,
+        LEVEL,
+        kernels,
+        made.host_steps,
+        _notes(kernels, made.host_steps),
+    )
+
+
+def _notes(kernels: Sequence[KernelForecast], left_out: Sequence[str]) -> tuple[str, ...]:
+    notes = []
+    strange = [k for k in kernels if k.unfamiliar]
+    total = sum(k.ns for k in kernels)
+    if strange and total:
+        share = 100 * sum(k.ns for k in strange) / total
+        names = ", ".join(dict.fromkeys(n for k in strange for n in k.unfamiliar.split(", ")))
+        notes.append(
+            f"{len(strange)} of {len(kernels)} kernels, {share:.0f} % of the time, are of kinds "
+            f"that the table has none of ({names}): measure networks that have them"
+        )
+    if left_out:
+        names = ", ".join(dict.fromkeys(left_out))
+        notes.append(f"{len(left_out)} steps that are no native kernels have no time here: {names}")
+    return tuple(notes)

@@ -1,0 +1,339 @@
+"""Counts the instructions that a kernel will execute, from its LLVM text: no object code is needed.
+
+The code that clew writes is nearly what runs, its loops are nested one in the other and count to
+constants, and the grid of a phase says how often the outermost one turns. So each instruction's
+frequency is the product of the trips of the loops around it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from clew.codegen.artifact import EntryPoint
+
+REGISTER_BITS: Final = 512
+# Cycles of an instruction's result, those of a matrix unit's step, and of a division of a vector.
+_FMA_LATENCY: Final = 4.0
+_TILE_CYCLES: Final = 16.0
+_DIVISION_CYCLES: Final = 16.0
+_ISSUED_A_CYCLE: Final = 6.0
+_IF_TAKEN: Final = 0.5
+_UNKNOWN_TRIPS: Final = 8.0
+
+CLASSES: Final = (
+    "fma", "alu", "shuffle", "divide", "load", "broadcast", "store", "gather", "integer",
+    "branch", "prefetch", "tile", "tile_load", "tile_store",
+)  # fmt: skip
+"""Classes of instructions. Those of vectors count whole registers."""
+
+_LABEL: Final = re.compile(r"^([a-z]+)(\d+):$")
+_INSTRUCTION: Final = re.compile(
+    r"^  (?:(?P<name>%[a-z]\d+) = )?(?:call [^@]*@(?P<callee>[\w.]+)\(|(?P<op>[a-z]+) ?)"
+)
+_PHI: Final = re.compile(r"phi i64 \[ (\S+), %\w+ \]")
+_BACK: Final = re.compile(r"br i1 (%\w+), label %(loop\d+), label %exit\d+")
+_COMPARE: Final = re.compile(r"(%\w+) = icmp \w+ i64 (%\w+), (\S+?)(?:,|$)")
+_ADD: Final = re.compile(r"(%\w+) = add i64 (%\w+), (-?\d+)")
+_VECTOR: Final = re.compile(r"<(\d+) x (i1|i8|i16|i32|i64|half|bfloat|float|double|ptr)>")
+_BITS: Final = {"i1": 8, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "half": 16, "bfloat": 16,
+                "float": 32, "double": 64, "ptr": 64}  # fmt: skip
+_ALU: Final = {"fadd", "fsub", "fmul", "fneg", "fcmp", "select", "and", "or", "xor", "shl", "lshr",
+               "ashr", "fptrunc", "fpext", "zext", "sext", "sitofp", "uitofp", "fptosi", "fptoui",
+               "add", "sub", "mul", "icmp", "trunc"}  # fmt: skip
+_FREE: Final = {"bitcast", "phi", "ret", "getelementptr"}
+
+
+@dataclass
+class Region:
+    """A loop's body (or a whole phase): what one turn of it executes itself, and loops inside.
+
+    `loads` has the bytes that one turn reads and writes, by the kernel's argument; those of scratch
+    memory under -1.
+    """
+
+    trips: float = 1.0
+    counts: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    loads: dict[int, float] = field(default_factory=lambda: defaultdict(float))
+    accumulators: int = 0
+    inner: list[tuple[float, Region]] = field(default_factory=list)
+
+    def walk(self, times: float = 1.0) -> Iterator[tuple[float, Region]]:
+        """Yields each region with the number of its turns in all."""
+        own = times * self.trips
+        yield own, self
+        for share, region in self.inner:
+            yield from region.walk(own * share)
+
+    def turn_bytes(self) -> dict[int, float]:
+        """Returns the bytes that one turn touches, by argument, all loops inside included."""
+        total: dict[int, float] = defaultdict(float, self.loads)
+        for share, region in self.inner:
+            for argument, size in region.turn_bytes().items():
+                total[argument] += share * region.trips * size
+        return total
+
+    @property
+    def cycles(self) -> float:
+        """The cycles that one turn's own instructions need on a core with two vector units."""
+        c = self.counts
+        vectors = c["fma"] + c["alu"] + c["shuffle"] + c["gather"]
+        chain = _FMA_LATENCY * c["fma"] / self.accumulators if self.accumulators else 0.0
+        every = vectors + sum(
+            c[name] for name in ("load", "broadcast", "store", "integer", "branch", "prefetch")
+        )
+        return max(
+            vectors / 2,
+            c["shuffle"] + c["gather"],
+            (c["load"] + c["broadcast"] + 8 * c["tile_load"] + 16 * c["gather"]) / 2,
+            c["store"] + 16 * c["tile_store"],
+            _DIVISION_CYCLES * c["divide"],
+            _TILE_CYCLES * c["tile"],
+            chain,
+            every / _ISSUED_A_CYCLE,
+        )
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a kernel executes in all: registers and instructions by class, cycles that these need on
+    one core with all operands near, and the bytes from behind caches of given sizes.
+    """
+
+    counts: dict[str, float]
+    cycles: float
+    latency_cycles: float
+    turns: float
+    traffic: tuple[float, ...]
+    deepest: int
+
+
+def work_of_text(
+    text: str,
+    entries: Sequence[EntryPoint],
+    argument_bytes: Sequence[int],
+    caches: Sequence[int],
+) -> Work:
+    """Returns the work of a kernel's LLVM text.
+
+    `argument_bytes` are the sizes of what its arguments point to, `caches` those of which the
+    traffic from behind is wanted.
+    """
+    by_symbol = {entry.symbol: entry for entry in entries}
+    roots = list(_regions(text, by_symbol))
+    counts: dict[str, float] = dict.fromkeys(CLASSES, 0.0)
+    cycles = latency = turns = 0.0
+    for root in roots:
+        for times, region in root.walk():
+            turns += times
+            cycles += times * region.cycles
+            if region.accumulators:
+                latency += times * _FMA_LATENCY * region.counts["fma"] / region.accumulators
+            for name, count in region.counts.items():
+                counts[name] += times * count
+    traffic = tuple(sum(_traffic(r, argument_bytes, size) for r in roots) for size in caches)
+    deepest = max((_depth(r) for r in roots), default=0)
+    return Work(counts, cycles, latency, turns, traffic, deepest)
+
+
+def _depth(region: Region) -> int:
+    return 1 + max((_depth(inner) for _, inner in region.inner), default=0)
+
+
+def _touched(sizes: dict[int, float], argument_bytes: Sequence[int]) -> dict[int, float]:
+    """Returns bytes by argument, none more than the argument has."""
+    return {
+        a: min(s, argument_bytes[a]) if 0 <= a < len(argument_bytes) else min(s, 1 << 18)
+        for a, s in sizes.items()
+    }
+
+
+def _traffic(region: Region, argument_bytes: Sequence[int], cache: int) -> float:
+    """Returns the bytes that come from behind a cache, about.
+
+    What a loop touches in all comes once where it fits; else each turn fetches what it touches.
+    """
+    one = _touched(region.turn_bytes(), argument_bytes)
+    whole = _touched({a: s * region.trips for a, s in region.turn_bytes().items()}, argument_bytes)
+    if sum(whole.values()) <= cache:
+        return sum(whole.values())
+    if sum(one.values()) <= cache or not region.inner:
+        # What every turn touches again stays, as far as it fits.
+        again = {a for a in whole if whole[a] <= cache / 2 and whole[a] < region.trips * one[a]}
+        return sum(whole[a] if a in again else region.trips * one[a] for a in whole)
+    inner = sum(share * _traffic(r, argument_bytes, cache) for share, r in region.inner)
+    return region.trips * inner
+
+
+# ------------------------------------------------------------------------------------------ reading
+
+
+def _regions(text: str, entries: dict[str, EntryPoint]) -> Iterator[Region]:
+    lines: list[str] = []
+    entry: EntryPoint | None = None
+    for line in text.splitlines():
+        if line.startswith("define "):
+            symbol = line.split("@", 1)[1].split("(", 1)[0].strip('"')
+            entry, lines = entries.get(symbol), []
+        elif line == "}" and lines:
+            if entry is not None:
+                yield _Reader(lines, entry).read()
+            lines = []
+        else:
+            lines.append(line.split(", !dbg", 1)[0])
+
+
+class _Reader:
+    """Reads one function."""
+
+    def __init__(self, lines: list[str], entry: EntryPoint) -> None:
+        self.lines = lines
+        self.entry = entry
+        self.bounds: dict[str, tuple[str, str]] = {}  # by loop: what its counter is compared with
+        self.adds: dict[str, tuple[str, int]] = {}
+        compares: dict[str, tuple[str, str]] = {}
+        for line in lines:
+            if found := _COMPARE.search(line):
+                compares[found[1]] = found[2], found[3]
+            elif found := _ADD.search(line):
+                self.adds[found[1]] = found[2], int(found[3])
+            elif found := _BACK.search(line):
+                self.bounds[found[2]] = compares.get(found[1], ("", ""))
+        self.cuts = iter([count for count, _ in entry.lines])
+        self.pointers: dict[str, int] = {"%scratch": -1}
+
+    def read(self) -> Region:
+        root = Region()
+        stack: list[Region] = [root]
+        closing: list[str] = []
+        fresh = ""
+        for line in self.lines:
+            if label := _LABEL.match(line):
+                kind, number = label[1], label[2]
+                if kind == "loop":
+                    region = Region()
+                    stack[-1].inner.append((1.0, region))
+                    stack.append(region)
+                    fresh = f"loop{number}"
+                    closing.append(f"%{fresh},")
+                elif kind == "if":
+                    region = Region()
+                    stack[-1].inner.append((_IF_TAKEN, region))
+                    stack.append(region)
+                    closing.append("")
+                elif kind == "join" and closing and not closing[-1]:
+                    stack.pop()
+                    closing.pop()
+                continue
+            if fresh and (phi := _PHI.search(line)):
+                stack[-1].trips = self._trips(fresh, phi[1])
+                fresh = ""
+            elif " = phi <" in line:
+                stack[-1].accumulators += 1
+            self._count(line, stack[-1])
+            if closing and closing[-1] and line.startswith("  br i1") and closing[-1] in line:
+                stack.pop()
+                closing.pop()
+        return root
+
+    def _trips(self, loop: str, start: str) -> float:
+        following, bound = self.bounds.get(loop, ("", ""))
+        step = self.adds.get(following, ("", 1))[1]
+        if bound == "%end":
+            return float(self.entry.grid)
+        if start.lstrip("-").isdigit() and bound.lstrip("-").isdigit():
+            return max(1.0, (int(bound) - int(start)) / max(1, step))
+        if self.entry.lines and not start.lstrip("-").isdigit():
+            return float(next(self.cuts, 1))
+        return _UNKNOWN_TRIPS
+
+    def _count(self, line: str, region: Region) -> None:
+        found = _INSTRUCTION.match(line)
+        if found is None:
+            return
+        name, callee, op = found["name"], found["callee"] or "", found["op"] or ""
+        if op == "getelementptr":
+            base = re.search(r"ptr (%\w+), i64 (\S+)", line)
+            if base and name:
+                if base[1] == "%args" and base[2].isdigit():
+                    self.pointers[name] = int(base[2])
+                elif base[1] in self.pointers:
+                    self.pointers[name] = self.pointers[base[1]]
+            return
+        if op == "load" and " load ptr, ptr " in line:
+            source = re.search(r"ptr (%\w+)", line.split(" load ptr,", 1)[1])
+            if source and name and source[1] in self.pointers:
+                self.pointers[name] = self.pointers[source[1]]
+            return
+        kind, amount, size = _classified(op, callee, line)
+        if kind:
+            region.counts[kind] += amount
+        if size:
+            pointers = re.findall(r"ptr (?:align \d+ )?(%\w+)", line)
+            argument = self.pointers.get(pointers[-1], -1) if pointers else -1
+            region.loads[argument] += size
+
+
+def _classified(op: str, callee: str, line: str) -> tuple[str, float, float]:
+    """Returns an instruction's class, how many registers it is, and the bytes it touches."""
+    vector = _VECTOR.search(line)
+    size = int(vector[1]) * _BITS[vector[2]] / 8 if vector else 0.0
+    registers = max(1.0, 8 * size / REGISTER_BITS)
+    if callee:
+        return _called(callee, registers, size, line)
+    if op == "load":
+        return ("load", registers, size) if vector else ("broadcast", 1.0, _scalar_bytes(line))
+    if op == "store":
+        return "store", registers, size or _scalar_bytes(line)
+    if op in _FREE:
+        return "", 0.0, 0.0
+    if op == "br":
+        return "branch", 1.0, 0.0
+    if not vector:
+        return ("divide", 0.3, 0.0) if op == "fdiv" else ("integer", 1.0, 0.0)
+    if op == "fdiv":
+        return "divide", registers, 0.0
+    if op == "shufflevector":
+        splat = "zeroinitializer" in line.rsplit(",", 1)[-1] or "zeroinitializer" in line
+        return ("", 0.0, 0.0) if splat else ("shuffle", registers, 0.0)
+    if op == "insertelement":
+        return ("", 0.0, 0.0) if line.rstrip().endswith("i64 0") else ("shuffle", 1.0, 0.0)
+    if op == "extractelement":
+        return "shuffle", 1.0, 0.0
+    return ("alu", registers, 0.0) if op in _ALU else ("integer", 1.0, 0.0)
+
+
+def _called(callee: str, registers: float, size: float, line: str) -> tuple[str, float, float]:
+    if "prefetch" in callee:
+        return "prefetch", 1.0, 0.0
+    if ".td" in callee:
+        return "tile", 1.0, 0.0
+    if "tileload" in callee:
+        return "tile_load", 1.0, 1024.0
+    if "tilestore" in callee:
+        return "tile_store", 1.0, 1024.0
+    if "tile" in callee:
+        return "integer", 4.0, 0.0
+    if "masked.gather" in callee:
+        return "gather", registers, size
+    if "masked.load" in callee:
+        return "load", registers, size
+    if "masked.store" in callee or "compressstore" in callee:
+        return "store", registers, size
+    if ".fma." in callee or "dpb" in callee or "dpw" in callee:
+        return "fma", registers, 0.0
+    if ".sqrt" in callee:
+        return "divide", registers, 0.0
+    if "reduce" in callee:
+        return "shuffle", 8.0, 0.0
+    return "alu", registers, 0.0
+
+
+def _scalar_bytes(line: str) -> float:
+    for name, bits in _BITS.items():
+        if f" {name}," in line or f" {name} " in line:
+            return bits / 8
+    return 4.0

@@ -1,0 +1,65 @@
+"""The first estimate of a kernel's time: a sum over what takes time in proportion to itself.
+
+Source: Lawson and Hanson, Solving Least Squares Problems, 1974 (no negative coefficients).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from clew.predict.extras import needed
+
+Array = np.ndarray[Any, Any]
+_ENOUGH_ROWS: Final = 80
+_LEAST_NS: Final = 100.0
+# Rows of all kinds of kernels count a little in each kind's own fit: what a kind has not shown
+# (weights from far away, say) it has from the others.
+_SHARED_WEIGHT: Final = 0.05
+
+
+@dataclass(frozen=True)
+class Linear:
+    """Nanoseconds a unit of each quantity, for all kernels, and for those of a first rule."""
+
+    common: Array
+    by_rule: dict[str, Array]
+
+    def estimate(self, basis: Array, rules: Sequence[str]) -> Array:
+        """Returns nanoseconds of each row."""
+        found = basis @ self.common
+        names = np.array(rules, object)
+        for rule, coefficients in self.by_rule.items():
+            chosen = names == rule
+            found[chosen] = basis[chosen] @ coefficients
+        return np.maximum(found, _LEAST_NS)
+
+
+def fit_linear(basis: Array, ns: Array, rules: Sequence[str]) -> Linear:
+    """Returns the estimate with the least relative error (its square).
+
+    Errors: I180.
+    """
+    nnls = needed("scipy.optimize").nnls
+    relative = basis / ns[:, None]
+
+    def solve(weights: Array) -> Array:
+        rows = relative * weights[:, None]
+        scale = np.maximum(np.sqrt((rows**2).sum(axis=0)), 1e-12)
+        # The normal equations' factor has the same solution, and few rows.
+        stacked = np.concatenate([rows / scale, weights[:, None]], axis=1)
+        factor = np.linalg.qr(stacked, mode="r")
+        solution: Array = nnls(factor[:, :-1], factor[:, -1])[0] / scale
+        return solution
+
+    names = np.array(rules, object)
+    by_rule = {}
+    for rule in dict.fromkeys(rules):
+        own = names == rule
+        if own.sum() >= _ENOUGH_ROWS:
+            shared = _SHARED_WEIGHT * np.sqrt(own.sum() / len(ns))
+            by_rule[rule] = solve(np.where(own, 1.0, shared))
+    return Linear(solve(np.ones(len(ns))), by_rule)

@@ -1,0 +1,448 @@
+"""Trains on a table of measured kernels, and predicts the time of kernels that were not.
+
+A prediction is a linear first estimate (`linear.py`) times what boosted trees say of the ratio to
+it, in logarithms. How far off that may be is taken from cross-validation in which whole networks
+are left out: for a network's total, from the errors of whole networks' totals, for a network's
+kernels err together.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from clew.predict.features import NUMBERS, basis, features, first_rules, vocabulary
+from clew.predict.linear import Linear, fit_linear
+from clew.predict.table import columns_of_table, read_table
+from clew.predict.trees import Forest, fit_forest
+from clew.support.errors import InputError
+from clew.target import Target
+from clew.version import VERSION
+
+Array = np.ndarray[Any, Any]
+Columns = Mapping[str, Any]
+
+LEVEL: Final = 0.9
+"""How often the true time is to lie in an interval."""
+_FORMAT: Final = 1
+_SEEDS, _TURNS = 3, 300
+_FOLDS: Final = 6
+_LEAST_ROWS: Final = 60
+_LEAST_NETWORKS: Final = 4
+_READ: Final = (
+    *NUMBERS, "rules", "ops", "network", "family", "mode", "target", "key", "latency_ns", "steady",
+    "network_sum_ns", "network_call_ns", "fma_gflops",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Errors:
+    """What cross-validation found, of logarithms of predicted over measured times.
+
+    `kernel_by_rule` and `kernel` bound the errors of single kernels, `total` that of a network's
+    sum, each at `LEVEL`. `within_10` is the share of kernels within 10 %, `within_10_of_time` of
+    their time; `total_mean` and `total_worst` are errors of sums, relative.
+    """
+
+    kernel: float
+    kernel_by_rule: dict[str, float]
+    total: float
+    within_10: float
+    within_10_of_time: float
+    total_mean: float
+    total_worst: float
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """Nanoseconds of each kernel with their intervals, and of the whole call."""
+
+    kernels_ns: Array
+    low_ns: Array
+    high_ns: Array
+    looked_up: Array
+    overhead_ns: float
+    total_ns: float
+    total_low_ns: float
+    total_high_ns: float
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """Predicts kernels for one target and number of threads.
+
+    `measured` has the logarithm of the time of each kernel in the table, by its key; `nominal` the
+    GFLOP/s of multiply-adds of the machine that predictions are for.
+    """
+
+    target: str
+    threads: int
+    nominal_gflops: float
+    networks: int
+    rows: int
+    rules: list[str]
+    ops: list[str]
+    linear: Linear
+    forest: Forest
+    errors: Errors
+    overhead: tuple[float, float]
+    measured: dict[str, float]
+
+    def predict(self, columns: Columns, *, lookup: bool = True) -> Predicted:
+        """Returns the times of the kernels of one program, in the order that they are given in.
+
+        With `lookup` a kernel that is in the table takes what it took there.
+        """
+        logs, rules = self._logs(columns), first_rules(columns)
+        known = np.array([lookup and key in self.measured for key in columns["key"]], bool)
+        for number in np.flatnonzero(known):
+            logs[number] = self.measured[columns["key"][number]]
+        spread = np.array([self.errors.kernel_by_rule.get(r, self.errors.kernel) for r in rules])
+        times = np.exp(logs)
+        overhead = self.overhead[0] + self.overhead[1] * len(times)
+        total = float(times.sum() + overhead)
+        wide = float(np.exp(self.errors.total))
+        return Predicted(
+            times,
+            times * np.exp(-spread),
+            times * np.exp(spread),
+            known,
+            overhead,
+            total,
+            total / wide,
+            total * wide,
+        )
+
+    def _logs(self, columns: Columns) -> Array:
+        base = self.linear.estimate(basis(columns), first_rules(columns))
+        ratio = self.forest.predict(features(columns, base, self.rules, self.ops))
+        logs: Array = np.log(base) + ratio
+        return logs
+
+    def unfamiliar(self, columns: Columns) -> list[str]:
+        """Returns for each kernel the rules and operators that the table has none of, joined."""
+        rules, ops = set(self.rules), set(self.ops)
+        return [
+            ", ".join([*(r for r in row if r not in rules), *(o for o in held if o not in ops)])
+            for row, held in zip(columns["rules"], columns["ops"], strict=True)
+        ]
+
+
+# ----------------------------------------------------------------------------------------- training
+
+
+def train(
+    path: Path, target: Target, threads: int, *, without: Sequence[str] = (), checked: bool = True
+) -> Predictor:
+    """Returns a predictor from the table at `path`, of the rows for a target and thread count.
+
+    `without` are networks to leave out. `checked=False` leaves the cross-validation out: intervals
+    are then without meaning.
+
+    Errors: I180 to I184 of tables; I183 where it has no row for the target or thread count; I185
+    where it has too few.
+    """
+    columns = columns_of_table(read_table(path, _READ))
+    return train_columns(
+        _chosen(columns, path, target, threads, without), target.key, threads, checked
+    )
+
+
+def thread_counts(path: Path, target: Target) -> list[int]:
+    """Returns the thread counts that a table has rows of for a target.
+
+    Errors: I180 to I184 of tables; I183 where it has none for the target.
+    """
+    columns = columns_of_table(read_table(path, ("target", "threads")))
+    here = np.array([t == target.key for t in columns["target"]], bool)
+    if not here.any():
+        raise _elsewhere(path, target)
+    return sorted({int(n) for n in columns["threads"][here]})
+
+
+def _elsewhere(path: Path, target: Target) -> InputError:
+    return InputError(
+        "I183",
+        f"{str(path)!r} was measured on another machine than {target.cpu}",
+        hint="measure here: clew dataset -o TABLE.parquet",
+    )
+
+
+def _chosen(
+    columns: Columns, path: Path, target: Target, threads: int, without: Sequence[str]
+) -> Columns:
+    """Returns the rows to train on.
+
+    Errors: I183.
+    """
+    here = np.array([t == target.key for t in columns["target"]], bool)
+    if not here.any():
+        raise _elsewhere(path, target)
+    counts = columns["threads"]
+    inside = np.array([m == "program" for m in columns["mode"]], bool)
+    steady = np.array(columns["steady"], bool)
+    kept = here & inside & (counts == threads)
+    # Disturbed measurements are better than none.
+    kept = kept & steady if (kept & steady).any() else kept
+    if not kept.any():
+        known = ", ".join(str(int(n)) for n in sorted(set(counts[here])))
+        raise InputError(
+            "I183",
+            f"{str(path)!r} has nothing measured with {threads} thread{'s' * (threads > 1)}, "
+            f"only with {known}",
+            hint=f"--threads {known.split(', ')[0]}, or clew dataset --threads {threads}",
+        )
+    left_out = set(without)
+    kept &= np.array([n not in left_out for n in columns["network"]], bool)
+    return select(columns, kept)
+
+
+def select(columns: Columns, chosen: Array) -> Columns:
+    """Returns some rows of columns."""
+    places = np.flatnonzero(chosen)
+    return {
+        name: values[places] if isinstance(values, np.ndarray) else [values[p] for p in places]
+        for name, values in columns.items()
+    }
+
+
+def train_columns(columns: Columns, target: str, threads: int, checked: bool = True) -> Predictor:
+    """Returns a predictor from columns of one target and thread count.
+
+    Errors: I180; I185 for too few rows or networks.
+    """
+    networks = list(dict.fromkeys(columns["network"]))
+    rows = len(columns["network"])
+    if rows < _LEAST_ROWS or len(networks) < _LEAST_NETWORKS:
+        raise InputError(
+            "I185",
+            f"{rows} kernels of {len(networks)} networks are too few to learn from",
+            hint=f"at least {_LEAST_ROWS} of {_LEAST_NETWORKS}: clew dataset --networks 40",
+        )
+    nominal = _nominal(columns)
+    times = columns["latency_ns"] * columns["fma_gflops"] / nominal
+    rules, ops = vocabulary(columns)
+    linear, forest = _fit(columns, times, rules, ops, _SEEDS)
+    errors = _cross_validated(columns, times, rules, ops) if checked else _NO_ERRORS
+    logs: dict[str, list[float]] = {}
+    for key, time in zip(columns["key"], times, strict=True):
+        logs.setdefault(key, []).append(float(np.log(time)))
+    return Predictor(
+        target,
+        threads,
+        nominal,
+        len(networks),
+        rows,
+        rules,
+        ops,
+        linear,
+        forest,
+        errors,
+        _overhead(columns),
+        {key: float(np.mean(found)) for key, found in logs.items()},
+    )
+
+
+_NO_ERRORS: Final = Errors(0.0, {}, 0.0, 0.0, 0.0, 0.0, 0.0)
+
+
+def _nominal(columns: Columns) -> float:
+    """Returns the median over networks of what the machine gave."""
+    by_network = dict(zip(columns["network"], columns["fma_gflops"], strict=True))
+    return float(np.median(list(by_network.values())))
+
+
+def _fit(
+    columns: Columns, times: Array, rules: Sequence[str], ops: Sequence[str], seeds: int
+) -> tuple[Linear, Forest]:
+    first = first_rules(columns)
+    linear = fit_linear(basis(columns), times, first)
+    base = linear.estimate(basis(columns), first)
+    made = features(columns, base, rules, ops)
+    weights = _weights(columns, times)
+    return linear, fit_forest(made, np.log(times / base), weights, seeds, _TURNS)
+
+
+def _weights(columns: Columns, times: Array) -> Array:
+    """Returns weights of rows: kernels that their network spends its time in count more."""
+    totals: dict[str, float] = {}
+    for network, time in zip(columns["network"], times, strict=True):
+        totals[network] = totals.get(network, 0.0) + float(time)
+    shares = times / np.array([totals[n] for n in columns["network"]])
+    weights = np.sqrt(shares)
+    found: Array = weights / weights.mean()
+    return found
+
+
+def _cross_validated(
+    columns: Columns, times: Array, rules: Sequence[str], ops: Sequence[str]
+) -> Errors:
+    """Returns the errors for networks that were left out, some at a time."""
+    networks = np.array(columns["network"], object)
+    names = list(dict.fromkeys(columns["network"]))
+    order = np.random.default_rng(0).permutation(len(names))
+    folds = min(_FOLDS, len(names))
+    logs = np.zeros(len(times))
+    for fold in range(folds):
+        out = {names[n] for n in order[fold::folds]}
+        left = np.array([n in out for n in networks], bool)
+        kept = select(columns, ~left)
+        linear, forest = _fit(kept, times[~left], rules, ops, 1)
+        given = select(columns, left)
+        base = linear.estimate(basis(given), first_rules(given))
+        logs[left] = np.log(base) + forest.predict(features(given, base, rules, ops))
+    wrong = logs - np.log(times)
+    totals = np.array(
+        [np.log(np.exp(logs[networks == n]).sum() / times[networks == n].sum()) for n in names]
+    )
+    first = np.array(first_rules(columns), object)
+    by_rule = {r: quantile(wrong[first == r]) for r in set(first) if (first == r).sum() >= 40}
+    close = np.abs(np.expm1(wrong)) <= 0.1
+    relative = np.abs(np.expm1(totals))
+    return Errors(
+        quantile(wrong),
+        by_rule,
+        quantile(totals),
+        float(close.mean()),
+        float((close * times).sum() / times.sum()),
+        float(relative.mean()),
+        float(relative.max()),
+    )
+
+
+def quantile(errors: Array, level: float = LEVEL) -> float:
+    """Returns the bound that a further error's size keeps to with probability `level`.
+
+    Source: Vovk, Gammerman and Shafer, Algorithmic Learning in a Random World, 2005. Where there
+    are too few errors to say so, half as much again as the largest.
+    """
+    sizes = np.sort(np.abs(errors))
+    place = int(np.ceil((len(sizes) + 1) * level))
+    return float(sizes[place - 1] if place <= len(sizes) else 1.5 * sizes[-1])
+
+
+def _overhead(columns: Columns) -> tuple[float, float]:
+    """Returns nanoseconds of a call beyond its kernels, and for each kernel.
+
+    Timing a kernel itself takes some tens of nanoseconds, so the latter may be negative. Long calls
+    say nothing of either.
+    """
+    facts: dict[str, tuple[float, float, int]] = {}
+    for network, whole, call in zip(
+        columns["network"], columns["network_sum_ns"], columns["network_call_ns"], strict=True
+    ):
+        _, _, count = facts.get(network, (0.0, 0.0, 0))
+        facts[network] = float(whole), float(call), count + 1
+    short = [call - whole for whole, call, _ in facts.values() if whole < 2e7]
+    return (max(0.0, float(np.median(short))) if short else 0.0, 0.0)
+
+
+# ------------------------------------------------------------------------------------------- files
+
+
+def save_predictors(path: Path, predictors: Sequence[Predictor]) -> None:
+    """Writes predictors (one a number of threads) to a file: a zip of JSON and arrays.
+
+    Errors: I189 where it cannot be written.
+    """
+    try:
+        path.write_bytes(predictors_to_bytes(predictors))
+    except OSError as error:
+        raise InputError("I189", f"cannot write to {str(path)!r}: {error.strerror}") from None
+
+
+def predictors_to_bytes(predictors: Sequence[Predictor]) -> bytes:
+    """Returns predictors as bytes."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        heads = []
+        for number, one in enumerate(predictors):
+            heads.append(
+                {
+                    "target": one.target,
+                    "threads": one.threads,
+                    "nominal_gflops": one.nominal_gflops,
+                    "networks": one.networks,
+                    "rows": one.rows,
+                    "rules": one.rules,
+                    "ops": one.ops,
+                    "errors": asdict(one.errors),
+                    "overhead": one.overhead,
+                    "measured": one.measured,
+                    "linear": {
+                        "common": one.linear.common.tolist(),
+                        "by_rule": {r: c.tolist() for r, c in one.linear.by_rule.items()},
+                    },
+                }
+            )
+            for name, array in one.forest.arrays().items():
+                part = io.BytesIO()
+                np.save(part, array, allow_pickle=False)
+                archive.writestr(f"{number}/{name}.npy", part.getvalue())
+        head = {"format": _FORMAT, "clew": VERSION, "predictors": heads}
+        archive.writestr("predictors.json", json.dumps(head))
+    return stream.getvalue()
+
+
+def load_predictors(source: Path | bytes, name: str = "") -> list[Predictor]:
+    """Returns the predictors of a file, or of its bytes. Nothing in it is run.
+
+    Errors: I186 for what is no such file; I184 for one of another version of clew.
+    """
+    called = repr(str(source) if isinstance(source, Path) else name)
+    try:
+        data = source.read_bytes() if isinstance(source, Path) else source
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            head = json.loads(archive.read("predictors.json"))
+            if head["format"] != _FORMAT:
+                raise ValueError("of another format")
+            made_by = head["clew"]
+            found = [_read(archive, number, one) for number, one in enumerate(head["predictors"])]
+    except OSError as error:
+        raise InputError("I186", f"cannot read {called}: {error.strerror}") from None
+    except (zipfile.BadZipFile, ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            "I186",
+            f"{called} holds no predictor: {error}",
+            hint="clew predict --train TABLE.parquet -o PREDICTOR.clewp makes one",
+        ) from None
+    if made_by != VERSION:
+        raise InputError(
+            "I184",
+            f"{called} was trained for clew {made_by}, this is {VERSION}",
+            hint="kernels differ between versions: measure again with clew dataset",
+        )
+    return found
+
+
+def _read(archive: zipfile.ZipFile, number: int, one: dict[str, Any]) -> Predictor:
+    names = ("feature", "threshold", "left", "right", "value", "roots", "constants")
+    arrays = {
+        name: np.load(io.BytesIO(archive.read(f"{number}/{name}.npy")), allow_pickle=False)
+        for name in names
+    }
+    linear = Linear(
+        np.array(one["linear"]["common"], np.float64),
+        {r: np.array(c, np.float64) for r, c in one["linear"]["by_rule"].items()},
+    )
+    return Predictor(
+        one["target"],
+        int(one["threads"]),
+        float(one["nominal_gflops"]),
+        int(one["networks"]),
+        int(one["rows"]),
+        list(one["rules"]),
+        list(one["ops"]),
+        linear,
+        Forest.of_arrays(arrays),
+        Errors(**one["errors"]),
+        (float(one["overhead"][0]), float(one["overhead"][1])),
+        {str(k): float(v) for k, v in one["measured"].items()},
+    )

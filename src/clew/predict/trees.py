@@ -1,0 +1,116 @@
+"""Boosted trees as plain arrays: read from scikit-learn's, kept in files without pickles, evaluated
+with numpy.
+
+Source: Friedman, Greedy Function Approximation: A Gradient Boosting Machine, 2001; Ke et al.,
+LightGBM, 2017 (histograms), as in scikit-learn's HistGradientBoostingRegressor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from clew.predict.extras import needed
+
+Array = np.ndarray[Any, Any]
+_FIELDS: Final = ("feature", "threshold", "left", "right", "value")
+
+
+@dataclass(frozen=True)
+class Forest:
+    """Sums of trees, over all nodes of all trees: the feature that is compared (-1 at leaves), the
+    threshold, the nodes for values up to it and above, the value at leaves. `roots` are the trees'
+    first nodes. `baseline` is added, and `scale` divides: forests of several seeds are averaged.
+    """
+
+    feature: Array
+    threshold: Array
+    left: Array
+    right: Array
+    value: Array
+    roots: Array
+    baseline: float
+    scale: float
+
+    def predict(self, features: Array) -> Array:
+        """Returns f64[rows] for f64[rows, features]."""
+        rows = np.arange(len(features))[:, None]
+        nodes = np.broadcast_to(self.roots, (len(features), len(self.roots))).copy()
+        while True:
+            compared = self.feature[nodes]
+            if (compared < 0).all():
+                break
+            values = features[rows, np.maximum(compared, 0)]
+            following = np.where(
+                values <= self.threshold[nodes], self.left[nodes], self.right[nodes]
+            )
+            nodes = np.where(compared < 0, nodes, following)
+        sums: Array = self.value[nodes].sum(axis=1)
+        return self.baseline + sums / self.scale
+
+    def arrays(self) -> dict[str, Array]:
+        """Returns the arrays to keep in a file."""
+        found = {name: getattr(self, name) for name in (*_FIELDS, "roots")}
+        return {**found, "constants": np.array([self.baseline, self.scale])}
+
+    @classmethod
+    def of_arrays(cls, arrays: dict[str, Array]) -> Forest:
+        """Returns the forest whose `arrays` these are, checked to be trees.
+
+        Raises ValueError or KeyError where they are none.
+        """
+        fields = {name: np.asarray(arrays[name]) for name in (*_FIELDS, "roots")}
+        count = len(fields["feature"])
+        inner = fields["feature"] >= 0
+        own = np.arange(count)
+        for name in ("left", "right"):
+            nodes = fields[name][inner]
+            if len(nodes) and not ((nodes > own[inner]) & (nodes < count)).all():
+                raise ValueError("the nodes are no trees")
+        if any(len(fields[name]) != count for name in _FIELDS):
+            raise ValueError("arrays of several lengths")
+        if not ((fields["roots"] >= 0) & (fields["roots"] < count)).all():
+            raise ValueError("roots are out of range")
+        baseline, scale = (float(v) for v in arrays["constants"])
+        return cls(**fields, baseline=baseline, scale=scale)
+
+
+def fit_forest(features: Array, wanted: Array, weights: Array, seeds: int, turns: int) -> Forest:
+    """Returns trees that predict `wanted`: `turns` of them, for each of several seeds.
+
+    Errors: I180.
+    """
+    regressor = needed("sklearn.ensemble").HistGradientBoostingRegressor
+    limits = needed("threadpoolctl").threadpool_limits
+    parts: dict[str, list[Array]] = {name: [] for name in _FIELDS}
+    roots: list[int] = []
+    baseline, at = 0.0, 0
+    for seed in range(seeds):
+        model = regressor(
+            max_iter=turns,
+            learning_rate=0.06,
+            max_leaf_nodes=20,
+            min_samples_leaf=8,
+            l2_regularization=1.0,
+            max_features=0.4,
+            early_stopping=False,
+            random_state=seed,
+        )
+        # Threads gain little on tables of this size, and lose much where cores are shared.
+        with limits(1):
+            model.fit(features, wanted, sample_weight=weights)
+        baseline += float(np.ravel(model._baseline_prediction)[0]) / seeds
+        for (tree,) in model._predictors:
+            nodes = tree.nodes
+            leaf = nodes["is_leaf"].astype(bool)
+            parts["feature"].append(np.where(leaf, -1, nodes["feature_idx"]).astype(np.int32))
+            parts["threshold"].append(np.where(leaf, 0.0, nodes["num_threshold"]))
+            for side in ("left", "right"):
+                parts[side].append(np.where(leaf, 0, nodes[side].astype(np.int64) + at))
+            parts["value"].append(np.where(leaf, nodes["value"], 0.0))
+            roots.append(at)
+            at += len(nodes)
+    joined = {name: np.concatenate(found) for name, found in parts.items()}
+    return Forest(**joined, roots=np.array(roots), baseline=baseline, scale=float(seeds))
