@@ -238,8 +238,8 @@ _BLOCKS: dict[str, Callable[[ConvNet, str, int, int], str]] = {
 }
 # For each block the widths of its first stage, and how far they may grow.
 _FIRST_WIDTHS = {"plain": (32, 96), "basic": (32, 96), "bottleneck": (64, 288),
-                 "inverted": (16, 40), "separable": (32, 80), "fire": (64, 192), "inception": (96, 288),
-                 "dense": (48, 96), "shuffled": (64, 288)}  # fmt: skip
+                 "inverted": (16, 40), "separable": (32, 80), "fire": (64, 192),
+                 "inception": (96, 288), "dense": (48, 96), "shuffled": (64, 288)}  # fmt: skip
 
 
 def convnet(seed: int) -> tuple[str, ModelProto]:

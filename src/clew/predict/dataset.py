@@ -201,7 +201,7 @@ def _measured(
         )
         arrays = list(given) if given is not None else drawn_inputs(compiled)
         build = compiled.build
-        facts = describe_uses(build.uses, threads, known)
+        facts = describe_uses(build.uses, [s.plan for s in build.segments], threads, known)
         begin()
         with alone():
             if threads not in memory_gbps:

@@ -15,8 +15,9 @@ from clew.correlate.facts import describe_operator, describe_type
 from clew.ir.expr import Call, Function
 from clew.ir.types import TupleType
 from clew.predict.instructions import CLASSES, Work, work_of_text
-from clew.predict.program import DISTANCES, Surroundings, surroundings
+from clew.predict.program import KINDS, Surroundings, surroundings
 from clew.runtime.grid import is_shared, phases, split
+from clew.runtime.plan import SegmentPlan
 from clew.te.analysis import bytes_of, flops_of, product_flops_of
 
 Row = dict[str, Any]
@@ -24,14 +25,18 @@ _L1_BYTES: Final = 40 << 10  # beside the stack and what comes along
 
 
 def describe_uses(
-    uses: Sequence[KernelUse], threads: int, known: dict[str, Row] | None = None
+    uses: Sequence[KernelUse],
+    plans: Sequence[SegmentPlan],
+    threads: int,
+    known: dict[str, Row] | None = None,
 ) -> list[Row]:
     """Returns the facts of a program's kernels, in the order in which they run.
 
-    Kernels need no object code: passes, schedules and LLVM text are enough. `known` keeps what does
-    not depend on the number of threads, for the next call.
+    `plans` are those of the program's segments. Kernels need no object code: passes, schedules and
+    LLVM text are enough. `known` keeps what does not depend on the number of threads, for the next
+    call.
     """
-    around = surroundings([(use.call, use.source) for use in uses])
+    around = surroundings(uses, plans)
     kept = {} if known is None else known
     divided: dict[str, Row] = {}
     rows = []
@@ -156,19 +161,17 @@ def _threading(source: KernelSource, threads: int) -> Row:
 
 
 def _place(place: Surroundings) -> Row:
-    row: Row = {
-        "constant_read_bytes": sum(o.bytes for o in place.operands if o.constant),
-        "written_bytes": place.written_bytes,
+    return {
+        "constant_read_bytes": sum(place.touched["constant"]),
+        "written_bytes": sum(place.touched["written"]),
         "program_constant_bytes": place.constant_bytes,
+        "program_arena_bytes": place.arena_bytes,
         "program_bytes": place.program_bytes,
         "program_kernels": place.kernels,
         "position": place.position,
+        **{
+            f"{kind}_bytes_{number}": size
+            for kind in KINDS
+            for number, size in enumerate(place.touched[kind])
+        },
     }
-    for kind, constant in (("constant", True), ("value", False)):
-        classes = [0] * (len(DISTANCES) + 1)
-        for operand in place.operands:
-            if operand.constant == constant:
-                number = sum(operand.distance > bound for bound in DISTANCES)
-                classes[number] += operand.bytes
-        row |= {f"{kind}_bytes_{n}": size for n, size in enumerate(classes)}
-    return row

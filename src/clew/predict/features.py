@@ -13,25 +13,24 @@ from typing import Any, Final
 import numpy as np
 
 from clew.predict.instructions import CLASSES
-from clew.predict.program import DISTANCES
+from clew.predict.program import DISTANCES, KINDS
 
 Array = np.ndarray[Any, Any]
 Columns = Mapping[str, Any]
 
 _DISTANCE_CLASSES: Final = range(len(DISTANCES) + 1)
-_PLACES: Final = tuple(
-    f"{kind}_bytes_{n}" for kind in ("constant", "value") for n in _DISTANCE_CLASSES
-)
+_PLACES: Final = tuple(f"{kind}_bytes_{n}" for kind in KINDS for n in _DISTANCE_CLASSES)
 _COUNTS: Final = tuple(f"count_{name}" for name in CLASSES)
 _WORK: Final = ("cycles", "latency_cycles", "turns", "traffic_l1_bytes", "traffic_l2_bytes")
 # In proportion to these, and to a constant, time passes: divided among threads, or not.
 _DIVIDED: Final = (*_COUNTS, *_WORK)
-_WHOLE: Final = ("argument_bytes", "written_bytes", *_PLACES)
+_WHOLE: Final = ("argument_bytes", *_PLACES)
 _STARTS: Final = ("phases", "chunks")
 _SIZES: Final = (
     "flops", "product_flops", "bytes", "argument_bytes", "result_bytes", "workspace_bytes",
     "scratch_bytes", "text_lines", "loop_depth", "phases", "grid", "chunks", "shared", "span",
-    "constant_read_bytes", "written_bytes", "program_constant_bytes", "program_bytes",
+    "constant_read_bytes", "written_bytes", "program_constant_bytes", "program_arena_bytes",
+    "program_bytes",
     "program_kernels", "position", *_COUNTS, *_WORK, *_PLACES,
 )  # fmt: skip
 _RATIOS: Final = (

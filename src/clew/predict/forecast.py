@@ -117,7 +117,7 @@ def forecast(
         precision=precision,
         fuse=fuse,
     )
-    rows = describe_uses(made.uses, threads)
+    rows = describe_uses(made.uses, made.segments, threads)
     columns = columns_of(rows)
     found = chosen.predict(columns, lookup=lookup)
     unfamiliar = chosen.unfamiliar(columns)

@@ -24,8 +24,10 @@ _TURN_S: Final = 0.1  # of a turn's runs
 _MOST_RUNS: Final = 60
 _SETTLED_AFTER: Final = 4  # runs: weights have moved where they stay
 _MOST_ALONE_S: Final = 4.0  # each kernel that is run alone needs a whole run before
-# A turn counts where the machine gave nearly what it gives at its best in this session.
-_UNDISTURBED: Final = 0.9
+# A turn counts where the machine gave about what it gives at its best in this session (clocks
+# drift), and where the model took about as long as in its best turn.
+_UNDISTURBED: Final = 0.85
+_NEAR_BEST: Final = 1.08
 _L3_PROBE_BYTES: Final = 24 << 20
 
 
@@ -171,23 +173,43 @@ def time_program(
     runs = int(np.clip(_TURN_S * 1e9 / took_ns, 3, _MOST_RUNS))
     distinct = len({use.source.key for use in build.uses})
     affordable = 2e-9 * took_ns * distinct < _MOST_ALONE_S
-    kept: list[tuple[Probe, Array, Array]] = []
-    poor: list[tuple[Probe, Array, Array]] = []
+    seen: list[_Turn] = []
+    chosen: list[_Turn] = []
     for _ in range(2 * turns):
         probe = machine.probe(threads)
         subject.run()
         kernels = subject.kernels(runs)
         calls = np.array([subject.run() for _ in range(runs)], np.float64)
-        bad = machine.disturbed(threads) or machine.poor(probe, threads)
-        (poor if bad else kept).append((probe, kernels, calls))
-        if len(kept) == turns:
+        poor = machine.disturbed(threads) or machine.poor(probe, threads)
+        seen.append(_Turn(probe, kernels, calls, poor))
+        chosen = _undisturbed(seen)
+        if len(chosen) == turns:
             break
-    chosen = kept if 2 * len(kept) >= turns else [*kept, *poor]
+    steady = 2 * len(chosen) >= turns
+    chosen = chosen or seen
     return Timed(
-        np.concatenate([kernels for _, kernels, _ in chosen]),
+        np.concatenate([turn.kernels for turn in chosen]),
         subject.alone(alone) if alone and affordable else np.zeros((0, len(build.uses))),
-        np.concatenate([calls for _, _, calls in chosen]),
-        tuple(probe for probe, _, _ in chosen),
-        len(poor),
-        2 * len(kept) >= turns,
+        np.concatenate([turn.calls for turn in chosen]),
+        tuple(turn.probe for turn in chosen),
+        len(seen) - len(chosen),
+        steady,
     )
+
+
+@dataclass(frozen=True)
+class _Turn:
+    probe: Probe
+    kernels: Array
+    calls: Array
+    poor: bool
+
+    @property
+    def median_ns(self) -> float:
+        return float(np.median(self.calls))
+
+
+def _undisturbed(turns: Sequence[_Turn]) -> list[_Turn]:
+    """Returns the turns in which nothing else had the machine."""
+    best = min(turn.median_ns for turn in turns)
+    return [t for t in turns if not t.poor and t.median_ns <= _NEAR_BEST * best]

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from clew.build.build import KernelUse, kernel_names
 from clew.build.lowering import KernelSource
-from clew.build.schedule_choice import name_of, of_operators
+from clew.build.program_builder import ProgramBuilder
+from clew.build.schedule_choice import of_operators
 from clew.compiler import narrowed
-from clew.ir.expr import Call, Function
+from clew.ir.expr import Call, Constant, Expr, Function
 from clew.ir.module import Module
-from clew.ir.types import TensorType
-from clew.ir.visit import inner_functions, post_order
-from clew.ops.registry import Op
+from clew.ir.types import TensorType, to_numpy
+from clew.ir.visit import post_order
 from clew.passes.fuse_ops import FuseOps
 from clew.passes.manager import PassManager
 from clew.passes.views import has_static_shapes
 from clew.pipelines import pipeline
+from clew.runtime.plan import SegmentPlan
 from clew.runtime.threads import thread_count
 from clew.support.errors import InputError
 from clew.target import Target, target_of
@@ -24,11 +28,12 @@ from clew.target import Target, target_of
 
 @dataclass(frozen=True)
 class Plan:
-    """The uses of kernels in the order in which they run, and what is not native: host steps,
-    and kernels whose shapes only a run tells.
+    """The uses of kernels in the order in which they run, the segments that they run in, and what
+    is not native: host steps, and kernels whose shapes only a run tells.
     """
 
     uses: tuple[KernelUse, ...]
+    segments: tuple[SegmentPlan, ...]
     host_steps: tuple[str, ...]
     threads: int
     target: Target
@@ -62,28 +67,46 @@ def plan(
     manager = PassManager(passes, opt_level, target=machine, trace=False)
     main = manager.run(module).main
     names = kernel_names(main)
-    uses: list[KernelUse] = []
-    host: list[str] = []
     sources: dict[str, KernelSource] = {}
     made: dict[int, KernelSource] = {}
+    for node in post_order(main, into_functions=True):
+        called = node.op if isinstance(node, Call) else None
+        if isinstance(called, Function) and called.is_primitive and has_static_shapes(called):
+            source = KernelSource(called, machine, of_operators(called, machine))
+            made[called.id] = sources.setdefault(source.key, source)
+    codes = {number: source.code for number, source in made.items()}
+    builder = _Layout(main, codes, lambda plan: _no_segment, lambda call: _no_segment)
+    builder.build()
+    uses = [
+        KernelUse(names[call.id], call, made[call.op.id], segment, step)  # type: ignore[attr-defined]
+        for segment, calls in enumerate(builder.segment_calls)
+        for step, call in enumerate(calls)
+    ]
+    return Plan(
+        tuple(uses), tuple(builder.plans), tuple(builder.host), thread_count(threads), machine
+    )
 
-    def visit(function: Function) -> None:
-        for node in post_order(function.body):
-            if not isinstance(node, Call):
-                for inner in inner_functions(node):
-                    visit(inner)
-                continue
-            called = node.op
-            if isinstance(called, Function) and called.is_primitive and has_static_shapes(called):
-                source = made.get(called.id)
-                if source is None:
-                    source = KernelSource(called, machine, of_operators(called, machine))
-                    source = made[called.id] = sources.setdefault(source.key, source)
-                uses.append(KernelUse(names[node.id], node, source, 0, len(uses)))
-            elif isinstance(called, Function):
-                host.append(name_of(called))
-            elif isinstance(called, Op) and called.host:
-                host.append(called.name)
 
-    visit(main)
-    return Plan(tuple(uses), tuple(host), thread_count(threads), machine)
+class _Layout(ProgramBuilder):
+    """Lays a program out without weights: only their sizes matter."""
+
+    host: list[str]
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.host = []
+
+    def _collect(self, node: Expr) -> None:
+        if isinstance(node, Constant):
+            (slot,) = self._new_slots(node)
+            self.constants[slot] = np.empty(node.tensor.concrete, to_numpy(node.tensor.dtype))
+        else:
+            super()._collect(node)
+
+    def _run_on_host(self, function: Any, reads: list[int], node: Call) -> None:
+        self.host.append(node.op_name)
+        super()._run_on_host(function, reads, node)
+
+
+def _no_segment(*_: Any) -> Any:
+    raise AssertionError("a plan is not run")

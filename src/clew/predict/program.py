@@ -1,125 +1,159 @@
 """What the program around a kernel leaves in the caches for it: from where its operands will come.
 
-Kernels run in a known order, so the bytes that are touched between two uses of a value are known.
-That *distance* tells the level of memory that still holds the value. Weights are read once a run:
-theirs is what a whole run touches.
+Kernels run in a known order on memory that is planned, so the bytes that are touched between two
+uses of a place are known. That *distance* tells the level of memory that still holds the place.
+Weights are read once a run: theirs is what a whole run touches.
+
+Source: Mattson et al., Evaluation Techniques for Storage Hierarchies, 1970 (here the bytes between
+two uses count as often as they are touched).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
+import numpy as np
+
+from clew.build.build import KernelUse
 from clew.build.lowering import KernelSource
-from clew.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem
-from clew.ir.types import TensorType, TupleType, Type, bits
+from clew.ir.types import bits
+from clew.runtime.plan import BufferKind, BufferRef, SegmentPlan
 from clew.te.expr import Reduce
 from clew.te.tensor import loads, stages
 
-DISTANCES: Final = (1 << 19, 1 << 20, 2 << 20, 4 << 20, 16 << 20, 64 << 20)
+Array = np.ndarray[Any, Any]
+
+DISTANCES: Final = (1 << 18, 1 << 19, 1 << 20, 2 << 20, 4 << 20, 16 << 20, 64 << 20)
 """Bounds of the classes of distances, in bytes; the last class is beyond all of them."""
-
-
-@dataclass(frozen=True)
-class Operand:
-    """What a kernel reads: bytes that it touches of it, whether that is a constant, and the bytes
-    that a run touches since it was touched before.
-    """
-
-    bytes: int
-    constant: bool
-    distance: int
+KINDS: Final = ("constant", "value", "written")
+"""What is touched: weights, other operands, results and temporaries."""
+_PAGE: Final = 1 << 12
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """A kernel's operands, and the program's size: bytes of weights, and all that a run touches."""
+    """Bytes that a kernel touches, by kind and class of distance, and the program's size: bytes of
+    weights, of intermediate values, and all that a run touches.
+    """
 
-    operands: tuple[Operand, ...]
-    written_bytes: int
+    touched: dict[str, list[int]]
     constant_bytes: int
+    arena_bytes: int
     program_bytes: int
     position: float
     kernels: int
 
 
-def surroundings(uses: Sequence[tuple[Call, KernelSource]]) -> list[Surroundings]:
-    """Returns the surroundings of each use of a kernel, given in the order in which they run."""
-    roots = _Roots()
-    read_bytes: dict[str, list[int]] = {}
-    steps: list[tuple[list[tuple[frozenset[int], int, bool]], int, int]] = []
-    constants: dict[int, int] = {}
-    for call, source in uses:
-        sizes = read_bytes.get(source.key)
-        if sizes is None:
-            sizes = read_bytes[source.key] = _reads(source)
-        reads = []
-        for arg, size in zip(call.args, sizes, strict=True):
-            of = roots.of(arg)
-            fixed = all(n in roots.constants for n in of) and bool(of)
-            reads.append((of, size, fixed))
-            if fixed:
-                constants.update(dict.fromkeys(of, size))
-        steps.append((reads, call.id, _bytes(call.type)))
-    total = sum(sum(s for _, s, _ in reads) + written for reads, _, written in steps)
-    last: dict[int, int] = {}
-    found: list[Surroundings] = []
-    for again in (False, True):  # the second time, everything was touched before
-        at = total if again else 0
-        for number, (reads, made, written) in enumerate(steps):
-            operands = []
-            for of, size, fixed in reads:
-                since = max((last[n] for n in of if n in last), default=0)
-                operands.append(Operand(size, fixed, at - since))
-            at += sum(size for _, size, _ in reads) + written
-            for of, _, _ in reads:
-                last.update(dict.fromkeys(of, at))
-            last[made] = at
-            if again:
-                place = number / max(1, len(steps) - 1)
-                held = sum(constants.values())
-                found.append(Surroundings(tuple(operands), written, held, total, place, len(steps)))
+@dataclass(frozen=True)
+class _Touch:
+    """A place in a space of memory that a step touches."""
+
+    kind: str
+    space: tuple[Any, ...]
+    start: int
+    size: int
+
+
+def surroundings(uses: Sequence[KernelUse], plans: Sequence[SegmentPlan]) -> list[Surroundings]:
+    """Returns the surroundings of each use of a kernel; the uses come in the order they run in."""
+    sizes: dict[str, list[int]] = {}
+    steps = []
+    for use in uses:
+        key = use.source.key
+        if key not in sizes:
+            sizes[key] = _reads(use.source)
+        steps.append(_touches(use, plans[use.segment], sizes[key]))
+    memory = _Memory(plans)
+    whole = 0
+    for touches in steps:  # everything was touched in the run before
+        whole += sum(t.size for t in touches)
+        for touch in touches:
+            memory.touch(touch, whole)
+    constants = {t.space: t.size for touches in steps for t in touches if t.kind == "constant"}
+    found, at = [], whole
+    for number, touches in enumerate(steps):
+        classes = {kind: [0] * (len(DISTANCES) + 1) for kind in KINDS}
+        for touch in touches:
+            for distance, size in memory.distances(touch, at):
+                classes[touch.kind][int(np.searchsorted(DISTANCES, distance))] += size
+        at += sum(t.size for t in touches)
+        for touch in touches:
+            memory.touch(touch, at)
+        found.append(
+            Surroundings(
+                classes,
+                sum(constants.values()),
+                sum(plan.arena_bytes for plan in plans),
+                whole,
+                number / max(1, len(steps) - 1),
+                len(steps),
+            )
+        )
     return found
 
 
-class _Roots:
-    """The values that others are views or parts of: kernels' results, constants, inputs."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, frozenset[int]] = {}
-        self.constants: set[int] = set()
-
-    def of(self, value: Expr) -> frozenset[int]:
-        """Returns the ids of what a value's memory was written by."""
-        stack = [value]
-        while stack:
-            node = stack[-1]
-            if node.id in self._known:
-                stack.pop()
-                continue
-            inner = _seen_through(node)
-            waiting = [n for n in inner if n.id not in self._known]
-            if waiting:
-                stack += waiting
-                continue
-            if isinstance(node, Constant):
-                self.constants.add(node.id)
-            parts = [self._known[n.id] for n in inner]
-            self._known[node.id] = frozenset().union(*parts) if parts else frozenset({node.id})
-            stack.pop()
-        return self._known[value.id]
+def _touches(use: KernelUse, plan: SegmentPlan, reads: Sequence[int]) -> list[_Touch]:
+    args = plan.steps[use.step].args
+    found = []
+    for number, ref in enumerate(args):
+        whole = _whole_bytes(plan, ref)
+        reading = number < len(reads)
+        size = min(whole, reads[number]) if reading else whole - ref.offset_bytes
+        if reading and ref.kind is BufferKind.CONSTANT:
+            kind = "constant"
+        else:
+            kind = "value" if reading else "written"
+        if ref.kind is BufferKind.ARENA:
+            start = plan.arena_buffers[ref.index].offset_bytes + ref.offset_bytes
+            found.append(_Touch(kind, (use.segment,), start, size))
+        else:
+            space = (use.segment, ref.kind.value, ref.index, ref.offset_bytes)
+            found.append(_Touch(kind, space, 0, size))
+    return found
 
 
-def _seen_through(node: Expr) -> Sequence[Expr]:
-    match node:
-        case TupleGetItem():
-            return (node.value,)
-        case Tuple():
-            return node.fields
-        case Call() if not isinstance(node.op, Function):
-            return node.args  # a view, or parts placed in one
-    return ()
+def _whole_bytes(plan: SegmentPlan, ref: BufferRef) -> int:
+    match ref.kind:
+        case BufferKind.INPUT:
+            return plan.inputs[ref.index].size_bytes
+        case BufferKind.OUTPUT:
+            return plan.outputs[ref.index].size_bytes
+        case BufferKind.CONSTANT:
+            return plan.constants[ref.index].nbytes
+    return plan.arena_buffers[ref.index].size_bytes
+
+
+class _Memory:
+    """When each place was touched last: by page of the arenas, as wholes elsewhere. Time is counted
+    in bytes touched.
+    """
+
+    def __init__(self, plans: Sequence[SegmentPlan]) -> None:
+        self._pages = [np.zeros(plan.arena_bytes // _PAGE + 1, np.int64) for plan in plans]
+        self._wholes: dict[tuple[Any, ...], int] = {}
+
+    def _range(self, touch: _Touch) -> Array:
+        pages = self._pages[touch.space[0]]
+        return pages[touch.start // _PAGE : -(-(touch.start + touch.size) // _PAGE)]
+
+    def touch(self, touch: _Touch, now: int) -> None:
+        """Notes that a place is touched."""
+        if len(touch.space) == 1:
+            self._range(touch)[...] = now
+        else:
+            self._wholes[touch.space] = now
+
+    def distances(self, touch: _Touch, now: int) -> list[tuple[int, int]]:
+        """Returns pairs of a distance and the bytes that have it."""
+        if len(touch.space) > 1:
+            return [(now - self._wholes[touch.space], touch.size)]
+        times, pages = np.unique(self._range(touch), return_counts=True)
+        total = int(pages.sum()) or 1
+        return [
+            (now - int(t), touch.size * int(n) // total) for t, n in zip(times, pages, strict=True)
+        ]
 
 
 def _reads(source: KernelSource) -> list[int]:
@@ -147,10 +181,3 @@ def _size(shape: Sequence[object]) -> int:
     for extent in shape:
         size *= extent if isinstance(extent, int) else 1
     return size
-
-
-def _bytes(type_: Type) -> int:
-    if isinstance(type_, TupleType):
-        return sum(_bytes(f) for f in type_.fields)
-    assert isinstance(type_, TensorType)
-    return type_.size_bytes if type_.is_static else 0

@@ -12,7 +12,7 @@ import numpy as np
 
 from clew.predict.extras import needed
 from clew.predict.instructions import CLASSES
-from clew.predict.program import DISTANCES
+from clew.predict.program import DISTANCES, KINDS
 from clew.support.errors import InputError
 from clew.version import VERSION
 
@@ -68,13 +68,14 @@ COLUMNS: Final[dict[str, tuple[str, str]]] = {
     "estimate_ns": ("double", "what the driver's own rough estimate says of one core"),
     # What the program around it leaves.
     "constant_read_bytes": ("int64", "bytes of weights it reads"),
-    "written_bytes": ("int64", "bytes it writes"),
+    "written_bytes": ("int64", "bytes of its results and temporaries"),
     **{
         f"{kind}_bytes_{n}": ("int64", f"bytes of {what} at distance class {n}")
-        for kind, what in (("constant", "weights"), ("value", "other operands"))
+        for kind, what in zip(KINDS, ("weights", "other operands", "results"), strict=True)
         for n in _CLASSES
     },
     "program_constant_bytes": ("int64", "weights of the whole program"),
+    "program_arena_bytes": ("int64", "memory of its intermediate values"),
     "program_bytes": ("int64", "bytes that a run of the program touches"),
     "program_kernels": ("int64", "kernels of the program"),
     "position": ("double", "place in the program, from 0 to 1"),
