@@ -30,12 +30,13 @@ class Linear:
 
     def estimate(self, basis: Array, rules: Sequence[str]) -> Array:
         """Returns nanoseconds of each row."""
-        found = basis @ self.common
+        found: Array = basis @ self.common
         names = np.array(rules, object)
         for rule, coefficients in self.by_rule.items():
             chosen = names == rule
             found[chosen] = basis[chosen] @ coefficients
-        return np.maximum(found, _LEAST_NS)
+        least: Array = np.maximum(found, _LEAST_NS)
+        return least
 
 
 def fit_linear(basis: Array, ns: Array, rules: Sequence[str]) -> Linear:
@@ -51,7 +52,7 @@ def fit_linear(basis: Array, ns: Array, rules: Sequence[str]) -> Linear:
         scale = np.maximum(np.sqrt((rows**2).sum(axis=0)), 1e-12)
         # The normal equations' factor has the same solution, and few rows.
         stacked = np.concatenate([rows / scale, weights[:, None]], axis=1)
-        factor = np.linalg.qr(stacked, mode="r")
+        factor: Array = np.linalg.qr(stacked, mode="r")  # type: ignore[assignment]
         solution: Array = nnls(factor[:, :-1], factor[:, -1])[0] / scale
         return solution
 

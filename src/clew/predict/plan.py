@@ -78,9 +78,10 @@ def plan(
     builder = _Layout(main, codes, lambda plan: _no_segment, lambda call: _no_segment)
     builder.build()
     uses = [
-        KernelUse(names[call.id], call, made[call.op.id], segment, step)  # type: ignore[attr-defined]
+        KernelUse(names[call.id], call, made[call.op.id], segment, step)
         for segment, calls in enumerate(builder.segment_calls)
         for step, call in enumerate(calls)
+        if isinstance(call.op, Function)
     ]
     return Plan(
         tuple(uses), tuple(builder.plans), tuple(builder.host), thread_count(threads), machine

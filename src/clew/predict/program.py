@@ -136,7 +136,8 @@ class _Memory:
 
     def _range(self, touch: _Touch) -> Array:
         pages = self._pages[touch.space[0]]
-        return pages[touch.start // _PAGE : -(-(touch.start + touch.size) // _PAGE)]
+        held: Array = pages[touch.start // _PAGE : -(-(touch.start + touch.size) // _PAGE)]
+        return held
 
     def touch(self, touch: _Touch, now: int) -> None:
         """Notes that a place is touched."""
