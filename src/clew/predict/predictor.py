@@ -36,9 +36,10 @@ _SEEDS, _TURNS = 3, 300
 _FOLDS: Final = 6
 _LEAST_ROWS: Final = 60
 _LEAST_NETWORKS: Final = 4
+_SHORT_NS: Final = 2e7
 _READ: Final = (
     *NUMBERS, "rules", "ops", "network", "family", "mode", "target", "key", "latency_ns", "steady",
-    "network_sum_ns", "network_call_ns", "fma_gflops",
+    "network_sum_ns", "network_call_ns",
 )  # fmt: skip
 
 
@@ -78,13 +79,12 @@ class Predicted:
 class Predictor:
     """Predicts kernels for one target and number of threads.
 
-    `measured` has the logarithm of the time of each kernel in the table, by its key; `nominal` the
-    GFLOP/s of multiply-adds of the machine that predictions are for.
+    `measured` has the logarithm of the time of each kernel in the table, by its key; `overhead`
+    nanoseconds of a call beside its kernels.
     """
 
     target: str
     threads: int
-    nominal_gflops: float
     networks: int
     rows: int
     rules: list[str]
@@ -92,7 +92,7 @@ class Predictor:
     linear: Linear
     forest: Forest
     errors: Errors
-    overhead: tuple[float, float]
+    overhead: float
     measured: dict[str, float]
 
     def predict(self, columns: Columns, *, lookup: bool = True) -> Predicted:
@@ -106,7 +106,7 @@ class Predictor:
             logs[number] = self.measured[columns["key"][number]]
         spread = np.array([self.errors.kernel_by_rule.get(r, self.errors.kernel) for r in rules])
         times = np.exp(logs)
-        overhead = self.overhead[0] + self.overhead[1] * len(times)
+        overhead = self.overhead
         total = float(times.sum() + overhead)
         wide = float(np.exp(self.errors.total))
         return Predicted(
@@ -226,8 +226,7 @@ def train_columns(columns: Columns, target: str, threads: int, checked: bool = T
             f"{rows} kernels of {len(networks)} networks are too few to learn from",
             hint=f"at least {_LEAST_ROWS} of {_LEAST_NETWORKS}: clew dataset --networks 40",
         )
-    nominal = _nominal(columns)
-    times = columns["latency_ns"] * columns["fma_gflops"] / nominal
+    times = columns["latency_ns"]
     rules, ops = vocabulary(columns)
     linear, forest = _fit(columns, times, rules, ops, _SEEDS)
     errors = _cross_validated(columns, times, rules, ops) if checked else _NO_ERRORS
@@ -237,7 +236,6 @@ def train_columns(columns: Columns, target: str, threads: int, checked: bool = T
     return Predictor(
         target,
         threads,
-        nominal,
         len(networks),
         rows,
         rules,
@@ -251,12 +249,6 @@ def train_columns(columns: Columns, target: str, threads: int, checked: bool = T
 
 
 _NO_ERRORS: Final = Errors(0.0, {}, 0.0, 0.0, 0.0, 0.0, 0.0)
-
-
-def _nominal(columns: Columns) -> float:
-    """Returns the median over networks of what the machine gave."""
-    by_network = dict(zip(columns["network"], columns["fma_gflops"], strict=True))
-    return float(np.median(list(by_network.values())))
 
 
 def _fit(
@@ -328,20 +320,14 @@ def quantile(errors: Array, level: float = LEVEL) -> float:
     return float(sizes[place - 1] if place <= len(sizes) else 1.5 * sizes[-1])
 
 
-def _overhead(columns: Columns) -> tuple[float, float]:
-    """Returns nanoseconds of a call beyond its kernels, and for each kernel.
-
-    Timing a kernel itself takes some tens of nanoseconds, so the latter may be negative. Long calls
-    say nothing of either.
+def _overhead(columns: Columns) -> float:
+    """Returns nanoseconds of a call beside its kernels, the median over networks of short calls:
+    that of long ones is lost in how much they vary.
     """
-    facts: dict[str, tuple[float, float, int]] = {}
-    for network, whole, call in zip(
-        columns["network"], columns["network_sum_ns"], columns["network_call_ns"], strict=True
-    ):
-        _, _, count = facts.get(network, (0.0, 0.0, 0))
-        facts[network] = float(whole), float(call), count + 1
-    short = [call - whole for whole, call, _ in facts.values() if whole < 2e7]
-    return (max(0.0, float(np.median(short))) if short else 0.0, 0.0)
+    names = ("network", "network_sum_ns", "network_call_ns")
+    calls = {n: (whole, call) for n, whole, call in zip(*(columns[k] for k in names), strict=True)}
+    beside = [call - whole for whole, call in calls.values() if whole < _SHORT_NS]
+    return max(0.0, float(np.median(beside))) if beside else 0.0
 
 
 # ------------------------------------------------------------------------------------------- files
@@ -368,7 +354,6 @@ def predictors_to_bytes(predictors: Sequence[Predictor]) -> bytes:
                 {
                     "target": one.target,
                     "threads": one.threads,
-                    "nominal_gflops": one.nominal_gflops,
                     "networks": one.networks,
                     "rows": one.rows,
                     "rules": one.rules,
@@ -435,7 +420,6 @@ def _read(archive: zipfile.ZipFile, number: int, one: dict[str, Any]) -> Predict
     return Predictor(
         one["target"],
         int(one["threads"]),
-        float(one["nominal_gflops"]),
         int(one["networks"]),
         int(one["rows"]),
         list(one["rules"]),
@@ -443,6 +427,6 @@ def _read(archive: zipfile.ZipFile, number: int, one: dict[str, Any]) -> Predict
         linear,
         Forest.of_arrays(arrays),
         Errors(**one["errors"]),
-        (float(one["overhead"][0]), float(one["overhead"][1])),
+        float(one["overhead"]),
         {str(k): float(v) for k, v in one["measured"].items()},
     )

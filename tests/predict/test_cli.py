@@ -1,0 +1,82 @@
+"""`clew dataset` and `clew predict`: data on stdout, notes on stderr."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+
+from clew.cli.app import main
+from clew.predict.table import read_table
+
+
+def _run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as left:
+        main(list(words))
+    out = capsys.readouterr()
+    return int(left.value.code or 0), out.out, out.err
+
+
+@pytest.fixture
+def model(tmp_path: Path, small_network: Any) -> Path:
+    path = tmp_path / "small.onnx"
+    onnx.save(small_network(1), path)
+    return path
+
+
+def test_a_models_kernels_are_measured(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "t.parquet"
+    words = ("dataset", str(model), "-o", str(table), "--threads", "1", "--json")
+    code, out, _ = _run(capsys, *words)
+    assert code == 0
+    said = json.loads(out)
+    assert (said["networks"], said["rows"]) == (1, read_table(table).num_rows)
+    code, out, _ = _run(capsys, *words[:-1])
+    assert code == 0
+    assert "had already" in out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("--threads", "none"), ("--precision", "f8"), ("--fuse", "some"), ("--networks", "-1")],
+)
+def test_wrong_options_of_dataset(
+    words: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _run(capsys, "dataset", *words)[0] == 2
+
+
+def test_a_model_is_predicted(
+    model: Path, lawful: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = _run(
+        capsys, "predict", str(model), "--table", str(lawful), "--threads", "1", "--json"
+    )
+    assert code == 0
+    said = json.loads(out)
+    assert said["low_ns"] < said["total_ns"] < said["high_ns"]
+    predictor = tmp_path / "p.clewp"
+    code, out, _ = _run(capsys, "predict", "--train", str(lawful), "-o", str(predictor))
+    assert code == 0
+    assert "networks left out" in out
+    words = ("predict", str(model), "--predictor", str(predictor), "--threads", "1")
+    code, out, _ = _run(capsys, *words)
+    assert code == 0
+    assert "predicted, not run" in out
+    assert "estimated" in out
+    code, out, _ = _run(capsys, *words, "--json")
+    assert json.loads(out)["total_ns"] == pytest.approx(said["total_ns"])
+
+
+def test_what_is_missing_is_said(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = _run(capsys, "predict", str(model), "--threads", "1")
+    assert code == 1
+    assert "I187" in err
+    assert _run(capsys, "predict")[0] == 2
+    assert _run(capsys, "predict", "--train", "t.parquet")[0] == 2
+    assert _run(capsys, "predict", "model.clew", "--table", "t.parquet")[0] == 2
