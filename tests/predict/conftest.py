@@ -110,6 +110,7 @@ def few_trees(monkeypatch: pytest.MonkeyPatch) -> None:
     """Learns quickly, and roughly."""
     monkeypatch.setattr(predictor, "_TURNS", 40)
     monkeypatch.setattr(predictor, "_SEEDS", 1)
+    monkeypatch.setattr(predictor, "_FOLDS", 2)
 
 
 @pytest.fixture(scope="session")
