@@ -7,7 +7,7 @@ they will execute, `program.py` says from where their operands come. `features.p
 `trees.py` are what `predictor.py` learns with; `forecast.py` is what it says of a model.
 """
 
-from clew.predict.dataset import Collected, Wanted, collect
+from clew.predict.dataset import Collected, Subject, Wanted, collect
 from clew.predict.forecast import Forecast, KernelForecast, forecast
 from clew.predict.predictor import Predictor, load_predictors, save_predictors, train
 
@@ -16,6 +16,7 @@ __all__ = [
     "Forecast",
     "KernelForecast",
     "Predictor",
+    "Subject",
     "Wanted",
     "collect",
     "forecast",

@@ -32,8 +32,8 @@ Columns = Mapping[str, Any]
 LEVEL: Final = 0.9
 """How often the true time is to lie in an interval."""
 _FORMAT: Final = 1
-_SEEDS, _TURNS = 3, 300
-_FOLDS: Final = 6
+_SEEDS, _TURNS = 2, 300
+_FOLDS: Final = 5
 _LEAST_ROWS: Final = 60
 _LEAST_NETWORKS: Final = 4
 _SHORT_NS: Final = 2e7
