@@ -24,10 +24,12 @@ from rich.table import Table
 
 import clew
 import zoo
-from clew.predict import Wanted, collect, forecast
+from clew.predict import Wanted, collect
 from clew.predict.dataset import Subject, drawn_networks
+from clew.predict.describe import describe_uses
+from clew.predict.plan import plan
 from clew.predict.predictor import Predictor, train
-from clew.predict.table import columns_of_table, read_table
+from clew.predict.table import columns_of, columns_of_table, read_table
 from clew.target import host
 from harness.report import circumstances, console, fill, markdown, progress
 
@@ -131,32 +133,30 @@ def _alone(lock: Path | None) -> Callable[[], AbstractContextManager[Any]]:
 
 
 def _row(table: Path, predictor: Predictor, name: str, threads: int) -> Row:
-    columns = columns_of_table(read_table(table))
+    wanted = ("kernel", "latency_ns", "network_call_ns", "network", "threads", "mode")
+    columns = columns_of_table(read_table(table, wanted))
     measured = {
         kernel: (ns, call)
         for kernel, ns, call, network, count, mode in zip(
-            *(columns[key] for key in ("kernel", "latency_ns", "network_call_ns")),
-            *(columns[key] for key in ("network", "threads", "mode")),
-            strict=True,
+            *(columns[key] for key in wanted), strict=True
         )
         if (network, count, mode) == (name, threads, "program")
     }
-    module = clew.load(zoo.path(name))
-    alone = forecast(module, [predictor], threads=threads, lookup=False)
-    known = forecast(module, [predictor], threads=threads)
-    times = np.array([measured[k.kernel][0] for k in alone.kernels])
-    predicted = np.array([k.ns for k in alone.kernels])
-    close = np.abs(predicted / times - 1) <= 0.1
+    made = plan(clew.load(zoo.path(name)), threads=threads)
+    kernels = columns_of(describe_uses(made.uses, made.segments, threads))
+    alone, known = (predictor.predict(kernels, lookup=lookup) for lookup in (False, True))
+    times = np.array([measured[kernel][0] for kernel in kernels["kernel"]])
+    close = np.abs(alone.kernels_ns / times - 1) <= 0.1
     call = next(iter(measured.values()))[1]
     return Row(
         name,
         threads,
         call / 1e6,
         alone.total_ns / 1e6,
-        alone.low_ns / 1e6,
-        alone.high_ns / 1e6,
+        alone.total_low_ns / 1e6,
+        alone.total_high_ns / 1e6,
         known.total_ns / 1e6,
-        float(np.mean([k.looked_up for k in known.kernels])),
+        float(known.looked_up.mean()),
         len(times),
         float(close.mean()),
         float((close * times).sum() / times.sum()),
@@ -165,9 +165,8 @@ def _row(table: Path, predictor: Predictor, name: str, threads: int) -> Row:
 
 # ----------------------------------------------------------------------------------------- printing
 
-_COLUMNS = ("model", "measured, ms", "predicted, ms", "90 % interval", "error, %",
-            "with look-ups, %", "looked up, %", "kernels", "within 10 %, %",
-            "of time, %")  # fmt: skip
+_COLUMNS = ("model", "ms", "predicted", "from", "to", "error, %", "looked up, %", "error so, %",
+            "kernels", "within 10 %", "of time")  # fmt: skip
 
 
 def _cells(row: Row) -> list[str]:
@@ -175,10 +174,11 @@ def _cells(row: Row) -> list[str]:
         row.model,
         f"{row.measured_ms:.2f}",
         f"{row.predicted_ms:.2f}",
-        f"{row.low_ms:.2f} – {row.high_ms:.2f}",
+        f"{row.low_ms:.2f}",
+        f"{row.high_ms:.2f}",
         f"{100 * row.error:+.1f}",
-        f"{100 * row.looked_up_error:+.1f}",
         f"{100 * row.looked_up:.0f}",
+        f"{100 * row.looked_up_error:+.1f}",
         str(row.kernels),
         f"{100 * row.within_10:.0f}",
         f"{100 * row.within_10_of_time:.0f}",
@@ -186,9 +186,9 @@ def _cells(row: Row) -> list[str]:
 
 
 def _shown(rows: Sequence[Row], predictor: Predictor) -> Table:
-    made = Table(title=_title(predictor), title_justify="left")
+    made = Table(title=_title(predictor), title_justify="left", box=None)
     for number, name in enumerate(_COLUMNS):
-        made.add_column(name, justify="right" if number else "left")
+        made.add_column(name, justify="right" if number else "left", no_wrap=True)
     for row in rows:
         made.add_row(*_cells(row))
     return made

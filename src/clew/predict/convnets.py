@@ -242,7 +242,14 @@ _FIRST_WIDTHS = {"plain": (32, 96), "basic": (32, 96), "bottleneck": (64, 288),
                  "inception": (96, 288), "dense": (48, 96), "shuffled": (64, 288)}  # fmt: skip
 
 
-def convnet(seed: int) -> tuple[str, ModelProto]:
+def small_convnet(seed: int) -> tuple[str, ModelProto]:
+    """Returns a random convolutional network of small images and few channels, and its kind: all of
+    it stays in a core's caches.
+    """
+    return convnet(seed, small=True)
+
+
+def convnet(seed: int, small: bool = False) -> tuple[str, ModelProto]:
     """Returns a random convolutional network, and its kind.
 
     A stem, up to five stages of one kind of block at halving sizes, pooling and products.
@@ -263,9 +270,12 @@ def convnet(seed: int) -> tuple[str, ModelProto]:
     net.growth = draw.choice((12, 16, 24, 32, 32, 40, 48))
     net.preactivated = draw.random() < 0.8
     size = draw.choice((96, 128, 160, 192, 224, 224, 224, 224, 256))
+    if small:
+        size = draw.choice((24, 28, 32, 40, 48, 64))
     batch = draw.choice((1,) * 12 + (2, 4))
     x = _stem(net, net.input("image", (batch, 3, size, size)), kind)
     low, high = _FIRST_WIDTHS[kind]
+    low, high = (low // 2, high // 2) if small else (low, high)
     width = _width(net, low, high)
     for stage in range(5):
         side = net.shapes[x][2]

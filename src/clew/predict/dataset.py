@@ -21,7 +21,7 @@ from clew.bench.engines import compile_options
 from clew.compiled import CompiledModel
 from clew.frontends import onnx
 from clew.ir.module import Module
-from clew.predict.convnets import convnet
+from clew.predict.convnets import convnet, small_convnet
 from clew.predict.describe import describe_uses
 from clew.predict.extras import needed
 from clew.predict.measure import Machine, Timed, time_program
@@ -35,6 +35,7 @@ Array = np.ndarray[Any, Any]
 FUSE: Final = ("auto", "none")
 # Of three drawn networks two are convolutional: they have more kinds of kernels.
 _FAMILIES: Final = (("convnet", convnet), ("convnet", convnet), ("transformer", transformer))
+_SMALL_EVERY: Final = 8
 _WRITE_EVERY_S: Final = 20.0
 _ALONE_RUNS: Final = 5
 
@@ -81,6 +82,8 @@ def drawn_networks(seed: int, count: int | None) -> Iterator[Subject]:
     number = seed
     while count is None or number < seed + count:
         family, make = _FAMILIES[number % len(_FAMILIES)]
+        if number % _SMALL_EVERY == _SMALL_EVERY - 1:
+            family, make = "small", small_convnet
         name = f"{family}-{number}"
         yield Subject(name, family, lambda make=make, n=number: onnx.load(make(n)[1]), number)  # type: ignore[misc]
         number += 1

@@ -15,7 +15,7 @@ from clew.predict.extras import needed
 
 Array = np.ndarray[Any, Any]
 _ENOUGH_ROWS: Final = 80
-_LEAST_NS: Final = 100.0
+_LEAST_NS: Final = 50.0
 # Rows of all kinds of kernels count a little in each kind's own fit: what a kind has not shown
 # (weights from far away, say) it has from the others.
 _SHARED_WEIGHT: Final = 0.05

@@ -32,7 +32,7 @@ Columns = Mapping[str, Any]
 LEVEL: Final = 0.9
 """How often the true time is to lie in an interval."""
 _FORMAT: Final = 1
-_SEEDS, _TURNS = 2, 300
+_SEEDS, _TURNS = 3, 120
 _FOLDS: Final = 5
 _LEAST_ROWS: Final = 60
 _LEAST_NETWORKS: Final = 4
@@ -258,19 +258,7 @@ def _fit(
     linear = fit_linear(basis(columns), times, first)
     base = linear.estimate(basis(columns), first)
     made = features(columns, base, rules, ops)
-    weights = _weights(columns, times)
-    return linear, fit_forest(made, np.log(times / base), weights, seeds, _TURNS)
-
-
-def _weights(columns: Columns, times: Array) -> Array:
-    """Returns weights of rows: kernels that their network spends its time in count more."""
-    totals: dict[str, float] = {}
-    for network, time in zip(columns["network"], times, strict=True):
-        totals[network] = totals.get(network, 0.0) + float(time)
-    shares = times / np.array([totals[n] for n in columns["network"]])
-    weights = np.sqrt(shares)
-    found: Array = weights / weights.mean()
-    return found
+    return linear, fit_forest(made, np.log(times / base), seeds, _TURNS)
 
 
 def _cross_validated(

@@ -77,7 +77,7 @@ class Forest:
         return cls(**fields, baseline=baseline, scale=scale)
 
 
-def fit_forest(features: Array, wanted: Array, weights: Array, seeds: int, turns: int) -> Forest:
+def fit_forest(features: Array, wanted: Array, seeds: int, turns: int) -> Forest:
     """Returns trees that predict `wanted`: `turns` of them, for each of several seeds.
 
     Errors: I180.
@@ -91,8 +91,9 @@ def fit_forest(features: Array, wanted: Array, weights: Array, seeds: int, turns
         model = regressor(
             max_iter=turns,
             learning_rate=0.06,
-            max_leaf_nodes=20,
-            min_samples_leaf=8,
+            max_leaf_nodes=12,
+            min_samples_leaf=15,
+            max_bins=64,
             l2_regularization=1.0,
             max_features=0.4,
             early_stopping=False,
@@ -100,7 +101,7 @@ def fit_forest(features: Array, wanted: Array, weights: Array, seeds: int, turns
         )
         # Threads gain little on tables of this size, and lose much where cores are shared.
         with limits(1):
-            model.fit(features, wanted, sample_weight=weights)
+            model.fit(features, wanted)
         baseline += float(np.ravel(model._baseline_prediction)[0]) / seeds
         for (tree,) in model._predictors:
             nodes = tree.nodes
