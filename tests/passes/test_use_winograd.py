@@ -83,6 +83,17 @@ def test_other_convolutions_stay_direct(
     assert only(after).op_name == "nn.conv2d"
 
 
+@pytest.mark.parametrize("between", [40, 24])
+def test_an_image_whose_last_block_is_filled_up_stays_direct(kit: Any, between: int) -> None:
+    x = kit.var("x", 1, 64, 28, 28)
+    first = kit.const(kit.random(between, 64, 1, 1) * np.float32(0.1))
+    second = kit.const(kit.random(64, between, 3, 3, seed=1) * np.float32(0.1))
+    y = kit.layer("nn.relu", kit.layer("nn.conv2d", x, first))
+    z = kit.layer("nn.conv2d", y, second, padding=(1, 1, 1, 1))
+    after = transformed(kit, kit.module([x], kit.layer("nn.relu", z)))
+    assert "nn.conv2d_winograd" not in kit.op_names(after)
+
+
 def test_layers_can_be_excluded(kit: Any) -> None:
     given = network(kit, 32, 32, (28, 28))
     assert only(transformed(kit, given, UseWinograd(exclude=("other*",)))).op_name.endswith("grad")

@@ -109,4 +109,6 @@ def _weight(conv: Call) -> Constant | None:
     weight = plain_weight(conv)
     if weight is None or weight.tensor.shape[2:] != (KERNEL, KERNEL):
         return None
+    if weight.tensor.concrete[1] % parse_layout(conv.attrs.data_layout).factor("C"):
+        return None  # the image's last block is filled up, the weight has no rows for that
     return weight if conv.attrs.strides == conv.attrs.dilation == (1, 1) else None
