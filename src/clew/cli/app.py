@@ -45,8 +45,8 @@ from clew.cli.output import (
     stdout,
 )
 from clew.cli.precision import precision as precision_
-from clew.cli.tap import tap
 from clew.cli.predict import predict
+from clew.cli.tap import tap
 from clew.cli.tracing import trace
 from clew.support.difference import relative_error
 from clew.support.errors import ClewError, CompileError
