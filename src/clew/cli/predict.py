@@ -15,7 +15,6 @@ from clew.cli.arguments import shapes
 from clew.cli.options import SAVED_SUFFIX
 from clew.cli.output import emit_json, note, progress, stdout, table
 from clew.runtime.cache import default_cache
-from clew.runtime.threads import thread_count
 from clew.support.errors import InputError
 
 if TYPE_CHECKING:
@@ -73,6 +72,7 @@ def predict(
             hint="--table TABLE.parquet (of clew dataset) or --predictor PREDICTOR.clewp",
         )
     from clew.predict import forecast, load_predictors  # noqa: PLC0415 - it imports the compiler
+    from clew.runtime.threads import thread_count  # noqa: PLC0415
 
     given: dict[str, Any] = {"inputs": shapes(shape)} if shape else {}
     count = thread_count(threads)
