@@ -30,7 +30,7 @@ class Fault:
     """A kernel, or a host step's node, that is wrong.
 
     `kind` is `kernel` (its results are not its function of its operands), `operand` (an operand is
-    not what was computed for it: `culprit` is the node whose value is lost) or `host`. `operands`
+    not what was computed for it: `lost` is the node whose value is lost) or `host`. `operands`
     and `expected` are arrays.
     """
 
@@ -42,6 +42,17 @@ class Fault:
     error: float
     due: float
     lost: Expr | None = None
+
+    @property
+    def name(self) -> str:
+        """The kernel's name, or the operator's of a host step."""
+        return self.node.op_name if self.use is None else self.use.name
+
+    @property
+    def function(self) -> Function:
+        """The kernel's function."""
+        assert isinstance(self.node.op, Function)
+        return self.node.op
 
 
 @dataclass

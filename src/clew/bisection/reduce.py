@@ -11,7 +11,7 @@ import numpy as np
 
 from clew.bisection.cases import Case, cut, is_unit, resized, sizes, without_inner
 from clew.bisection.checks import Check, quietly
-from clew.ir.expr import Expr, Function, Tuple, TupleGetItem
+from clew.ir.expr import Function, Tuple, TupleGetItem
 from clew.ir.interpret import interpret
 from clew.ir.types import TensorType
 from clew.ir.visit import post_order
@@ -213,8 +213,3 @@ class _Neighbours:
         for member in list(found):
             found |= self._near.get(member, set())
         return found
-
-
-def nodes_by_id(function: Function) -> dict[int, Expr]:
-    """Returns the nodes of a function's body by id."""
-    return {n.id: n for n in (*function.params, *post_order(function.body))}

@@ -1,0 +1,59 @@
+"""The search in the import: the layer that was read wrongly."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from clew.bisection.checks import ValueCheck
+from clew.bisection.imports import WrongLayer, layer_case, onnx_case, wrong_layers
+from clew.bisection.references import Reference
+from clew.bisection.session import Session
+from clew.bisection.smallest import reduced
+from clew.bisection.verdict import Culprit, Reduced, Verdict
+from clew.support.errors import ClewError
+
+_CULPRITS: Final = 10
+
+
+def search_import(session: Session, reference: Reference) -> Verdict:
+    """Returns the first layer whose imported form is not the reference's."""
+    session.say(f"comparing layers with {reference.text}")
+    wrong = wrong_layers(session.build.stages[0].module, session.arrays, reference)
+    if not wrong:
+        text = "the imported graph is wrong; the reference has no layer's value that shows where"
+        return session.verdict("import", text, stage=0)
+    first = wrong[0]
+    what = f"{first.op} {first.layer}".strip()
+    session.evidence.append(f"{len(wrong)} layers are not what their own inputs give; {what} first")
+    facts: dict[str, Any] = {
+        "stage": 0,
+        "node": session.text(0, first.node),
+        "layers": (first.layer,),
+        "local_error": first.error,
+        "due": first.due,
+        "culprits": tuple(
+            Culprit((w.layer,), session.bare_text(0, w.node), w.error, w.due)
+            for w in wrong[:_CULPRITS]
+        ),
+        "reduced": _smallest(session, first, reference),
+    }
+    text = f"the layer {first.layer} ({first.op or 'no operator'}) was read wrongly"
+    return session.verdict("import", text, **facts)
+
+
+def _smallest(session: Session, first: WrongLayer, reference: Reference) -> Reduced | None:
+    """Returns the layer alone: as a part of the model's own file, or as operators."""
+    if not session.seconds:
+        return None
+    check = ValueCheck(first.due)
+    try:
+        made = onnx_case(first, reference)
+    except ClewError:  # a layer that cannot be read without those around it
+        made = None
+    if made is not None:
+        case, data = made
+        error = check.error(case.module, case.inputs, case.expected)
+        if error > first.due:
+            return Reduced(case.module, case.inputs, case.expected, 1, error, check, data)
+    operators = layer_case(session.build.stages[0].module, first, reference)
+    return None if operators is None else reduced(operators, check)

@@ -1,0 +1,129 @@
+"""The search in the program: a kernel, what is between kernels, or the memory that they share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from clew.bisection.checks import worst
+from clew.bisection.facts import facts_of, layers_in
+from clew.bisection.kernel_search import search_kernel
+from clew.bisection.kernels import Fault, due_of_function, examine, examine_hosts
+from clew.bisection.session import Session
+from clew.bisection.smallest import smallest_around, smallest_program
+from clew.bisection.thread_search import RACES, search_threads
+from clew.bisection.verdict import Verdict
+from clew.build.build import KernelUse
+from clew.ir.expr import Expr, Function
+from clew.ir.visit import post_order
+
+
+def search_program(session: Session, wanted: Mapping[str, Any]) -> Verdict:
+    """Returns what is wrong in a program whose last stage is right; `wanted` are its outputs."""
+    session.evidence.append("the last stage, interpreted, is right: passes are not at fault")
+    names = session.module.output_names
+    fresh = dict(zip(names, session.build.program(session.arrays), strict=True))
+    if session.compiled.from_cache and worst(wanted, fresh) <= session.tolerance:
+        text = "the compiled model in the disk cache is wrong, and compiled anew it is right"
+        return session.verdict("codegen", f"{text}: clew cache clear")
+    fault: Fault | None = None
+    for _ in range(session.runs):
+        seen = examine(session.build, session.arrays, session.say)
+        if seen.faults:
+            fault = seen.faults[0]
+            break
+    hosts = examine_hosts(session.build, session.arrays)
+    if hosts and (fault is None or _comes_first(session, hosts[0], fault)):
+        return _host(session, hosts[0])
+    if fault is None:
+        return _no_fault(session, wanted, seen.errors)
+    if fault.kind == "operand":
+        return _memory(session, fault)
+    return search_kernel(session, fault)
+
+
+def _comes_first(session: Session, a: Fault, b: Fault) -> bool:
+    """Whether a node at fault is before another one."""
+    order = {n.id: k for k, n in enumerate(post_order(session.main(session.last)))}
+    return order.get(a.node.id, 0) < order.get(b.node.id, len(order))
+
+
+def _host(session: Session, fault: Fault) -> Verdict:
+    """Returns the operator between kernels that is not its reference."""
+    facts = {**facts_of(session, fault), "ops": (fault.name,)}
+    check = session.check(fault.due, session.options.threads)
+    facts["reduced"] = smallest_around(session, check, session.last, fault.node)
+    text = f"{fault.name}, which runs between kernels, is off its reference"
+    return session.verdict("host", text, **facts)
+
+
+# --- memory ---------------------------------------------------------------------------------------
+
+
+def _memory(session: Session, fault: Fault) -> Verdict:
+    """Returns whose result a kernel does not find any more, and what ran in between."""
+    assert fault.lost is not None
+    owner = _kernel_name(session, fault.lost)
+    session.evidence.append(f"kernel {fault.name} reads what is no longer {owner}'s result")
+    facts = {**facts_of(session, fault), "due": None}
+    facts["old_node"] = session.text(session.last, fault.lost)
+    check = session.check(_least_due(fault.error), session.options.threads)
+    facts["reduced"] = smallest_program(session, check, fault)
+    writers = _between(session, owner, fault.name)
+    by = f", overwritten by {' or '.join(writers[:3])}" if writers else ""
+    text = f"{fault.name} reads the result of {owner}{by}"
+    return session.verdict("memory", text, **facts)
+
+
+def _kernel_name(session: Session, node: Expr) -> str:
+    """Returns the kernel that computes a node, or what it is a view of."""
+    names = {u.call.id: u.name for u in session.build.uses}
+    behind = [names[n.id] for n in post_order(node) if n.id in names]
+    return names.get(node.id) or (behind[-1] if behind else "an input")
+
+
+def _between(session: Session, owner: str, reader: str) -> list[str]:
+    """Returns the kernels that ran after one and before another, the last first."""
+    names = [u.name for u in session.build.uses]
+    start = names.index(owner) + 1 if owner in names else 0
+    return names[start : names.index(reader)][::-1]
+
+
+def _least_due(error: float) -> float:
+    """Returns what a smaller part may be off, as a lost operand has no rounding of its own."""
+    return min(1e-4, error / 4) if np.isfinite(error) else 1e-4
+
+
+# --- no kernel ------------------------------------------------------------------------------------
+
+
+def _no_fault(
+    session: Session, wanted: Mapping[str, Any], errors: Sequence[tuple[KernelUse, float]]
+) -> Verdict:
+    """Returns the verdict on outputs that are wrong where each kernel, with its error in `errors`,
+    is right: threads, or roundings that add up.
+    """
+    threads = session.options.threads
+    session.evidence.append(f"all {len(errors)} kernels are right on the operands they had")
+    if threads > 1:
+        session.say("running the program on one thread")
+        check = session.check(session.tolerance, 1, RACES)
+        single = check.outputs(session.build.stages[-1].module, session.inputs)
+        error = max(worst(wanted, found) for found in single)
+        session.evidence.append(f"on one thread the outputs are {error:.2g} off")
+        if error <= session.tolerance:
+            return search_threads(session)
+    use, error = max(errors, key=lambda e: e[1], default=(None, 0.0))
+    if use is not None:
+        function = use.call.op
+        assert isinstance(function, Function)
+        rounding = session.base.error <= session.rounding
+        if rounding or error > due_of_function(function) / 10:
+            text = f"rounding of kernels adds up; {use.name} most of all"
+            return session.verdict(
+                "precision", text, kernel=use.name, layers=layers_in(function), local_error=error
+            )
+    text = "every stage and every kernel is right on its own operands"
+    return session.verdict("unknown", text)

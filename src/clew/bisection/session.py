@@ -1,0 +1,108 @@
+"""What all searches of one bisection share: the compiled model, its stages, what was compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from clew.bisection.checks import BuildCheck
+from clew.bisection.numbers import whole_tolerance
+from clew.bisection.stages import Stages
+from clew.bisection.verdict import Verdict
+from clew.build.build import Build, Options
+from clew.compiled import CompiledModel
+from clew.compiler import compile
+from clew.ir.expr import Constant, Expr, Function
+from clew.ir.module import Module
+from clew.ir.visit import post_order
+from clew.passes.convert_precision import ConvertPrecision
+from clew.runtime.cache import Cache, default_cache
+from clew.trace.refs import NodeRef
+
+
+class Session:
+    """A model, compiled with its trace and run once on some inputs.
+
+    `tolerance` is what the outputs may be off, `rounding` what they may be by default. `runs` says
+    how often a run is repeated that may go another way each time, `seconds` how long the part at
+    fault may be made smaller, 0 for not at all. `given` are options of `clew.compile`. Searches add
+    what they compared to `evidence`, in order; `base` is the verdict as far as the outputs tell it.
+
+    Errors: those of compiling and running.
+    """
+
+    def __init__(
+        self,
+        module: Module,
+        inputs: Mapping[str, Any],
+        tolerance: float | None,
+        runs: int,
+        seconds: float,
+        on_progress: Callable[[str], None] | None,
+        given: Mapping[str, Any],
+    ) -> None:
+        self.module = module
+        self.inputs = {n: np.asarray(v) for n, v in inputs.items()}
+        self.say = on_progress or (lambda text: None)
+        self.runs = max(1, runs)
+        self.seconds = seconds
+        self.given = given
+        self.say("compiling")
+        traced = {**given, "trace": True, "on_progress": self.say}
+        self.compiled: CompiledModel = compile(module, **traced)
+        self.first_outputs = self.compiled.run(self.inputs)
+        self.options: Options = self.compiled.options
+        self.build: Build = self.compiled.build
+        self.arrays = [self.inputs[n] for n in module.input_names]
+        self.stages = Stages(self.compiled.trace, self.inputs, self.say)
+        narrowed = [p.dtype for p in self.options.passes if isinstance(p, ConvertPrecision)]
+        self.rounding = whole_tolerance(self.build.stages[0].module, narrowed)
+        self.tolerance = self.rounding if tolerance is None else tolerance
+        self.cache = default_cache() if given.get("cache", True) else Cache(None)
+        self.evidence: list[str] = []
+        self.base = Verdict("none", 0.0, self.tolerance, "the interpreter", "")
+
+    def verdict(self, kind: str, summary: str, **facts: Any) -> Verdict:
+        """Returns the verdict, with all that was compared until now."""
+        return replace(
+            self.base, kind=kind, summary=summary, evidence=tuple(self.evidence), **facts
+        )
+
+    # --- stages ---
+
+    @property
+    def last(self) -> int:
+        """The number of the last stage, whose functions are the kernels."""
+        return len(self.build.stages) - 1
+
+    def main(self, stage: int) -> Function:
+        """Returns the main function of a stage."""
+        function: Function = self.build.stages[stage].module.main
+        return function
+
+    def all_values(self, stage: int) -> dict[int, Any]:
+        """Returns the values of a stage's nodes by id, those of constants and parameters too."""
+        main = self.main(stage)
+        constants = {n.id: n.data for n in post_order(main) if isinstance(n, Constant)}
+        params = dict(zip((p.id for p in main.params), self.arrays, strict=True))
+        return {**constants, **params, **self.stages.values(stage)}
+
+    def text(self, stage: int, node: Expr) -> str:
+        """Returns a node's line in the text of its stage, with its layers."""
+        try:
+            return self.compiled.trace.text(NodeRef(stage, node.id))
+        except KeyError:
+            return str(node)
+
+    def bare_text(self, stage: int, node: Expr) -> str:
+        """Returns a node's line without its layers."""
+        return self.text(stage, node).split("  //", 1)[0]
+
+    # --- kernels ---
+
+    def check(self, due: float, threads: int, runs: int = 1) -> BuildCheck:
+        """Returns the check that compiles a part as this model was, for some number of threads."""
+        return BuildCheck(due, replace(self.options, threads=threads), runs, self.cache)

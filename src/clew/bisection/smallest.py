@@ -1,0 +1,118 @@
+"""The smallest part of a model that fails alone: around a node, of the program, of a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from clew.bisection.cases import Case, units
+from clew.bisection.checks import BuildCheck, Check
+from clew.bisection.kernels import Fault, alone
+from clew.bisection.reduce import Reducer, maker
+from clew.bisection.session import Session
+from clew.bisection.verdict import Reduced
+from clew.ir.expr import Expr, Function, Tuple
+from clew.ir.interpret import interpret_values
+from clew.ir.module import Module
+from clew.ir.visit import post_order
+
+
+def smallest_around(
+    session: Session, check: Check, stage: int, node: Expr, *, kernels: bool = False
+) -> Reduced | None:
+    """Returns the smallest part around a node of a stage that fails; with `kernels`, with as few
+    operators in each. None where nothing fails, or nothing is to be reduced.
+    """
+    if not session.seconds:
+        return None
+    main = session.main(stage)
+    reducer = Reducer(check, session.say, session.seconds)
+    make = maker(main, session.all_values(stage))
+    members = reducer.neighbourhood(main, _seeds(main, node), make)
+    if members is None:
+        return None
+    whole = make(reducer.smaller(members, make))
+    case = reducer.fewer_outputs(whole, lambda names: _only(whole, names))
+    if kernels:
+        case = reducer.smaller_kernels(case)
+    return reduced(reducer.smaller_sizes(case), check)
+
+
+def _seeds(main: Function, node: Expr) -> set[int]:
+    """Returns the node, or those that read it, as tuples and constants compute nothing themselves;
+    or all there are.
+    """
+    own = units(main)
+    found = {n.id for n in own if n.id == node.id}
+    found = found or {n.id for n in own if any(c.id == node.id for c in n.children)}
+    return found or {n.id for n in own}
+
+
+def smallest_program(session: Session, check: BuildCheck, fault: Fault) -> Reduced | None:
+    """Returns the fewest nodes of the program with which a kernel loses its operand: of those from
+    the one that makes it to the kernel, or else of all.
+    """
+    if not session.seconds:
+        return None
+    assert fault.lost is not None
+    main = session.main(session.last)
+    reducer = Reducer(check, session.say, session.seconds)
+    make = maker(main, session.all_values(session.last))
+    order = [n.id for n in units(main)]
+    behind = [n.id for n in post_order(fault.lost) if n.id in set(order)]
+    start = order.index(behind[-1]) if behind else 0
+    members = set(order[start : order.index(fault.node.id) + 1])
+    if not reducer.fails(make(members)):
+        members = set(order)
+        if not reducer.fails(make(members)):
+            return None
+    case = make(reducer.smaller(members, make))
+    case = reducer.smaller_kernels(case)
+    return reduced(reducer.smaller_sizes(case), check)
+
+
+def smallest_kernel(session: Session, check: BuildCheck, fault: Fault) -> Reduced | None:
+    """Returns the fewest operators of a kernel that still are a wrong one."""
+    if not session.seconds:
+        return None
+    function = fault.function
+    reducer = Reducer(check, session.say, session.seconds)
+    wanted = {n.id for n in post_order(function.body)}
+    values = interpret_values(function, fault.operands, wanted)
+    values |= {p.id: v for p, v in zip(function.params, fault.operands, strict=True)}
+    whole = {n.id for n in units(function)}
+
+    def kernel(inner: Function) -> Function:
+        attrs = dict(function.attrs)
+        if len(units(inner)) < len(whole):  # numbers of its parts, which are fewer now
+            attrs.pop("fusion", None)
+            attrs.pop("stages", None)
+        return Function(inner.params, inner.body, attrs)
+
+    make = maker(function, values, kernel)
+    case = make(reducer.smaller(whole, make))
+    if not reducer.fails(case):
+        case = alone(function, fault.operands, fault.expected)
+    return reduced(reducer.smaller_sizes(case), check)
+
+
+def reduced(case: Case, check: Check) -> Reduced | None:
+    """Returns a case as part of the verdict; None where it does not fail (any more)."""
+    try:
+        error = check.error(case.module, case.inputs, case.expected)
+    except Exception:  # a part that does not run alone
+        return None
+    if error <= check.tolerance:
+        return None
+    return Reduced(case.module, case.inputs, case.expected, case.operators, error, check)
+
+
+def _only(case: Case, names: Sequence[str]) -> Case:
+    """Returns the case with some of its outputs."""
+    main = case.module.main
+    fields = dict(zip(case.module.output_names, main.body.children, strict=True))
+    body = Tuple([fields[n] for n in names])
+    read = {n.id for n in post_order(body)}
+    params = [p for p in main.params if p.id in read]
+    module = Module({"main": Function(params, body, {"outputs": tuple(names)})})
+    inputs = {p.name: case.inputs[p.name] for p in params}
+    return Case(module, inputs, {n: case.expected[n] for n in names})
