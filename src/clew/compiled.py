@@ -25,8 +25,9 @@ from clew.ir.types import TensorType, to_numpy
 from clew.ir.visit import post_order
 from clew.loading import LoadedModel
 from clew.passes.specialize import Specialize
+from clew.profiled import ProfiledModel
 from clew.runtime.cache import Cache
-from clew.runtime.model import InputSpec, Model, Ready, SizesKey, sizes_key
+from clew.runtime.model import InputSpec, Ready, SizesKey, sizes_key
 from clew.runtime.program import Program
 from clew.runtime.threads import shared_pool
 from clew.support.errors import GraphTypeError, InputError
@@ -146,7 +147,7 @@ class Kernel:
         return disassemble(self.object_code).text
 
 
-class CompiledModel(Model[Kernel]):
+class CompiledModel(ProfiledModel[Kernel]):
     """A compiled model.
 
     ```python

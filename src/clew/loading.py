@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from clew.profiled import ProfiledModel
 from clew.runtime.artifact import (
     BuildReader,
     HostResolver,
@@ -22,7 +23,7 @@ from clew.runtime.artifact import (
 )
 from clew.runtime.container import Container, read_container
 from clew.runtime.cpu import check_machine
-from clew.runtime.model import InputSpec, Model, Ready, sizes_key
+from clew.runtime.model import InputSpec, Ready, sizes_key
 from clew.runtime.program import Program
 from clew.runtime.threads import shared_pool, thread_count
 from clew.support.errors import CompileError, InputError
@@ -34,7 +35,7 @@ _CONTRADICTIONS = (
 )  # fmt: skip
 
 
-class LoadedModel(Model[LoadedKernel]):
+class LoadedModel(ProfiledModel[LoadedKernel]):
     """A saved model. It is called like the compiled model that was saved.
 
     A model with symbolic sizes runs at those sizes that had been built when it was saved.

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -14,9 +13,6 @@ from clew.runtime.program import Instruction, Program, RunSegment
 from clew.runtime.segment import NativeSegment
 from clew.runtime.timing import Turns
 from clew.support.errors import InputError
-
-if TYPE_CHECKING:
-    from clew.profile.report import Profile
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 # What tells builds for different sizes apart: the inputs' shapes, and the bytes of those inputs
@@ -161,41 +157,6 @@ class Model(ABC, Generic[K]):
         ]
         total = sum(t for _, t in medians) or 1.0
         return [KernelTime(kernel, t, t / total) for kernel, t in medians]
-
-    def profile(
-        self,
-        *arrays: Any,
-        repeats: int | None = None,
-        warmup: int = 5,
-        sample: bool | float = True,
-        mode: str = "fused",
-        roofline: bool = True,
-        on_progress: Callable[[str], None] | None = None,
-    ) -> Profile:
-        """Returns where the time of runs with these inputs goes: kernels, operators, layers.
-
-        Runs with timers and without take turns, `repeats` times (as often as a second allows, at
-        least 20), after `warmup` runs. `sample` says whether, and for how many seconds, the
-        instructions that fused kernels run are sampled, which tells what their operators take;
-        without it that is estimated. `mode` is `fused`, `unfused` (the same model with a kernel for
-        each operator) or `both`, side by side. `roofline` compares kernels with what the machine
-        gives. Of a saved model there are kernels' times alone.
-
-        Errors: I040, I042, I043 (the inputs), I110 (mode), I111 (a saved model unfused), I116
-        (numbers that are none).
-        """
-        modes: Any = importlib.import_module("clew.profile.modes")  # above this: see the linter
-        made: Profile = modes.profile(
-            self,
-            arrays,
-            repeats=repeats,
-            warmup=warmup,
-            sample=sample,
-            mode=mode,
-            roofline=roofline,
-            on_progress=on_progress,
-        )
-        return made
 
     def checked(self, given: Sequence[Any]) -> list[Any]:
         """Returns inputs as arrays that the model can take.
