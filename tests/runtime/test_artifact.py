@@ -292,7 +292,7 @@ def test_loading_needs_nothing_that_compiles(
     assert_equal(dict(np.load(out)), compiled.run(feed))
     ours = {m for m in ended.stdout.split() if m.startswith("clew.")}
     folders = {m.split(".")[1] for m in ours}
-    assert folders == {"support", "version", "loading", "runtime", "codegen"}
+    assert folders == {"support", "version", "loading", "profiled", "runtime", "codegen"}
     codegen = {m for m in ours if m.startswith("clew.codegen.")}
     assert codegen == {"clew.codegen.artifact", "clew.codegen.native", "clew.codegen.worker"}
     assert not {"onnx", "capstone", "elftools"} & set(ended.stdout.split())
