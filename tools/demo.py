@@ -30,8 +30,8 @@ from rich.text import Text
 
 import clew
 import zoo
-from clew.cli.output import table
 from clew.support.difference import relative_error
+from clew.support.tables import table
 from clew.target import host
 
 _COLUMNS = 100

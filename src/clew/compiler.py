@@ -58,14 +58,9 @@ def compile(
     I084 (`extend`), U020 (a fusion that is not legal), and those of loading.
     """
     machine = target_of(target)
-    if opt_level not in (0, 1, 2, 3):
-        raise InputError("I011", f"opt_level is {opt_level!r}", hint="it is 0, 1, 2 or 3")
-    dtype = narrowed(precision, machine)
+    chosen = passes_for(machine, opt_level, precision, keep_f32, fuse, passes)
     count = thread_count(threads)
     module = model if isinstance(model, Module) else frontends.load(model, inputs=inputs)
-    chosen = list(passes) if passes is not None else pipeline(opt_level, dtype, keep_f32)
-    if fuse is None:
-        chosen = [FuseOps(mode="none") if isinstance(p, FuseOps) else p for p in chosen]
     chosen, schedules = extended(chosen, extend)
     options = Options(
         target=machine,
@@ -83,7 +78,28 @@ def compile(
     return CompiledModel(module, options, default_cache() if cache else Cache(None))
 
 
-def narrowed(precision: str, target: Target) -> str:
+def passes_for(
+    target: Target,
+    opt_level: int = 3,
+    precision: str = "f32",
+    keep_f32: Sequence[str] = (),
+    fuse: str | None = "auto",
+    passes: Sequence[Pass] | None = None,
+) -> list[Pass]:
+    """Returns the passes that these arguments of `compile` ask for, before what `extend` adds.
+
+    Errors: I011, I013.
+    """
+    if opt_level not in (0, 1, 2, 3):
+        raise InputError("I011", f"opt_level is {opt_level!r}", hint="it is 0, 1, 2 or 3")
+    dtype = _narrowed(precision, target)
+    chosen = list(passes) if passes is not None else pipeline(opt_level, dtype, keep_f32)
+    if fuse is None:
+        chosen = [FuseOps(mode="none") if isinstance(p, FuseOps) else p for p in chosen]
+    return chosen
+
+
+def _narrowed(precision: str, target: Target) -> str:
     """Returns the dtype that products are to be of.
 
     Errors: I013.

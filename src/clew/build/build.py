@@ -115,7 +115,7 @@ def build_module(
     clock.lap("passes")
     names = kernel_names(fused.main)
     native = _Native(options, cache, pool, names)
-    codes = native.compile(_static_calls(fused))
+    codes = native.compile(static_calls(fused))
     clock.lap("kernels")
     options.on_progress("linking")
     builder = ProgramBuilder(fused.main, codes, native.segment, native.deferred)
@@ -138,7 +138,7 @@ class _Clock:
         self._last = now
 
 
-def _static_calls(module: Module) -> list[Call]:
+def static_calls(module: Module) -> list[Call]:
     """Returns a call of each primitive function whose shapes are known."""
     roots = [function for _, function in module]
     found: dict[int, Call] = {}
@@ -294,7 +294,7 @@ class _Deferred:
         params = [Var(p.name, substitute_type(p.type, sizes)) for p in self.function.params]
         main = Function(params, Tuple([Call(self.function, params)]), {"outputs": ["out"]})
         module = Specialize(tuple(sizes.items())).run(Module({"main": main}), PassContext())
-        calls = _static_calls(module)
+        calls = static_calls(module)
         if not calls:
             layers = ", ".join(self.function.span.layers) or self.function.attrs.get("name", "")
             raise UnsupportedError(

@@ -25,7 +25,7 @@ from clew.ir.expr import (
     Var,
     While,
 )
-from clew.ir.types import TensorType, TupleType, Type, to_numpy
+from clew.ir.types import TensorType, TupleType, Type, leaves, to_numpy
 from clew.ir.visit import inner_functions, post_order
 from clew.ops.registry import Op
 from clew.passes.views import part_offsets, view_offsets
@@ -184,10 +184,10 @@ def _observe(
                     go()
                     return
                 call = use.call
-                reads = [t for a in call.args for t in _flat(a.type)]
+                reads = [t for a in call.args for t in leaves(a.type)]
                 operands = tuple(map(_copied, reads, addresses))
                 go()
-                writes = _flat(call.type)
+                writes = leaves(call.type)
                 results = tuple(map(_copied, writes, addresses[len(reads) :]))
                 note(Ran(use, operands, results))
 
@@ -201,17 +201,11 @@ def _observe(
     return build.program.observed(inputs, around)
 
 
-def _copied(type_: TensorType, address: int) -> Array:
+def _copied(type_: Type, address: int) -> Array:
+    assert isinstance(type_, TensorType)
     array = np.empty(type_.concrete, to_numpy(type_.dtype))
     ctypes.memmove(array.ctypes.data, address, array.nbytes)
     return array
-
-
-def _flat(type_: Type) -> list[TensorType]:
-    if isinstance(type_, TupleType):
-        return [t for f in type_.fields for t in _flat(f)]
-    assert isinstance(type_, TensorType)
-    return [type_]
 
 
 def _packed(type_: Type, values: Iterator[Any]) -> Any:

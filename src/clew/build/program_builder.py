@@ -22,7 +22,7 @@ from clew.ir.expr import (
     Var,
     While,
 )
-from clew.ir.types import TensorType, TupleType, Type, to_numpy
+from clew.ir.types import TensorType, TupleType, Type, leaves, to_numpy
 from clew.ir.visit import post_order
 from clew.ops.registry import Op
 from clew.passes.views import part_offsets, view_offsets
@@ -107,7 +107,7 @@ class ProgramBuilder:
 
     def _new_slots(self, node: Expr) -> tuple[int, ...]:
         first = len(self.types)
-        self.types.extend(_flat(node.type))
+        self.types.extend(leaves(node.type))
         self.slots[node.id] = tuple(range(first, len(self.types)))
         return self.slots[node.id]
 
@@ -146,8 +146,8 @@ class ProgramBuilder:
 
     def _field(self, node: TupleGetItem) -> tuple[int, ...]:
         assert isinstance(node.value.type, TupleType)
-        start = sum(len(_flat(t)) for t in node.value.type.fields[: node.index])
-        count = len(_flat(node.type))
+        start = sum(len(leaves(t)) for t in node.value.type.fields[: node.index])
+        count = len(leaves(node.type))
         return self.slots[node.value.id][start : start + count]
 
     def _root(self, slot: int) -> tuple[int, int]:
@@ -317,7 +317,7 @@ class ProgramBuilder:
                 branch = Branch(then, orelse, tuple(reads), outputs, node.id)
                 self.instructions.append(branch)
             case While():
-                empty = tuple(_empty(t) for t in _flat(node.type)[len(node.init) :])
+                empty = tuple(_empty(t) for t in leaves(node.type)[len(node.init) :])
                 loop = Repeat(
                     self._inner(node.cond),
                     self._inner(node.body),
@@ -347,13 +347,6 @@ def _renumbered(step: Step, renumber: dict[int, int]) -> Step:
         replace(r, index=renumber[r.index]) if r.kind is BufferKind.INPUT else r for r in step.args
     )
     return Step(step.code, args, step.label)
-
-
-def _flat(type_: Type) -> list[Type]:
-    """Returns the tensor types of a value, tuples spread out."""
-    if isinstance(type_, TupleType):
-        return [t for f in type_.fields for t in _flat(f)]
-    return [type_]
 
 
 def _empty(type_: Type) -> np.ndarray[Any, Any]:

@@ -14,9 +14,10 @@ import clew
 from clew.cli import options as opt
 from clew.cli.arguments import shapes
 from clew.cli.options import SAVED_SUFFIX, model_inputs
-from clew.cli.output import emit_json, note, progress, stdout, table
+from clew.cli.output import emit_json, note, progress, stdout
 from clew.support.errors import CompileError
 from clew.support.settings import usable_cpus
+from clew.support.tables import table
 
 if TYPE_CHECKING:
     from clew.bench.bandwidth import Level

@@ -10,8 +10,9 @@ from rich.text import Text
 
 import clew
 from clew.cli import options as opt
-from clew.cli.output import emit_json, stdout, table
+from clew.cli.output import emit_json, stdout
 from clew.support.errors import ClewError, InputError
+from clew.support.tables import table
 
 
 def ops(

@@ -12,7 +12,8 @@ from rich.text import Text
 
 from clew.cli import options as opt
 from clew.cli.options import SAVED_SUFFIX, Asked, compile_model, model_inputs
-from clew.cli.output import emit_json, note, stdout, table
+from clew.cli.output import emit_json, note, stdout
+from clew.support.tables import table
 
 if TYPE_CHECKING:
     from clew.correlate import ExecutorGraph

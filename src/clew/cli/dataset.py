@@ -9,8 +9,9 @@ import typer
 from rich.text import Text
 
 from clew.cli import options as opt
-from clew.cli.output import emit_json, note, progress, stdout, table
+from clew.cli.output import emit_json, note, progress, stdout
 from clew.support.settings import usable_cpus
+from clew.support.tables import table
 
 _PRECISIONS = ("f32", "bf16", "f16", "auto")
 _FUSES = ("auto", "none")

@@ -15,8 +15,9 @@ from rich.text import Text
 import clew
 from clew.cli import options as opt
 from clew.cli.arguments import named, read_array, shapes
-from clew.cli.output import emit_json, note, progress, stdout, table
+from clew.cli.output import emit_json, note, progress, stdout
 from clew.support.errors import CompileError, InputError
+from clew.support.tables import table
 
 Outputs = Annotated[
     list[Path],

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from clew.support.errors import InputError
+from clew.support.tables import table
 
 # Where stdout is no terminal there is no width to ask for.
 _PIPED_COLUMNS = 120
@@ -62,21 +63,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and not np.isfinite(value):
         return None
     return value
-
-
-def table(*columns: str, right: Sequence[str] = (), title: str = "") -> Table:
-    """Returns an empty table; `right` names the columns of numbers."""
-    made = Table(box=None, title=title or None, title_justify="left", pad_edge=False)
-    for name in columns:
-        number = name in right
-        made.add_column(
-            name,
-            justify="right" if number else "left",
-            no_wrap=number,
-            overflow="fold",
-            header_style="bold",
-        )
-    return made
 
 
 def flat(outputs: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,8 +13,9 @@ import clew
 from clew.cli import options as opt
 from clew.cli.arguments import shapes
 from clew.cli.options import SAVED_SUFFIX, model_inputs
-from clew.cli.output import emit_json, progress, stdout, table
+from clew.cli.output import emit_json, progress, stdout
 from clew.support.errors import CompileError
+from clew.support.tables import table
 
 
 def precision(

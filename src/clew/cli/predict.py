@@ -13,9 +13,10 @@ import clew
 from clew.cli import options as opt
 from clew.cli.arguments import shapes
 from clew.cli.options import SAVED_SUFFIX
-from clew.cli.output import emit_json, note, progress, stdout, table
+from clew.cli.output import emit_json, note, progress, stdout
 from clew.runtime.cache import default_cache
 from clew.support.errors import InputError
+from clew.support.tables import table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

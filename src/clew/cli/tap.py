@@ -22,9 +22,9 @@ from clew.cli.output import (
     outputs_table,
     save_arrays,
     stdout,
-    table,
 )
 from clew.support.errors import InputError
+from clew.support.tables import table
 
 _STATES = {"memory": "in memory", "fused": "inside a kernel", "gone": "computed no more"}
 

@@ -11,8 +11,9 @@ from rich.text import Text
 
 from clew.cli import options as opt
 from clew.cli.options import Asked, Compiled, compile_model, model_inputs
-from clew.cli.output import emit_json, kernel_facts, note, stdout, table
+from clew.cli.output import emit_json, kernel_facts, note, stdout
 from clew.support.errors import CompileError, InputError
+from clew.support.tables import table
 from clew.trace.export import write_json
 
 _NUMBERS = ("ms", "nodes", "added", "removed")

@@ -16,6 +16,7 @@ from clew.compare.state import State
 from clew.compare.times import Timing
 from clew.compare.values import Numerics
 from clew.precision import Deviation
+from clew.support.tables import table
 
 _TEXT_COLUMNS = 100
 # From here on there is room for both errors against f32, and for sentences.
@@ -55,7 +56,7 @@ def whole(
     if grouped:
         parts += [Text(""), groups_table(report, most)]
     elif chosen:
-        parts += [Text(""), _Layers(report, foremost(chosen, most), len(chosen))]
+        parts += [Text(""), _Layers(foremost(chosen, most), len(chosen))]
     return Group(*parts)
 
 
@@ -81,7 +82,7 @@ def foremost(layers: Sequence[LayerDiff], most: int) -> list[LayerDiff]:
 def summary_table(summary: Summary) -> Table:
     """Returns a table of the two builds."""
     a, b = summary.a, summary.b
-    made = _table("", a.name, b.name, "B / A", right=(a.name, b.name, "B / A"))
+    made = table("", a.name, b.name, "B / A", right=(a.name, b.name, "B / A"))
     for option in a.options:
         if a.options[option] != b.options.get(option):
             made.add_row(option, Text(a.options[option] or "-"), Text(b.options[option] or "-"), "")
@@ -190,8 +191,7 @@ def _compiled(facts: BuildFacts) -> str:
 class _Layers:
     """The table of layers, with columns for the room there is."""
 
-    def __init__(self, report: DiffReport, rows: Sequence[LayerDiff], total: int) -> None:
-        self._report = report
+    def __init__(self, rows: Sequence[LayerDiff], total: int) -> None:
         self._rows = rows
         self._total = total
 
@@ -214,7 +214,7 @@ def layers_table(layers: Sequence[LayerDiff], columns: int) -> Table:
     numbers = ["µs A", "µs B", "B / A"] if timed else []
     numbers += ["error"] if valued else []
     numbers += ["of A", "of B"] if exact and roomy else []
-    made = _table(*heads, *numbers, "differs in", right=numbers)
+    made = table(*heads, *numbers, "differs in", right=numbers)
     made.columns[0].overflow = "ellipsis"
     made.columns[0].max_width = 40 if roomy else 24
     made.columns[0].no_wrap = True
@@ -248,7 +248,7 @@ def groups_table(report: DiffReport, most: int = _ROWS) -> RenderableType:
         kept = [g for g in chosen if id(g) in ids]
     timed = any(group.time for group in kept)
     numbers = ["µs A", "µs B", "B / A"] if timed else []
-    made = _table("layers", *numbers, "kernels of A", "kernels of B", right=numbers)
+    made = table("layers", *numbers, "kernels of A", "kernels of B", right=numbers)
     for group in kept:
         cells = [Text(_shown(group.layers))]
         if timed and group.time is not None:
@@ -345,7 +345,7 @@ def _number(value: float) -> str:
 
 def layer_table(layer: LayerDiff, names: tuple[str, str] = ("A", "B")) -> RenderableType:
     """Returns all that is known of one layer."""
-    made = _table(Text(f"{layer.name} ({layer.op})"), *names)  # type: ignore[arg-type]
+    made = table(Text(f"{layer.name} ({layer.op})"), *names)  # type: ignore[arg-type]
     a, b = layer.state_a or State(), layer.state_b or State()
     rows = [
         ("kernels", _kernels(a), _kernels(b)),
@@ -387,20 +387,6 @@ def _typed(state: State) -> str:
 
 
 # --- text ---
-
-
-def _table(*columns: str, right: Sequence[str] = ()) -> Table:
-    made = Table(box=None, pad_edge=False)
-    for name in columns:
-        number = name in right
-        made.add_column(
-            name,
-            justify="right" if number else "left",
-            no_wrap=number,
-            overflow="fold",
-            header_style="bold",
-        )
-    return made
 
 
 def _ms(microseconds: float) -> str:

@@ -26,7 +26,7 @@ from clew.ir.expr import (
     Var,
     While,
 )
-from clew.ir.types import TensorType, TupleType, Type
+from clew.ir.types import TensorType, TupleType, Type, leaves
 from clew.ir.visit import post_order
 from clew.passes.views import part_offsets, view_offsets
 from clew.runtime.plan import BufferKind, BufferRef
@@ -143,7 +143,7 @@ class _Reader:
 
     def on_host(self, type_: Type) -> list[Storage]:
         """Returns the places of what the host computes: arrays of their own."""
-        return [self.place("host") for _ in _flat(type_)]
+        return [self.place("host") for _ in leaves(type_)]
 
     def next_use(self, call: Call) -> KernelUse:
         """Returns the next use of a kernel in order: a function of two branches is used twice."""
@@ -165,7 +165,7 @@ class _GraphReader:
         self.graph = Graph(parent=parent, role=role)
         self._entries: dict[int, tuple[Entry, ...]] = {}
         for position, param in enumerate(function.params):
-            flat = _flat(param.type)
+            flat = leaves(param.type)
             outer = [Storage(INPUT, number=position)] * len(flat)
             places = [reader.place("argument") for _ in flat] if parent else outer
             self._add(INPUT, param.name, param, [], places)
@@ -187,7 +187,7 @@ class _GraphReader:
             name if op == KERNEL else self._reader.unique(name),
             expr,
             [e for i in inputs for e in self._entries[i.id]],
-            _flat(expr.type),
+            leaves(expr.type),
             list(storage),
             list(operators),
         )
@@ -241,8 +241,8 @@ class _GraphReader:
 
     def _field(self, expr: TupleGetItem) -> tuple[Entry, ...]:
         assert isinstance(expr.value.type, TupleType)
-        start = sum(len(_flat(t)) for t in expr.value.type.fields[: expr.index])
-        return self._of(expr.value)[start : start + len(_flat(expr.type))]
+        start = sum(len(leaves(t)) for t in expr.value.type.fields[: expr.index])
+        return self._of(expr.value)[start : start + len(leaves(expr.type))]
 
     def _storage(self, entry: Entry) -> Storage:
         return self.graph.nodes[entry.node].storage[entry.output]
@@ -257,7 +257,7 @@ class _GraphReader:
         use = reader.next_use(call)
         step = reader.build.segments[use.segment].plan.steps[use.step]
         reads = [e for a in call.args for e in self._of(a)]
-        writes = len(_flat(call.type))
+        writes = len(leaves(call.type))
         places = [reader.arena(use, ref) for ref in step.args]
         results = places[len(reads) : len(reads) + writes]
         node = self._add(KERNEL, use.name, call, call.args, results, operator_calls(function))
@@ -289,12 +289,6 @@ def parameter_name(constant: Constant) -> str:
 
 def _short(call: Call) -> str:
     return call.op_name.rpartition(".")[2]
-
-
-def _flat(type_: Type) -> list[Type]:
-    if isinstance(type_, TupleType):
-        return [t for f in type_.fields for t in _flat(f)]
-    return [type_]
 
 
 def _element_bytes(type_: Type) -> int:

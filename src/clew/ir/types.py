@@ -168,6 +168,13 @@ class OptionalType:
 Type: TypeAlias = TensorType | TupleType | FunctionType | SequenceType | OptionalType
 
 
+def leaves(type_: Type) -> list[Type]:
+    """Returns the types of a value's parts in order, tuples in tuples spread out."""
+    if isinstance(type_, TupleType):
+        return [t for f in type_.fields for t in leaves(f)]
+    return [type_]
+
+
 def substitute_type(type_: Type, sizes: Mapping[str, Dim]) -> Type:
     """Returns the type with named sizes replaced."""
     match type_:

@@ -27,6 +27,7 @@ from clew.predict.extras import needed
 from clew.predict.measure import Machine, Timed, time_program
 from clew.predict.table import read_table, write_table
 from clew.predict.transformers import transformer
+from clew.runtime.drawing import draw
 from clew.support.errors import ClewError, InputError
 from clew.target import host
 from clew.version import VERSION
@@ -276,8 +277,6 @@ def drawn_inputs(compiled: CompiledModel, seed: int = 0) -> list[Array]:
 
     Errors: I188 for a model with named sizes.
     """
-    rng = np.random.default_rng(seed)
-    arrays = []
     for wanted in compiled.inputs:
         if wanted.dtype is None or not wanted.is_static:
             raise InputError(
@@ -285,8 +284,4 @@ def drawn_inputs(compiled: CompiledModel, seed: int = 0) -> list[Array]:
                 f"the size of input {wanted.name!r} is open",
                 hint="only models whose shapes are numbers are measured or predicted",
             )
-        floating = wanted.dtype.kind in "fV"
-        shape = tuple(int(d) for d in wanted.shape)
-        drawn = rng.standard_normal(shape) if floating else rng.integers(0, 2, shape)
-        arrays.append(drawn.astype(wanted.dtype))
-    return arrays
+    return list(draw(compiled.inputs, {}, seed, {}).values())

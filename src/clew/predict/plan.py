@@ -7,19 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from clew.build.build import KernelUse, kernel_names
+from clew.build.build import KernelUse, kernel_names, static_calls
 from clew.build.lowering import KernelSource
 from clew.build.program_builder import ProgramBuilder
 from clew.build.schedule_choice import of_operators
-from clew.compiler import narrowed
+from clew.compiler import passes_for
 from clew.ir.expr import Call, Constant, Expr, Function
 from clew.ir.module import Module
 from clew.ir.types import TensorType, to_numpy
-from clew.ir.visit import post_order
-from clew.passes.fuse_ops import FuseOps
 from clew.passes.manager import PassManager
-from clew.passes.views import has_static_shapes
-from clew.pipelines import pipeline
 from clew.runtime.plan import SegmentPlan
 from clew.runtime.threads import thread_count
 from clew.support.errors import InputError
@@ -50,7 +46,7 @@ def plan(
 ) -> Plan:
     """Returns the kernels that `clew.compile` would make with the same options.
 
-    Errors: those of the passes, I010 and I012; I188 for a model with named sizes.
+    Errors: those of the passes, I010 to I013; I188 for a model with named sizes.
     """
     machine = target_of(target)
     for param in module.main.params:
@@ -60,20 +56,16 @@ def plan(
                 f"the size of input {param.name!r} is open: {param.type}",
                 hint="say it, as in --shape NAME=1,128, or clew.load(model, inputs={...})",
             )
-    dtype = narrowed(precision, machine)
-    passes = list(pipeline(opt_level, dtype, ()))
-    if fuse is None:
-        passes = [FuseOps(mode="none") if isinstance(p, FuseOps) else p for p in passes]
-    manager = PassManager(passes, opt_level, target=machine, trace=False)
-    main = manager.run(module).main
+    passes = passes_for(machine, opt_level, precision, fuse=fuse)
+    fused = PassManager(passes, opt_level, target=machine, trace=False).run(module)
+    main = fused.main
     names = kernel_names(main)
     sources: dict[str, KernelSource] = {}
     made: dict[int, KernelSource] = {}
-    for node in post_order(main, into_functions=True):
-        called = node.op if isinstance(node, Call) else None
-        if isinstance(called, Function) and called.is_primitive and has_static_shapes(called):
-            source = KernelSource(called, machine, of_operators(called, machine))
-            made[called.id] = sources.setdefault(source.key, source)
+    for call in static_calls(fused):
+        assert isinstance(call.op, Function)
+        source = KernelSource(call.op, machine, of_operators(call.op, machine))
+        made[call.op.id] = sources.setdefault(source.key, source)
     codes = {number: source.code for number, source in made.items()}
     builder = _Layout(main, codes, lambda plan: _no_segment, lambda call: _no_segment)
     builder.build()
