@@ -1,6 +1,8 @@
 import gc
 import threading
 import weakref
+from types import SimpleNamespace
+from typing import Any, cast
 
 import ml_dtypes
 import numpy as np
@@ -24,6 +26,7 @@ from clew.runtime.memory import plan_segment
 from clew.runtime.plan import BufferSpec, SegmentPlan
 from clew.runtime.segment import NativeSegment
 from clew.runtime.threads import shared_pool
+from clew.runtime.timing import Round, Timings
 from clew.runtime.watch import Watch
 from clew.support.errors import InputError
 
@@ -237,3 +240,14 @@ def test_nothing_keeps_a_dropped_segment_alive() -> None:
     del segment
     gc.collect()
     assert gone() is None
+
+
+def test_an_interrupted_round_leaves_no_kernel_without_time() -> None:
+    """Of three rounds one was interrupted: the median kernel keeps a time above nothing."""
+    kernels = [np.array([20.0, 30.0]), np.array([21.0, 30.0]), np.array([5000.0, 31.0])]
+    rounds = [Round([k], [1.0], [10.0], [], []) for k in kernels]
+    timed = SimpleNamespace(
+        measures_stamps=True, stamps=lambda taken: 2.0, entries=lambda segment: np.ones(2)
+    )
+    timings = Timings(cast(Any, timed), rounds, [], [])
+    assert (np.median(timings.kernel_ns(0), axis=0) > 0).all()
