@@ -1,0 +1,478 @@
+// Written by tools/wire_types.py from src/clew/explorer/schema.py: do not edit.
+
+export const VERSION = 1;
+
+/**
+ * A layer of the user's model. `group` is its name's path, outermost first, without itself.
+ *
+ * `fate` is `alive`, `merged`, `folded`, `dead` or the like, `fate_text` says it in words.
+ */
+export interface Layer {
+  readonly name: string;
+  readonly op: string;
+  readonly group: string[];
+  readonly fate: string;
+  readonly fate_text: string;
+  readonly kernels: number[];
+}
+
+/**
+ * A stage on the film strip: `nodes` after it, and the computed difference to the one before.
+ *
+ * `rewritten` counts nodes that others took the place of; these are in neither `added` nor
+ * `removed`. `remarks` counts what the pass has to say.
+ */
+export interface StageInfo {
+  readonly index: number;
+  readonly name: string;
+  readonly summary: string;
+  readonly changed: boolean;
+  readonly seconds: number;
+  readonly nodes: number;
+  readonly added: number;
+  readonly removed: number;
+  readonly rewritten: number;
+  readonly remarks: number;
+}
+
+/**
+ * One use of a kernel, in order of execution. `ops` are its operators' names in order and
+ * `numbers` their nodes in the last stage; `distinct` numbers kernels with equal code alike.
+ *
+ * `rules` are the schedule rules that were chosen, `call` is the number of its call's node.
+ */
+export interface KernelInfo {
+  readonly index: number;
+  readonly name: string;
+  readonly call: number;
+  readonly ops: string[];
+  readonly numbers: number[];
+  readonly layers: number[];
+  readonly rules: string[];
+  readonly distinct: number;
+  readonly shape: string;
+  readonly flops: number;
+  readonly bytes: number;
+  readonly grid: string;
+  readonly code_bytes: number;
+  readonly instructions: number;
+}
+
+/**
+ * The rest of the film strip: how much there is of each level below the graph, over distinct
+ * kernels, and the seconds that making it took.
+ */
+export interface CodeTotals {
+  readonly loop_lines: number;
+  readonly llvm_lines: number;
+  readonly instructions: number;
+  readonly kernels: number;
+  readonly kernel_seconds: number;
+  readonly program_seconds: number;
+  readonly cached_kernels: number;
+}
+
+/**
+ * How a build was made: what `clew.compile` takes.
+ */
+export interface Options {
+  readonly target: string;
+  readonly threads: number | null;
+  readonly opt_level: number;
+  readonly precision: string;
+  readonly fuse: boolean;
+  readonly disabled: string[];
+  readonly required: string[];
+  readonly keep_f32: string[];
+  readonly shapes: Record<string, number[]>;
+}
+
+/**
+ * What the page needs first: layers, stages and kernels of a build.
+ *
+ * `model` is the file's name, without its folder. `passes` are all that the pass list has, with
+ * whether each ran.
+ */
+export interface Overview {
+  readonly version: number;
+  readonly model: string;
+  readonly target: string;
+  readonly options: Options;
+  readonly inputs: string[];
+  readonly outputs: string[];
+  readonly layers: Layer[];
+  readonly stages: StageInfo[];
+  readonly kernels: KernelInfo[];
+  readonly code: CodeTotals;
+  readonly passes: Record<string, boolean>;
+  readonly seconds: Record<string, number>;
+  readonly measured: string[];
+}
+
+/**
+ * The nodes of a stage, as columns, in the order of their lines.
+ *
+ * `kind` is `Call`, `Constant`, `Var`, `Function` and so on, `title` the operator's name;
+ * `layers` those a node serves, `marks` those whose result it *is*; `inputs` the numbers it reads;
+ * `parent` is the number of the function it stands in (-1: the main one); `kernel` the kernel that
+ * computes it (last stage only, else -1); `born` the stage that made it.
+ */
+export interface Nodes {
+  readonly number: number[];
+  readonly line: number[];
+  readonly kind: string[];
+  readonly title: string[];
+  readonly type: string[];
+  readonly layers: number[][];
+  readonly marks: number[][];
+  readonly inputs: number[][];
+  readonly parent: number[];
+  readonly kernel: number[];
+  readonly born: number[];
+}
+
+/**
+ * Why a pass did or did not do something, about a node (-1 where it is in no stage kept).
+ */
+export interface RemarkLine {
+  readonly number: number;
+  readonly pass_name: string;
+  readonly text: string;
+}
+
+/**
+ * A stage's graph IR: its text, and the nodes on its lines.
+ */
+export interface Stage {
+  readonly index: number;
+  readonly name: string;
+  readonly text: string;
+  readonly nodes: Nodes;
+  readonly remarks: RemarkLine[];
+}
+
+/**
+ * Links from the stage before, as columns; `same` is 1 where the new node computes the old
+ * one's value. Nodes in both stages are linked without being listed. Unchanged stages: empty.
+ */
+export interface StageLinks {
+  readonly old: number[];
+  readonly new: number[];
+  readonly same: number[];
+}
+
+/**
+ * What became of nodes, over all stages. `born` and `last` are, by a node's number, the first
+ * and last stage that has it; `stages[0]` is empty.
+ */
+export interface Links {
+  readonly born: number[];
+  readonly last: number[];
+  readonly stages: StageLinks[];
+}
+
+/**
+ * A value that layer `source` hands to layer `target`: -1 stands for the model's inputs, and as
+ * a target for its outputs.
+ */
+export interface ModelEdge {
+  readonly source: number;
+  readonly target: number;
+  readonly value: string;
+}
+
+/**
+ * The model as its file has it: text, a line or more for each layer, and what layers hand on.
+ *
+ * `line_layers` gives for each line the layer it is about (-1: none).
+ */
+export interface Source {
+  readonly text: string;
+  readonly line_layers: number[];
+  readonly edges: ModelEdge[];
+}
+
+/**
+ * A kernel's loop nest, LLVM text and instructions, one line an element.
+ *
+ * `loop_op` gives for each line of the nest the position in the kernel's `ops` that it computes,
+ * -1 where it serves all (heads of loops that operators share). `llvm_loop` and `asm_loop` give the line of the nest behind each (0: unknown).
+ */
+export interface Code {
+  readonly kernel: number;
+  readonly loops: string[];
+  readonly loop_op: number[];
+  readonly llvm: string[];
+  readonly llvm_loop: number[];
+  readonly asm: string[];
+  readonly asm_address: number[];
+  readonly asm_loop: number[];
+}
+
+/**
+ * A primitive, as `split(loop='mm.i', factor=12)`, and the loop nest after it.
+ *
+ * `loop_op` is as in `Code`.
+ */
+export interface ScheduleStep {
+  readonly text: string;
+  readonly primitive: string;
+  readonly loops: string[];
+  readonly loop_op: number[];
+}
+
+/**
+ * The recorded schedule of a kernel; step 0 has no text: it is the nest before all others.
+ *
+ * `primitives` are those there are, each with its signature and the first line of its description.
+ */
+export interface ScheduleView {
+  readonly kernel: number;
+  readonly rules: string[];
+  readonly steps: ScheduleStep[];
+  readonly primitives: Record<string, string>;
+}
+
+/**
+ * A piece of a sentence; with a `ref` it leads somewhere, `code` is set in fixed width.
+ */
+export interface Part {
+  readonly text: string;
+  readonly ref: string;
+  readonly code: boolean;
+}
+
+/**
+ * A sentence of a story, in parts; `level` indents it.
+ */
+export interface Sentence {
+  readonly parts: Part[];
+  readonly level: number;
+}
+
+/**
+ * A part of a story under a heading; `kind` picks an icon: import, pass, kernel, time, ...
+ */
+export interface Section {
+  readonly kind: string;
+  readonly head: string;
+  readonly ref: string;
+  readonly sentences: Sentence[];
+}
+
+/**
+ * The life of a layer or kernel, or, backwards, what a line of code comes from.
+ */
+export interface Story {
+  readonly about: string;
+  readonly title: string;
+  readonly subtitle: string;
+  readonly sections: Section[];
+}
+
+/**
+ * Something that can be found: `kind` is layer, kernel, operator, attribute, dtype, shape,
+ * remark, stage, parameter; `text` is matched and shown, `detail` is shown beside it.
+ */
+export interface Entry {
+  readonly kind: string;
+  readonly text: string;
+  readonly detail: string;
+  readonly ref: string;
+}
+
+/**
+ * All that the search looks through, but for the lines of panes.
+ */
+export interface Index {
+  readonly entries: Entry[];
+}
+
+/**
+ * A figure for each layer, kernel, line of a loop nest and instruction; None where unknown.
+ *
+ * `unit` is ns, flop, B, share (of peak, 0 to 1) or relative (error). `lines[k][n]` is that of line
+ * n + 1 of kernel k, `instructions` likewise; empty lists where a level is not measured. `total` is
+ * what shares refer to, and `basis` says what figures rest on.
+ */
+export interface Heat {
+  readonly metric: "time" | "flops" | "bytes" | "peak" | "error";
+  readonly unit: string;
+  readonly total: number | null;
+  readonly layers: (number | null)[];
+  readonly kernels: (number | null)[];
+  readonly lines: ((number | null)[])[];
+  readonly instructions: ((number | null)[])[];
+  readonly basis: string;
+  readonly notes: string[];
+}
+
+/**
+ * A kernel under the roof: `intensity` in FLOP a byte, `gflops` reached, and its limit.
+ */
+export interface RooflinePoint {
+  readonly kernel: number;
+  readonly intensity: number;
+  readonly gflops: number;
+  readonly ns: number;
+  readonly limit: string;
+  readonly limit_share: number;
+}
+
+/**
+ * What the machine gives, and what kernels reach. `bandwidths` are GB/s by level of memory.
+ */
+export interface Roofline {
+  readonly peak_gflops: number;
+  readonly tile_gflops: number | null;
+  readonly bandwidths: Record<string, number>;
+  readonly threads: number;
+  readonly points: RooflinePoint[];
+}
+
+/**
+ * A piece of the timeline: `track` is kernels, operators or layers, `ref` what it shows.
+ */
+export interface Slice {
+  readonly track: string;
+  readonly start_ns: number;
+  readonly ns: number;
+  readonly text: string;
+  readonly ref: string;
+}
+
+/**
+ * One typical run. `slices` of a track follow each other and do not overlap.
+ */
+export interface Timeline {
+  readonly wall_ns: number;
+  readonly slices: Slice[];
+}
+
+/**
+ * What profiling found, in short: wall time, that of kernels, and notes.
+ */
+export interface Profiled {
+  readonly wall_ns: number;
+  readonly kernels_ns: number;
+  readonly outside_ns: number;
+  readonly rounds: number;
+  readonly threads: number;
+  readonly notes: string[];
+}
+
+/**
+ * A layer of one or both builds: -1 where a build lacks it. `kinds` are what differs (weights,
+ * fusion, layout, time, values, ...), `sentences` say how.
+ */
+export interface LayerChange {
+  readonly a: number;
+  readonly b: number;
+  readonly how: string;
+  readonly kinds: string[];
+  readonly sentences: string[];
+  readonly a_ns: number | null;
+  readonly b_ns: number | null;
+  readonly error: number | null;
+}
+
+/**
+ * Two builds aligned on layers, in the order of the first.
+ */
+export interface Diff {
+  readonly a: string;
+  readonly b: string;
+  readonly layers: LayerChange[];
+  readonly kinds: Record<string, number>;
+  readonly summary: string[];
+  readonly a_wall_ns: number | null;
+  readonly b_wall_ns: number | null;
+}
+
+/**
+ * A coded error, with where it arose. `layer`, `stage` and `pass_name` may be empty.
+ */
+export interface ErrorInfo {
+  readonly code: string;
+  readonly message: string;
+  readonly layer: string;
+  readonly stage: string;
+  readonly pass_name: string;
+  readonly hint: string;
+}
+
+/**
+ * A build that the page knows: `id` is a, b, c, ...; `model` a file's name.
+ *
+ * `state` is `compiling`, `ready`, `failed` or `cancelled`. `job` is the job that compiles it.
+ */
+export interface BuildInfo {
+  readonly id: string;
+  readonly model: string;
+  readonly options: Options;
+  readonly state: "compiling" | "ready" | "failed" | "cancelled";
+  readonly job: string;
+  readonly error: ErrorInfo | null;
+}
+
+/**
+ * What the form for a new build offers.
+ */
+export interface Choices {
+  readonly targets: string[];
+  readonly precisions: string[];
+  readonly passes: Record<string, string>;
+  readonly threads: number;
+  readonly max_upload_bytes: number;
+  readonly models: string[];
+}
+
+/**
+ * Which builds there are. `live` is false in a report, which can neither compile nor measure.
+ */
+export interface Start {
+  readonly version: number;
+  readonly live: boolean;
+  readonly builds: BuildInfo[];
+  readonly diff: boolean;
+  readonly choices: Choices | null;
+}
+
+/**
+ * Progress of a job, as a server-sent event: `kind` is progress, done, failed or cancelled.
+ *
+ * `fraction` is None where the end is not known.
+ */
+export interface JobEvent {
+  readonly kind: "progress" | "done" | "failed" | "cancelled";
+  readonly text: string;
+  readonly fraction: number | null;
+  readonly error: ErrorInfo | null;
+  readonly seconds: number;
+}
+
+/**
+ * What an edited schedule did: the kernel's time before and after, interleaved, whether results
+ * are the same bits, and their relative error; with the nest and code it gave.
+ */
+export interface ScheduleTrial {
+  readonly kernel: number;
+  readonly before_ns: number;
+  readonly after_ns: number;
+  readonly same_bits: boolean;
+  readonly error: number;
+  readonly steps: ScheduleStep[];
+  readonly code: Code;
+}
+
+/** What each route answers, by its first word. */
+export interface Answers {
+  /** `overview`: layers, stages and kernels */
+  readonly overview: Overview;
+  /** `stage/{stage}`: a stage's graph IR */
+  readonly stage: Stage;
+  /** `links`: what became of nodes, stage by stage */
+  readonly links: Links;
+  /** `code/{kernel}`: a kernel's loops, LLVM text and instructions */
+  readonly code: Code;
+}

@@ -1,0 +1,81 @@
+"""All that can be asked of a build: one table, which server, report, command line and page share.
+
+A route is a path of `/`-separated words; `{name}` stands for a parameter, the last one may hold
+slashes. `GET /TOKEN/api/BUILD/PATH` answers it, and `clew explore model.onnx --get PATH` prints it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from clew.explorer import schema
+from clew.explorer.session import Session
+from clew.explorer.views.code import code
+from clew.explorer.views.links import links
+from clew.explorer.views.overview import overview
+from clew.explorer.views.stage import stage
+from clew.support.errors import InputError
+
+
+@dataclass(frozen=True)
+class Route:
+    """A question: `answer` is the schema type of `view(session, **parameters)`."""
+
+    path: str
+    answer: type
+    view: Callable[..., Any]
+    about: str
+
+    @property
+    def name(self) -> str:
+        """Its first word."""
+        return self.path.split("/", 1)[0]
+
+
+ROUTES: Final = (
+    Route("overview", schema.Overview, overview, "layers, stages and kernels"),
+    Route("stage/{stage:int}", schema.Stage, stage, "a stage's graph IR"),
+    Route("links", schema.Links, links, "what became of nodes, stage by stage"),
+    Route("code/{kernel:int}", schema.Code, code, "a kernel's loops, LLVM text and instructions"),
+)
+
+_PARAMETER: Final = re.compile(r"\{(\w+)(?::(\w+))?\}")
+_FORMS: Final[Mapping[str, str]] = {"int": r"\d{1,9}", "path": ".+"}
+
+
+def _pattern(path: str) -> re.Pattern[str]:
+    parts, end = [], 0
+    for found in _PARAMETER.finditer(path):
+        form = _FORMS[found[2] or "path"]
+        parts += [re.escape(path[end : found.start()]), f"(?P<{found[1]}>{form})"]
+        end = found.end()
+    return re.compile("".join([*parts, re.escape(path[end:])]))
+
+
+_PATTERNS: Final = [(route, _pattern(route.path)) for route in ROUTES]
+_NUMBERS: Final = {
+    (route.path, found[1])
+    for route in ROUTES
+    for found in _PARAMETER.finditer(route.path)
+    if found[2] == "int"
+}
+
+
+def answer(session: Session, path: str) -> Any:
+    """Returns what a route answers, an object of the schema.
+
+    Errors: I201 for a path that no route has, and those of the view.
+    """
+    for route, pattern in _PATTERNS:
+        found = pattern.fullmatch(path)
+        if found is not None:
+            given = {
+                name: int(value) if (route.path, name) in _NUMBERS else value
+                for name, value in found.groupdict().items()
+            }
+            return route.view(session, **given)
+    known = ", ".join(route.path.replace(":int", "") for route in ROUTES)
+    raise InputError("I201", f"no route {path[:80]!r}", hint=f"the routes are {known}")

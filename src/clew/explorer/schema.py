@@ -1,0 +1,522 @@
+"""The wire format of the explorer, written once: `tools/wire_types.py` makes TypeScript of it.
+
+Things are named by *refs*, short texts that also stand in the page's URL: `layer:conv1`,
+`node:3:120` (stage and the node's number), `kernel:4`, `loop:4:12`, `llvm:4:30`, `asm:4:7` (kernel and
+line, or instruction, from 1), `stage:3`, `source:17` (a line of the model pane). Nodes are numbered over all
+stages together, as in exported traces: a node kept by a pass keeps its number. Layers and kernels
+are numbered from 0 by their places in `Overview.layers` and `Overview.kernels`. Lines count from 1.
+Times are nanoseconds and their names end in `ns`, or seconds. Tables with many rows are columns of
+equal length, which halves their size and keeps the page quick.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+VERSION = 1
+
+Ref: TypeAlias = str
+Number: TypeAlias = int
+Facts: TypeAlias = dict[str, str | int | float | bool | None]
+
+# --- the model as a whole ---
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer of the user's model. `group` is its name's path, outermost first, without itself.
+
+    `fate` is `alive`, `merged`, `folded`, `dead` or the like, `fate_text` says it in words.
+    """
+
+    name: str
+    op: str
+    group: list[str]
+    fate: str
+    fate_text: str
+    kernels: list[Number]
+
+
+@dataclass(frozen=True)
+class StageInfo:
+    """A stage on the film strip: `nodes` after it, and the computed difference to the one before.
+
+    `rewritten` counts nodes that others took the place of; these are in neither `added` nor
+    `removed`. `remarks` counts what the pass has to say.
+    """
+
+    index: int
+    name: str
+    summary: str
+    changed: bool
+    seconds: float
+    nodes: int
+    added: int
+    removed: int
+    rewritten: int
+    remarks: int
+
+
+@dataclass(frozen=True)
+class KernelInfo:
+    """One use of a kernel, in order of execution. `ops` are its operators' names in order and
+    `numbers` their nodes in the last stage; `distinct` numbers kernels with equal code alike.
+
+    `rules` are the schedule rules that were chosen, `call` is the number of its call's node.
+    """
+
+    index: int
+    name: str
+    call: Number
+    ops: list[str]
+    numbers: list[Number]
+    layers: list[Number]
+    rules: list[str]
+    distinct: int
+    shape: str
+    flops: float
+    bytes: float
+    grid: str
+    code_bytes: int
+    instructions: int
+
+
+@dataclass(frozen=True)
+class CodeTotals:
+    """The rest of the film strip: how much there is of each level below the graph, over distinct
+    kernels, and the seconds that making it took.
+    """
+
+    loop_lines: int
+    llvm_lines: int
+    instructions: int
+    kernels: int
+    kernel_seconds: float
+    program_seconds: float
+    cached_kernels: int
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a build was made: what `clew.compile` takes."""
+
+    target: str = "cpu"
+    threads: int | None = None
+    opt_level: int = 3
+    precision: str = "f32"
+    fuse: bool = True
+    disabled: list[str] = field(default_factory=list)
+    required: list[str] = field(default_factory=list)
+    keep_f32: list[str] = field(default_factory=list)
+    shapes: dict[str, list[int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Overview:
+    """What the page needs first: layers, stages and kernels of a build.
+
+    `model` is the file's name, without its folder. `passes` are all that the pass list has, with
+    whether each ran.
+    """
+
+    version: int
+    model: str
+    target: str
+    options: Options
+    inputs: list[str]
+    outputs: list[str]
+    layers: list[Layer]
+    stages: list[StageInfo]
+    kernels: list[KernelInfo]
+    code: CodeTotals
+    passes: dict[str, bool]
+    seconds: dict[str, float]
+    measured: list[str]
+
+
+# --- panes ---
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """The nodes of a stage, as columns, in the order of their lines.
+
+    `kind` is `Call`, `Constant`, `Var`, `Function` and so on, `title` the operator's name;
+    `layers` those a node serves, `marks` those whose result it *is*; `inputs` the numbers it reads;
+    `parent` is the number of the function it stands in (-1: the main one); `kernel` the kernel that
+    computes it (last stage only, else -1); `born` the stage that made it.
+    """
+
+    number: list[Number]
+    line: list[int]
+    kind: list[str]
+    title: list[str]
+    type: list[str]
+    layers: list[list[Number]]
+    marks: list[list[Number]]
+    inputs: list[list[Number]]
+    parent: list[Number]
+    kernel: list[Number]
+    born: list[int]
+
+
+@dataclass(frozen=True)
+class RemarkLine:
+    """Why a pass did or did not do something, about a node (-1 where it is in no stage kept)."""
+
+    number: Number
+    pass_name: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage's graph IR: its text, and the nodes on its lines."""
+
+    index: int
+    name: str
+    text: str
+    nodes: Nodes
+    remarks: list[RemarkLine]
+
+
+@dataclass(frozen=True)
+class StageLinks:
+    """Links from the stage before, as columns; `same` is 1 where the new node computes the old
+    one's value. Nodes in both stages are linked without being listed. Unchanged stages: empty.
+    """
+
+    old: list[Number]
+    new: list[Number]
+    same: list[int]
+
+
+@dataclass(frozen=True)
+class Links:
+    """What became of nodes, over all stages. `born` and `last` are, by a node's number, the first
+    and last stage that has it; `stages[0]` is empty.
+    """
+
+    born: list[int]
+    last: list[int]
+    stages: list[StageLinks]
+
+
+@dataclass(frozen=True)
+class ModelEdge:
+    """A value that layer `source` hands to layer `target`: -1 stands for the model's inputs, and as
+    a target for its outputs.
+    """
+
+    source: Number
+    target: Number
+    value: str
+
+
+@dataclass(frozen=True)
+class Source:
+    """The model as its file has it: text, a line or more for each layer, and what layers hand on.
+
+    `line_layers` gives for each line the layer it is about (-1: none).
+    """
+
+    text: str
+    line_layers: list[Number]
+    edges: list[ModelEdge]
+
+
+@dataclass(frozen=True)
+class Code:
+    """A kernel's loop nest, LLVM text and instructions, one line an element.
+
+    `loop_op` gives for each line of the nest the position in the kernel's `ops` that it computes,
+    -1 where it serves all (heads of loops that operators share). `llvm_loop` and `asm_loop` give the line of the nest behind each (0: unknown).
+    """
+
+    kernel: Number
+    loops: list[str]
+    loop_op: list[int]
+    llvm: list[str]
+    llvm_loop: list[int]
+    asm: list[str]
+    asm_address: list[int]
+    asm_loop: list[int]
+
+
+@dataclass(frozen=True)
+class ScheduleStep:
+    """A primitive, as `split(loop='mm.i', factor=12)`, and the loop nest after it.
+
+    `loop_op` is as in `Code`.
+    """
+
+    text: str
+    primitive: str
+    loops: list[str]
+    loop_op: list[int]
+
+
+@dataclass(frozen=True)
+class ScheduleView:
+    """The recorded schedule of a kernel; step 0 has no text: it is the nest before all others.
+
+    `primitives` are those there are, each with its signature and the first line of its description.
+    """
+
+    kernel: Number
+    rules: list[str]
+    steps: list[ScheduleStep]
+    primitives: dict[str, str]
+
+
+# --- stories and search ---
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of a sentence; with a `ref` it leads somewhere, `code` is set in fixed width."""
+
+    text: str
+    ref: Ref = ""
+    code: bool = False
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A sentence of a story, in parts; `level` indents it."""
+
+    parts: list[Part]
+    level: int = 0
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a story under a heading; `kind` picks an icon: import, pass, kernel, time, ..."""
+
+    kind: str
+    head: str
+    ref: Ref
+    sentences: list[Sentence]
+
+
+@dataclass(frozen=True)
+class Story:
+    """The life of a layer or kernel, or, backwards, what a line of code comes from."""
+
+    about: Ref
+    title: str
+    subtitle: str
+    sections: list[Section]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Something that can be found: `kind` is layer, kernel, operator, attribute, dtype, shape,
+    remark, stage, parameter; `text` is matched and shown, `detail` is shown beside it.
+    """
+
+    kind: str
+    text: str
+    detail: str
+    ref: Ref
+
+
+@dataclass(frozen=True)
+class Index:
+    """All that the search looks through, but for the lines of panes."""
+
+    entries: list[Entry]
+
+
+# --- measured ---
+
+Metric: TypeAlias = Literal["time", "flops", "bytes", "peak", "error"]
+
+
+@dataclass(frozen=True)
+class Heat:
+    """A figure for each layer, kernel, line of a loop nest and instruction; None where unknown.
+
+    `unit` is ns, flop, B, share (of peak, 0 to 1) or relative (error). `lines[k][n]` is that of line
+    n + 1 of kernel k, `instructions` likewise; empty lists where a level is not measured. `total` is
+    what shares refer to, and `basis` says what figures rest on.
+    """
+
+    metric: Metric
+    unit: str
+    total: float | None
+    layers: list[float | None]
+    kernels: list[float | None]
+    lines: list[list[float | None]]
+    instructions: list[list[float | None]]
+    basis: str
+    notes: list[str]
+
+
+@dataclass(frozen=True)
+class RooflinePoint:
+    """A kernel under the roof: `intensity` in FLOP a byte, `gflops` reached, and its limit."""
+
+    kernel: Number
+    intensity: float
+    gflops: float
+    ns: float
+    limit: str
+    limit_share: float
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """What the machine gives, and what kernels reach. `bandwidths` are GB/s by level of memory."""
+
+    peak_gflops: float
+    tile_gflops: float | None
+    bandwidths: dict[str, float]
+    threads: int
+    points: list[RooflinePoint]
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A piece of the timeline: `track` is kernels, operators or layers, `ref` what it shows."""
+
+    track: str
+    start_ns: float
+    ns: float
+    text: str
+    ref: Ref
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """One typical run. `slices` of a track follow each other and do not overlap."""
+
+    wall_ns: float
+    slices: list[Slice]
+
+
+@dataclass(frozen=True)
+class Profiled:
+    """What profiling found, in short: wall time, that of kernels, and notes."""
+
+    wall_ns: float
+    kernels_ns: float
+    outside_ns: float
+    rounds: int
+    threads: int
+    notes: list[str]
+
+
+# --- two builds ---
+
+
+@dataclass(frozen=True)
+class LayerChange:
+    """A layer of one or both builds: -1 where a build lacks it. `kinds` are what differs (weights,
+    fusion, layout, time, values, ...), `sentences` say how.
+    """
+
+    a: Number
+    b: Number
+    how: str
+    kinds: list[str]
+    sentences: list[str]
+    a_ns: float | None
+    b_ns: float | None
+    error: float | None
+
+
+@dataclass(frozen=True)
+class Diff:
+    """Two builds aligned on layers, in the order of the first."""
+
+    a: str
+    b: str
+    layers: list[LayerChange]
+    kinds: dict[str, int]
+    summary: list[str]
+    a_wall_ns: float | None
+    b_wall_ns: float | None
+
+
+# --- builds and jobs ---
+
+
+@dataclass(frozen=True)
+class ErrorInfo:
+    """A coded error, with where it arose. `layer`, `stage` and `pass_name` may be empty."""
+
+    code: str
+    message: str
+    layer: str
+    stage: str
+    pass_name: str
+    hint: str
+
+
+@dataclass(frozen=True)
+class BuildInfo:
+    """A build that the page knows: `id` is a, b, c, ...; `model` a file's name.
+
+    `state` is `compiling`, `ready`, `failed` or `cancelled`. `job` is the job that compiles it.
+    """
+
+    id: str
+    model: str
+    options: Options
+    state: Literal["compiling", "ready", "failed", "cancelled"]
+    job: str
+    error: ErrorInfo | None
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What the form for a new build offers."""
+
+    targets: list[str]
+    precisions: list[str]
+    passes: dict[str, str]
+    threads: int
+    max_upload_bytes: int
+    models: list[str]
+
+
+@dataclass(frozen=True)
+class Start:
+    """Which builds there are. `live` is false in a report, which can neither compile nor measure."""
+
+    version: int
+    live: bool
+    builds: list[BuildInfo]
+    diff: bool
+    choices: Choices | None
+
+
+@dataclass(frozen=True)
+class JobEvent:
+    """Progress of a job, as a server-sent event: `kind` is progress, done, failed or cancelled.
+
+    `fraction` is None where the end is not known.
+    """
+
+    kind: Literal["progress", "done", "failed", "cancelled"]
+    text: str
+    fraction: float | None
+    error: ErrorInfo | None
+    seconds: float
+
+
+@dataclass(frozen=True)
+class ScheduleTrial:
+    """What an edited schedule did: the kernel's time before and after, interleaved, whether results
+    are the same bits, and their relative error; with the nest and code it gave.
+    """
+
+    kernel: Number
+    before_ns: float
+    after_ns: float
+    same_bits: bool
+    error: float
+    steps: list[ScheduleStep]
+    code: Code

@@ -1,0 +1,32 @@
+"""A kernel's loop nest, LLVM text and instructions, and which line came from which."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from clew.explorer.schema import Code
+from clew.explorer.session import Session
+
+
+def code(session: Session, kernel: int) -> Code:
+    """Returns the code of a kernel by its place.
+
+    Errors: I200 for a kernel that does not exist.
+    """
+    used = session.kernel(kernel)
+    lines = used.llvm_lines
+    return Code(
+        kernel=kernel,
+        loops=list(used.loops),
+        loop_op=loop_ops(len(used.loops), used.loop_stages, used.stage_ops),
+        llvm=list(used.llvm),
+        llvm_loop=[lines.get(n, 0) for n in range(1, len(used.llvm) + 1)],
+        asm=[i.text for i in used.asm],
+        asm_address=[i.address for i in used.asm],
+        asm_loop=[i.loop_line for i in used.asm],
+    )
+
+
+def loop_ops(lines: int, stages: Mapping[int, str], ops: Mapping[str, int]) -> list[int]:
+    """Returns for each line of a loop nest the position of the operator it computes, -1 for all."""
+    return [ops.get(stages[n], -1) if n in stages else -1 for n in range(1, lines + 1)]

@@ -1,0 +1,157 @@
+"""The whole build at a glance: layers, the film strip's stages, kernels."""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from typing import Any
+
+from clew.correlate.facts import describe_kernel
+from clew.explorer.schema import VERSION, CodeTotals, KernelInfo, Layer, Overview, StageInfo
+from clew.explorer.session import Session
+
+
+def overview(session: Session) -> Overview:
+    """Returns what the page needs first."""
+    build = session.compiled.build
+    kernels = _kernels(session)
+    return Overview(
+        version=VERSION,
+        model=session.model,
+        target=str(session.compiled.options.target.name),
+        options=session.options,
+        inputs=list(session.compiled.input_names),
+        outputs=list(session.compiled.output_names),
+        layers=_layers(session),
+        stages=[_stage(session, n) for n in range(len(session.trace.stages))],
+        kernels=kernels,
+        code=_totals(session, kernels),
+        passes=_passes(session),
+        seconds={**build.seconds, **session.seconds},
+        measured=sorted(session.measured),
+    )
+
+
+def _layers(session: Session) -> list[Layer]:
+    trace = session.trace
+    in_kernels: dict[str, list[int]] = {}
+    for place, kernel in enumerate(session.kernels):
+        for layer in trace.kernel_layers(kernel):
+            in_kernels.setdefault(layer, []).append(place)
+    ops = _operator_types(session)
+    fates = trace.accounted()
+    return [
+        Layer(
+            name=name,
+            op=ops.get(name, ""),
+            group=group_of(name),
+            fate=fate.kind.value,
+            fate_text=str(fate),
+            kernels=in_kernels.get(name, []),
+        )
+        for name, fate in fates.items()
+    ]
+
+
+def group_of(name: str) -> list[str]:
+    """Returns the path that a layer's name has: `/encoder/layer.0/MatMul` is in `encoder` and
+    `layer.0`.
+    """
+    return [part for part in name.split("/")[:-1] if part]
+
+
+def _operator_types(session: Session) -> dict[str, str]:
+    trace = session.trace
+    found = {
+        source.layer: source.op
+        for node in trace.nodes(0).values()
+        for source in node.span.sources
+        if source.op
+    }
+    eliminated = trace.stages[0].module.main.attrs.get("eliminated", ())
+    return found | {layer: op for layer, op, _ in eliminated}
+
+
+def _stage(session: Session, place: int) -> StageInfo:
+    trace = session.trace
+    record = trace.stages[place]
+    difference = record.difference
+    rewritten = sum(old in difference.removed for old in record.same) if place else 0
+    return StageInfo(
+        index=place,
+        name=record.name,
+        summary=_summary(session, record.name),
+        changed=record.changed,
+        seconds=record.seconds,
+        nodes=len(record.nodes),
+        added=len(difference.added) - rewritten if place else len(difference.added),
+        removed=len(difference.removed) - rewritten,
+        rewritten=rewritten,
+        remarks=len(record.remarks),
+    )
+
+
+def _summary(session: Session, name: str) -> str:
+    """Returns the first paragraph of a pass's description, without line breaks."""
+    for chosen in session.compiled.options.passes:
+        if chosen.name == name:
+            text = inspect.getdoc(type(chosen)) or ""
+            return " ".join(text.split("\n\n")[0].split())
+    return ""
+
+
+def _passes(session: Session) -> dict[str, bool]:
+    ran = {record.name for record in session.trace.stages}
+    return {chosen.name: chosen.name in ran for chosen in session.compiled.options.passes}
+
+
+def _kernels(session: Session) -> list[KernelInfo]:
+    distinct: dict[str, int] = {}
+    found = []
+    for place, kernel in enumerate(session.compiled.kernels):
+        facts = describe_kernel(kernel)
+        used = session.kernels[place]
+        found.append(
+            KernelInfo(
+                index=place,
+                name=kernel.name,
+                call=session.numbers[used.call],
+                ops=list(kernel.ops),
+                numbers=[session.numbers[op] for op in used.ops],
+                layers=[session.layers[name] for name in kernel.layers],
+                rules=list(kernel.rules),
+                distinct=distinct.setdefault(kernel.key, len(distinct)),
+                shape=", ".join(map(_typed, facts["results"])),
+                flops=float(facts.get("flops", 0)),
+                bytes=float(facts["bytes"]),
+                grid=", ".join(f"{p['grid']}×{p['lines']}" for p in facts["phases"]),
+                code_bytes=int(facts["code_bytes"]),
+                instructions=len(used.asm),
+            )
+        )
+    return found
+
+
+def _typed(facts: dict[str, Any]) -> str:
+    layout = f", {facts['layout']}" if facts.get("layout") else ""
+    return f"{facts['dtype']}[{', '.join(map(str, facts['shape']))}{layout}]"
+
+
+def _totals(session: Session, kernels: list[KernelInfo]) -> CodeTotals:
+    build = session.compiled.build
+    first = {kernel.distinct: kernel.index for kernel in reversed(kernels)}
+    used = [session.kernels[place] for place in first.values()]
+    lines: Counter[str] = Counter()
+    for kernel in used:
+        lines["loops"] += len(kernel.loops)
+        lines["llvm"] += len(kernel.llvm)
+        lines["asm"] += len(kernel.asm)
+    return CodeTotals(
+        loop_lines=lines["loops"],
+        llvm_lines=lines["llvm"],
+        instructions=lines["asm"],
+        kernels=len(used),
+        kernel_seconds=build.seconds.get("kernels", 0.0),
+        program_seconds=build.seconds.get("program", 0.0),
+        cached_kernels=build.cached_kernels,
+    )
