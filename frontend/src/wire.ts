@@ -163,11 +163,12 @@ export interface StageLinks {
 
 /**
  * What became of nodes, over all stages. `born` and `last` are, by a node's number, the first
- * and last stage that has it; `stages[0]` is empty.
+ * and last stage that has it, and `layers` those it serves; `stages[0]` is empty.
  */
 export interface Links {
   readonly born: number[];
   readonly last: number[];
+  readonly layers: number[][];
   readonly stages: StageLinks[];
 }
 
@@ -196,7 +197,8 @@ export interface Source {
  * A kernel's loop nest, LLVM text and instructions, one line an element.
  *
  * `loop_op` gives for each line of the nest the position in the kernel's `ops` that it computes,
- * -1 where it serves all (heads of loops that operators share). `llvm_loop` and `asm_loop` give the line of the nest behind each (0: unknown).
+ * -1 where it serves all (heads of loops that operators share). `llvm_loop` and `asm_loop` give
+ * the line of the nest behind each (0: unknown).
  */
 export interface Code {
   readonly kernel: number;

@@ -1,12 +1,12 @@
 """The wire format of the explorer, written once: `tools/wire_types.py` makes TypeScript of it.
 
 Things are named by *refs*, short texts that also stand in the page's URL: `layer:conv1`,
-`node:3:120` (stage and the node's number), `kernel:4`, `loop:4:12`, `llvm:4:30`, `asm:4:7` (kernel and
-line, or instruction, from 1), `stage:3`, `source:17` (a line of the model pane). Nodes are numbered over all
-stages together, as in exported traces: a node kept by a pass keeps its number. Layers and kernels
-are numbered from 0 by their places in `Overview.layers` and `Overview.kernels`. Lines count from 1.
-Times are nanoseconds and their names end in `ns`, or seconds. Tables with many rows are columns of
-equal length, which halves their size and keeps the page quick.
+`node:3:120` (stage and the node's number), `kernel:4`, `loop:4:12`, `llvm:4:30`, `asm:4:7` (kernel
+and line, or instruction, from 1), `stage:3`, `source:17` (a line of the model pane). Nodes are
+numbered over all stages together, as in exported traces: a node kept by a pass keeps its number.
+Layers and kernels are numbered from 0 by their places in `Overview.layers` and `Overview.kernels`.
+Lines count from 1. Times are nanoseconds and their names end in `ns`, or seconds. Tables with many
+rows are columns of equal length, which halves their size and keeps the page quick.
 """
 
 from __future__ import annotations
@@ -195,11 +195,12 @@ class StageLinks:
 @dataclass(frozen=True)
 class Links:
     """What became of nodes, over all stages. `born` and `last` are, by a node's number, the first
-    and last stage that has it; `stages[0]` is empty.
+    and last stage that has it, and `layers` those it serves; `stages[0]` is empty.
     """
 
     born: list[int]
     last: list[int]
+    layers: list[list[Number]]
     stages: list[StageLinks]
 
 
@@ -231,7 +232,8 @@ class Code:
     """A kernel's loop nest, LLVM text and instructions, one line an element.
 
     `loop_op` gives for each line of the nest the position in the kernel's `ops` that it computes,
-    -1 where it serves all (heads of loops that operators share). `llvm_loop` and `asm_loop` give the line of the nest behind each (0: unknown).
+    -1 where it serves all (heads of loops that operators share). `llvm_loop` and `asm_loop` give
+    the line of the nest behind each (0: unknown).
     """
 
     kernel: Number
