@@ -293,9 +293,9 @@ export interface Index {
 /**
  * A figure for each layer, kernel, line of a loop nest and instruction; None where unknown.
  *
- * `unit` is ns, flop, B, share (of peak, 0 to 1) or relative (error). `lines[k][n]` is that of line
- * n + 1 of kernel k, `instructions` likewise; empty lists where a level is not measured. `total` is
- * what shares refer to, and `basis` says what figures rest on.
+ * `unit` is ns, flop, B, share (of peak, 0 to 1) or relative (error). `lines[k][n]` is that of
+ * line n + 1 of kernel k, `instructions` likewise; empty lists where a level is not measured.
+ * `total` is what shares refer to, and `basis` says what figures rest on.
  */
 export interface Heat {
   readonly metric: "time" | "flops" | "bytes" | "peak" | "error";
@@ -430,7 +430,7 @@ export interface Choices {
 }
 
 /**
- * Which builds there are. `live` is false in a report, which can neither compile nor measure.
+ * Which builds there are. `live` is false in a report: it can neither compile nor measure.
  */
 export interface Start {
   readonly version: number;

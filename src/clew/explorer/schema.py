@@ -340,9 +340,9 @@ Metric: TypeAlias = Literal["time", "flops", "bytes", "peak", "error"]
 class Heat:
     """A figure for each layer, kernel, line of a loop nest and instruction; None where unknown.
 
-    `unit` is ns, flop, B, share (of peak, 0 to 1) or relative (error). `lines[k][n]` is that of line
-    n + 1 of kernel k, `instructions` likewise; empty lists where a level is not measured. `total` is
-    what shares refer to, and `basis` says what figures rest on.
+    `unit` is ns, flop, B, share (of peak, 0 to 1) or relative (error). `lines[k][n]` is that of
+    line n + 1 of kernel k, `instructions` likewise; empty lists where a level is not measured.
+    `total` is what shares refer to, and `basis` says what figures rest on.
     """
 
     metric: Metric
@@ -486,7 +486,7 @@ class Choices:
 
 @dataclass(frozen=True)
 class Start:
-    """Which builds there are. `live` is false in a report, which can neither compile nor measure."""
+    """Which builds there are. `live` is false in a report: it can neither compile nor measure."""
 
     version: int
     live: bool
