@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Coroutine
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from string import ascii_lowercase
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from clew.explorer.models import Model, Models
 from clew.explorer.processes import Answer, Died, WorkerProcess
 from clew.explorer.protocol import Head
 from clew.explorer.schema import BuildInfo, Options
+from clew.explorer.wire import to_json
 from clew.support.errors import InputError
 
 # Builds that a session may have, and those of them that have a process at a time.
@@ -195,10 +196,11 @@ class Builds:
             worker = build.worker = await self._new_worker()
             try:
                 head = {**build.head, "do": "compile"}
-                return await job.race(worker.ask(head, job.say), self.limits.seconds)
+                await job.race(worker.ask(head, job.say), self.limits.seconds)
             except BaseException:
                 worker.kill()
                 raise
+        return Answer(to_json(replace(build.info, state="ready")))
 
     def _make_room(self, build: Build) -> None:
         """Ends the process that was not asked for the longest time, where there are too many."""

@@ -51,6 +51,13 @@ def error_info(error: BaseException, folders: Iterable[Path] = ()) -> ErrorInfo:
     )
 
 
+def error_text(info: ErrorInfo) -> str:
+    """Returns what the command line prints of an error."""
+    error = ClewError(info.code, info.message, hint=info.hint, layer=info.layer)
+    error.stage, error.pass_name = info.stage, info.pass_name
+    return str(error)
+
+
 def died(code: int | None) -> ErrorInfo:
     """Returns the error of a worker process that ended on its own, with its exit code."""
     if code is not None and code < 0:

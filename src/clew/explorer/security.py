@@ -121,7 +121,8 @@ class Guard:
             return 404, scope
         if scope["method"] not in ("GET", "HEAD", "POST", "DELETE"):
             return 405, scope
-        inner = {**scope, "path": f"/{rest}", "raw_path": None, "root_path": ""}
+        raw = b"/" + (scope.get("raw_path") or b"").removeprefix(b"/").partition(b"/")[2]
+        inner = {**scope, "path": f"/{rest}", "raw_path": raw, "root_path": ""}
         return (0 if self._is_own(scope, hosts[0], f"/{rest}") else 403), inner
 
     def _is_own(self, scope: Scope, host: bytes, path: str) -> bool:

@@ -36,9 +36,3 @@ class Action:
 
 
 ACTIONS: Final[dict[str, Action]] = {}
-
-
-def add(action: Action) -> None:
-    """Adds an action to the table."""
-    assert action.name not in ACTIONS, action.name
-    ACTIONS[action.name] = action
