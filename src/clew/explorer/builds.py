@@ -14,7 +14,7 @@ from string import ascii_lowercase
 from typing import Any, Final
 
 from clew.explorer.failures import Cancelled, Failure
-from clew.explorer.jobs import Job, Jobs
+from clew.explorer.jobs import Job, Jobs, forget
 from clew.explorer.lanes import Lanes
 from clew.explorer.models import Model, Models
 from clew.explorer.processes import Answer, Died, WorkerProcess
@@ -296,6 +296,7 @@ class Builds:
     async def _stoppable(self, worker: WorkerProcess, head: Head, job: Job) -> Answer:
         """Does an action; one that is to stop gets the time to do so, then its process ends."""
         work = asyncio.ensure_future(worker.ask(head, job.say))
+        work.add_done_callback(forget)
         try:
             return await job.race(_awaited(work), self.limits.seconds)
         except (Cancelled, Failure):
@@ -313,6 +314,7 @@ class Builds:
         self, job: Job, work: Coroutine[Any, Any, WorkerProcess]
     ) -> WorkerProcess:
         task = asyncio.ensure_future(work)
+        task.add_done_callback(forget)
         stop = asyncio.ensure_future(job.cancel_asked.wait())
         await asyncio.wait({task, stop}, return_when="FIRST_COMPLETED")
         stop.cancel()

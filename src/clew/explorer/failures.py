@@ -28,7 +28,7 @@ class Cancelled(Exception):
 
 def error_info(error: BaseException, folders: Iterable[Path] = ()) -> ErrorInfo:
     """Returns what is shown of an error; paths lose `folders` and the machine's usual ones."""
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) or isinstance(error.__cause__, MemoryError):
         error = CompileError(
             "I218",
             "the worker process ran out of the memory it may use",
