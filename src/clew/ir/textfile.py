@@ -32,7 +32,7 @@ def save_module(module: Module, path: str | Path, arrays: Arrays | None = None) 
 
 
 def load_module(path: str | Path, *, operators: Lookup | None = None) -> Module:
-    """Returns the module that `save_module` wrote. A text that names no arrays needs none beside it.
+    """Returns the module that `save_module` wrote; a text that names no arrays needs none.
 
     Errors: P011 when a file is missing or damaged, and those of `parse_module`.
     """
