@@ -14,9 +14,12 @@ from typing import Any, Final
 from clew.explorer import schema
 from clew.explorer.session import Session
 from clew.explorer.views.code import code
+from clew.explorer.views.heat import heat
 from clew.explorer.views.links import links
 from clew.explorer.views.overview import overview
+from clew.explorer.views.roofline import roofline
 from clew.explorer.views.stage import stage
+from clew.explorer.views.timeline import timeline
 from clew.support.errors import InputError
 
 
@@ -40,6 +43,9 @@ ROUTES: Final = (
     Route("stage/{stage:int}", schema.Stage, stage, "a stage's graph IR"),
     Route("links", schema.Links, links, "what became of nodes, stage by stage"),
     Route("code/{kernel:int}", schema.Code, code, "a kernel's loops, LLVM text and instructions"),
+    Route("heat/{metric:path}", schema.Heat, heat, "figures to colour by, such as time"),
+    Route("roofline", schema.Roofline, roofline, "kernels under the machine's roofs"),
+    Route("timeline", schema.Timeline, timeline, "one run: layers, kernels, operators"),
 )
 
 _PARAMETER: Final = re.compile(r"\{(\w+)(?::(\w+))?\}")
