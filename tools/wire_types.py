@@ -25,7 +25,7 @@ def type_script(hint: Any) -> str:
     """Returns a Python type as TypeScript writes it."""
     if hint in _PLAIN:
         return _PLAIN[hint]
-    if dataclasses.is_dataclass(hint):
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return hint.__name__
     origin, given = typing.get_origin(hint), typing.get_args(hint)
     if origin is list:
@@ -61,7 +61,7 @@ def _routes() -> Iterator[str]:
     yield "/** What each route answers, by its first word. */"
     yield "export interface Answers {"
     for route in ROUTES:
-        yield f"  /** `{route.path.replace(':int', '')}`: {route.about} */"
+        yield f"  /** `{route.path.replace(':int', '').replace(':path', '')}`: {route.about} */"
         yield f"  readonly {route.name}: {route.answer.__name__};"
     yield "}"
 

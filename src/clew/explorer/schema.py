@@ -1,12 +1,12 @@
 """The wire format of the explorer, written once: `tools/wire_types.py` makes TypeScript of it.
 
 Things are named by *refs*, short texts that also stand in the page's URL: `layer:conv1`,
-`node:3:120` (stage and the node's number), `kernel:4`, `loop:4:12`, `llvm:4:30`, `asm:4:7` (kernel and
-line, or instruction, from 1), `stage:3`, `source:17` (a line of the model pane). Nodes are numbered over all
-stages together, as in exported traces: a node kept by a pass keeps its number. Layers and kernels
-are numbered from 0 by their places in `Overview.layers` and `Overview.kernels`. Lines count from 1.
-Times are nanoseconds and their names end in `ns`, or seconds. Tables with many rows are columns of
-equal length, which halves their size and keeps the page quick.
+`node:3:120` (stage and the node's number), `kernel:4`, `loop:4:12`, `llvm:4:30`, `asm:4:7` (kernel
+and line, or instruction, from 1), `stage:3`, `source:17` (a line of the model pane). Nodes are
+numbered over all stages together, as in exported traces: a node kept by a pass keeps its number.
+Layers and kernels are numbered from 0 by their places in `Overview.layers` and `Overview.kernels`.
+Lines count from 1. Times are nanoseconds and their names end in `ns`, or seconds. Tables with many
+rows are columns of equal length, which halves their size and keeps the page quick.
 """
 
 from __future__ import annotations
@@ -79,13 +79,13 @@ class KernelInfo:
     bytes: float
     grid: str
     code_bytes: int
-    instructions: int
 
 
 @dataclass(frozen=True)
 class CodeTotals:
     """The rest of the film strip: how much there is of each level below the graph, over distinct
-    kernels, and the seconds that making it took.
+    kernels, and the seconds that making it took. `instructions_of` counts those of each kernel of
+    `Overview.kernels`.
     """
 
     loop_lines: int
@@ -95,6 +95,7 @@ class CodeTotals:
     kernel_seconds: float
     program_seconds: float
     cached_kernels: int
+    instructions_of: list[int]
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,6 @@ class Overview:
     layers: list[Layer]
     stages: list[StageInfo]
     kernels: list[KernelInfo]
-    code: CodeTotals
     passes: dict[str, bool]
     seconds: dict[str, float]
     measured: list[str]
@@ -195,11 +195,12 @@ class StageLinks:
 @dataclass(frozen=True)
 class Links:
     """What became of nodes, over all stages. `born` and `last` are, by a node's number, the first
-    and last stage that has it; `stages[0]` is empty.
+    and last stage that has it, and `layers` those it serves; `stages[0]` is empty.
     """
 
     born: list[int]
     last: list[int]
+    layers: list[list[Number]]
     stages: list[StageLinks]
 
 
@@ -231,7 +232,8 @@ class Code:
     """A kernel's loop nest, LLVM text and instructions, one line an element.
 
     `loop_op` gives for each line of the nest the position in the kernel's `ops` that it computes,
-    -1 where it serves all (heads of loops that operators share). `llvm_loop` and `asm_loop` give the line of the nest behind each (0: unknown).
+    -1 where it serves all (heads of loops that operators share). `llvm_loop` and `asm_loop` give
+    the line of the nest behind each (0: unknown).
     """
 
     kernel: Number
@@ -259,7 +261,8 @@ class ScheduleStep:
 
 @dataclass(frozen=True)
 class ScheduleView:
-    """The recorded schedule of a kernel; step 0 has no text: it is the nest before all others.
+    """The recorded schedule of a kernel; step 0 has no text: it is the nest before all others. A
+    last step without `primitive` is the nest simplified, as code is generated from it.
 
     `primitives` are those there are, each with its signature and the first line of its description.
     """
@@ -324,7 +327,11 @@ class Entry:
 
 @dataclass(frozen=True)
 class Index:
-    """All that the search looks through, but for the lines of panes."""
+    """All that the search looks through, but for the lines of panes.
+
+    What many nodes have, such as a dtype, is there with the first few of them. A layer's `detail`
+    is its operator type, which is matched as well.
+    """
 
     entries: list[Entry]
 
@@ -338,9 +345,9 @@ Metric: TypeAlias = Literal["time", "flops", "bytes", "peak", "error"]
 class Heat:
     """A figure for each layer, kernel, line of a loop nest and instruction; None where unknown.
 
-    `unit` is ns, flop, B, share (of peak, 0 to 1) or relative (error). `lines[k][n]` is that of line
-    n + 1 of kernel k, `instructions` likewise; empty lists where a level is not measured. `total` is
-    what shares refer to, and `basis` says what figures rest on.
+    `unit` is ns, flop, B, share (of peak, 0 to 1) or relative (error). `lines[k][n]` is that of
+    line n + 1 of kernel k, `instructions` likewise; empty lists where a level is not measured.
+    `total` is what shares refer to, and `basis` says what figures rest on.
     """
 
     metric: Metric
@@ -484,7 +491,7 @@ class Choices:
 
 @dataclass(frozen=True)
 class Start:
-    """Which builds there are. `live` is false in a report, which can neither compile nor measure."""
+    """Which builds there are. `live` is false in a report: it can neither compile nor measure."""
 
     version: int
     live: bool

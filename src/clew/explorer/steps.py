@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -18,11 +18,12 @@ from clew.loop.primitives.common import PRIMITIVES
 from clew.loop.schedule import Schedule, Step
 from clew.support.errors import ClewError, InputError, locate
 
-LONGEST: Final = 60_000
-"""Characters of a schedule's text."""
+MOST_STEPS: Final = 300
+"""In a schedule. Those of the rules have 70 at most."""
 
-_MOST_STEPS: Final = 300  # the rules take 70 at most
-_LONGEST_STEP: Final = 1000
+LONGEST: Final = 1000
+"""Characters of a step."""
+
 _LARGEST: Final = 1 << 20
 _MOST_NAMES: Final = 64
 _SECONDS: Final = 30.0
@@ -30,38 +31,26 @@ _SECONDS: Final = 30.0
 _SCOPES: Final = ("workspace", "scratch", "register")
 
 
-def read_steps(text: str) -> list[tuple[int, Step]]:
-    """Returns the steps of a text with the number of each one's line, from 1. Lines that are empty
-    or begin with `#` are left out.
+def read_steps(texts: Sequence[str]) -> list[tuple[int, Step]]:
+    """Returns steps from texts, with the place of each among them, from 1. Texts that are empty or
+    begin with `#` are left out.
 
-    Errors, all of which name the line: P020 (not a step), I234 (more or longer lines, or larger
-    numbers than any schedule has).
+    Errors, all of which name the step: P020 (not a step), I234 (larger numbers than any schedule
+    has, or arguments of the wrong kind).
     """
     steps: list[tuple[int, Step]] = []
-    for number, line in enumerate(text.splitlines(), 1):
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        with locate(stage=_place(number, line)):
-            if len(line) > _LONGEST_STEP or len(steps) == _MOST_STEPS:
-                raise InputError(
-                    "I234",
-                    "the schedule is too long",
-                    hint=f"{_MOST_STEPS} steps, of {_LONGEST_STEP} characters each, are the limit",
-                )
-            step = _parsed(line)
-            _check_values(step)
-            steps.append((number, step))
+    for number, text in enumerate(texts, 1):
+        if text.strip() and not text.lstrip().startswith("#"):
+            with locate(stage=f"step {number}"):
+                step = _parsed(text)
+                _check_values(step)
+                steps.append((number, step))
     return steps
 
 
-def _place(number: int, text: str) -> str:
-    shown = text.strip()
-    return f"line {number}: {shown[:80]}{'...' if len(shown) > 80 else ''}"  # noqa: PLR2004
-
-
-def _parsed(line: str) -> Step:
+def _parsed(text: str) -> Step:
     try:
-        return Step.parse(line)
+        return Step.parse(text)
     except (RecursionError, MemoryError):
         raise InputError(
             "I234", "the step is nested too deeply", hint="arguments are names and numbers"
@@ -117,18 +106,17 @@ def _said(hint: Any) -> str:
     return "a tuple of names, as ('i', 'j')" if typing.get_origin(hint) is tuple else "a name"
 
 
-def replayed(nest: Nest, text: str) -> Schedule:
-    """Returns the schedule that a text makes of a nest.
+def replayed(nest: Nest, texts: Sequence[str]) -> Schedule:
+    """Returns the schedule that texts of steps make of a nest.
 
-    Errors, all of which name the line: those of `read_steps` and of the primitives (S..., S030 for
-    an unknown one), I236 where a primitive does not know what to do with its arguments, I237 for a
-    nest that grows too large.
+    Errors, all of which name the step (as `step 3`): those of `read_steps` and of the primitives
+    (S..., S030 for an unknown one), I236 where a primitive does not know what to do with its
+    arguments, I237 for a nest that grows too large.
     """
     schedule = Schedule(nest)
-    lines = text.splitlines()
     until = time.monotonic() + _SECONDS
-    for number, step in read_steps(text):
-        with locate(stage=_place(number, lines[number - 1])):
+    for number, step in read_steps(texts):
+        with locate(stage=f"step {number}"):
             _apply(schedule, step)
             check_size(schedule.nest)
             if time.monotonic() > until:

@@ -15,13 +15,13 @@ from clew.build.kernel_trace import UseTrace
 from clew.build.lowering import KernelSource
 from clew.build.schedule_choice import ScheduleFor
 from clew.explorer import budget
-from clew.explorer.actions.params import number, text, whole
+from clew.explorer.actions.params import number, texts, whole
 from clew.explorer.inputs import drawn
-from clew.explorer.schema import ScheduleStep, ScheduleTrial
+from clew.explorer.schema import ScheduleTrial
 from clew.explorer.session import Session
-from clew.explorer.steps import LONGEST, replayed
-from clew.explorer.views.code import code_of, loop_ops
-from clew.loop.printer import print_nest
+from clew.explorer.steps import LONGEST, MOST_STEPS, replayed
+from clew.explorer.views.code import code_of
+from clew.explorer.views.schedule import schedule_steps
 from clew.loop.schedule import Schedule
 from clew.runtime.model import segment_inputs
 from clew.support.difference import relative_error
@@ -36,18 +36,18 @@ _MOST_ROUNDS: Final = 200
 
 
 def schedule(session: Session, params: Mapping[str, Any], say: Say) -> ScheduleTrial:
-    """Replaces the schedule of one kernel, by its place, in the whole model: `steps` is the edited
-    text, `seconds` is for timing.
+    """Replaces the schedule of one kernel, by its place, in the whole model: `steps` are texts, a
+    primitive each, `seconds` is for timing.
 
     All other kernels stay as they are. Both programs run on the same drawn inputs, then the kernel
     is timed in turns, where it stands in the model.
 
-    Errors: I200 (no such kernel), I235 (parameters); those of the steps, with the line (see
+    Errors: I200 (no such kernel), I235 (parameters); those of the steps, with the step (see
     `replayed`); I237 for a schedule that asks for too much; I238 for one that no code can be
     generated from; I061 (inputs that cannot be drawn).
     """
     kernel = whole(params, "kernel")
-    steps = text(params, "steps", LONGEST)
+    steps = texts(params, "steps", MOST_STEPS, LONGEST)
     seconds = number(params, "seconds", _SECONDS, 0.0, _MOST_SECONDS)
     session.kernel(kernel)
     before = session.compiled.build
@@ -68,26 +68,9 @@ def schedule(session: Session, params: Mapping[str, Any], say: Say) -> ScheduleT
         after_ns=times[1],
         same_bits=same,
         error=error,
-        steps=schedule_steps(new, use.source),
+        steps=schedule_steps(new, use.source.stages.ops),
         code=code_of(kernel, UseTrace(after.uses[kernel], after)),
     )
-
-
-def schedule_steps(made: Schedule, source: KernelSource) -> list[ScheduleStep]:
-    """Returns the steps of a schedule with the nest after each; the first is the plain nest."""
-    texts = ["", *map(str, made.steps)]
-    names = ["", *(step.primitive for step in made.steps)]
-    found = []
-    for words, primitive, nest in zip(texts, names, made.history, strict=True):
-        printed = print_nest(nest)
-        alone = {
-            n: stages[0].split("@", 1)[0]
-            for n, stages in enumerate(printed.stages, 1)
-            if len({s.split("@", 1)[0] for s in stages}) == 1
-        }
-        ops = loop_ops(len(printed.lines), alone, source.stages.ops)
-        found.append(ScheduleStep(words, primitive, printed.lines, ops))
-    return found
 
 
 def _check(source: KernelSource, new: Schedule) -> None:

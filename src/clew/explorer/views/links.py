@@ -10,7 +10,18 @@ from clew.trace.links import LinkKind
 def links(session: Session) -> Links:
     """Returns the links of all stages."""
     born, last = lifetimes(session)
-    return Links(born, last, [_links(session, n) for n in range(len(session.trace.stages))])
+    stages = [_links(session, n) for n in range(len(session.trace.stages))]
+    return Links(born, last, _layers(session), stages)
+
+
+def _layers(session: Session) -> list[list[int]]:
+    """Returns by node numbers the layers that each serves: nodes are immutable, and keep theirs."""
+    found: list[list[int]] = [[] for _ in session.numbers]
+    for stage in range(len(session.trace.stages)):
+        for node in session.trace.nodes(stage).values():
+            names = node.span.layers
+            found[session.numbers[node.id]] = [session.layers[n] for n in names]
+    return found
 
 
 def lifetimes(session: Session) -> tuple[list[int], list[int]]:

@@ -53,7 +53,6 @@ def overlap(
     stand in scratch at the start of `ahead`, or reads anything but inputs;
     S033 for more than 1024 `lines`.
     """
-
     check_lines(lines)
 
     def rewrite(found: For) -> Stmt:

@@ -1,0 +1,26 @@
+// Starts the page.
+
+import { effect } from "@preact/signals";
+import { render } from "preact";
+import { App } from "./App";
+import { begin } from "./builds";
+import { source } from "./source";
+import { theme } from "./state";
+import { connect, read } from "./url";
+
+effect(() => {
+  document.documentElement.dataset["theme"] = theme.value;
+});
+
+async function start(): Promise<void> {
+  const root = document.getElementById("app");
+  if (!root) return;
+  const begun = begin(source());
+  read(location.hash);
+  root.textContent = "";
+  render(<App />, root);
+  await begun;
+  connect();
+}
+
+void start();

@@ -1,0 +1,6 @@
+import type { PaneProps } from "./registry";
+
+/** Stands where a pane's component is not written yet. */
+export function Missing({ pane }: PaneProps) {
+  return <p class="empty">{pane.kind} is not shown yet</p>;
+}

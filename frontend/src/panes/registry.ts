@@ -1,0 +1,36 @@
+// What shows each kind of pane. A new kind is a line here and a component of its own.
+
+import type { ComponentType } from "preact";
+import type { Build } from "../builds";
+import type { Pane, PaneKind } from "../state";
+import { TextPane } from "../text/TextPane";
+import { Missing } from "./Missing";
+
+export interface PaneProps {
+  readonly pane: Pane;
+  readonly build: Build;
+}
+
+export interface Shown {
+  readonly title: string;
+  /** Whether the pane can be drawn as a graph, too. */
+  readonly graph: boolean;
+  /** What `pane.arg` counts: stages, kernels or nothing. */
+  readonly arg: "" | "stage" | "kernel";
+  readonly text: ComponentType<PaneProps>;
+  readonly drawn?: ComponentType<PaneProps>;
+}
+
+export const REGISTRY: Readonly<Record<PaneKind, Shown>> = {
+  model: { title: "Model", graph: true, arg: "", text: TextPane, drawn: Missing },
+  stage: { title: "Graph", graph: true, arg: "stage", text: TextPane, drawn: Missing },
+  kernels: { title: "Kernels", graph: false, arg: "", text: Missing },
+  loops: { title: "Loops", graph: false, arg: "kernel", text: TextPane },
+  llvm: { title: "LLVM", graph: false, arg: "kernel", text: TextPane },
+  asm: { title: "Assembly", graph: false, arg: "kernel", text: TextPane },
+  time: { title: "Where the time goes", graph: false, arg: "", text: Missing },
+  roofline: { title: "Roofline", graph: false, arg: "", text: Missing },
+  timeline: { title: "Timeline", graph: false, arg: "", text: Missing },
+  schedule: { title: "Schedule", graph: false, arg: "kernel", text: Missing },
+  diff: { title: "Difference", graph: false, arg: "", text: Missing },
+};

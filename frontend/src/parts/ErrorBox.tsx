@@ -1,0 +1,18 @@
+import type { ErrorInfo } from "../wire";
+
+/** A coded error as clew prints it: what, where, and what to do. */
+export function ErrorBox({ error }: { readonly error: ErrorInfo }) {
+  return (
+    <div class="error" role="alert">
+      <p>
+        <code>error[{error.code}]</code> {error.message}
+      </p>
+      <dl>
+        {error.layer && (<><dt>layer</dt><dd>{error.layer}</dd></>)}
+        {error.stage && (<><dt>stage</dt><dd>{error.stage}</dd></>)}
+        {error.pass_name && (<><dt>pass</dt><dd>{error.pass_name}</dd></>)}
+        {error.hint && (<><dt>hint</dt><dd>{error.hint}</dd></>)}
+      </dl>
+    </div>
+  );
+}

@@ -1,0 +1,194 @@
+// Where answers come from: a server, or what a report carries inside itself. The rest of the page
+// does not know which.
+
+import type { Answers, BuildInfo, Diff, ErrorInfo, JobEvent, Options, Start } from "./wire";
+
+/** A coded error, as the server or the page found it. */
+export class Coded extends Error {
+  constructor(readonly info: ErrorInfo) {
+    super(info.message);
+  }
+}
+
+export function coded(code: string, message: string, hint = ""): Coded {
+  return new Coded({ code, message, hint, layer: "", stage: "", pass_name: "" });
+}
+
+export interface Job {
+  readonly id: string;
+  cancel(): Promise<void>;
+}
+
+export interface Source {
+  /** Whether models can be compiled and measured: not so in a report. */
+  readonly live: boolean;
+  start(): Promise<Start>;
+  /** `path` is a route of src/clew/explorer/routes.py, such as `stage/3`. */
+  get<K extends keyof Answers>(build: string, path: K | `${K}/${string}`): Promise<Answers[K]>;
+  diff(a: string, b: string): Promise<Diff>;
+  /** Starts a build of a known model, or of a file; its job is in the answer. */
+  build(model: string | File, options: Options, onSent?: (share: number) => void): Promise<BuildInfo>;
+  /** Starts an action of a build (profile, errors, schedule), or `diff`; returns the job's id. */
+  act(build: string, action: string, params: Record<string, unknown>): Promise<string>;
+  /** Follows a job to its end; resolves to its result. */
+  follow<T>(job: string, onEvent: (event: JobEvent) => void): Promise<T>;
+  cancel(job: string): Promise<void>;
+}
+
+/** The source of this page: what the report put into it, else the server it came from. */
+export function source(): Source {
+  const embedded = document.getElementById("clew-report");
+  return embedded ? new Report(embedded.textContent ?? "") : new Server(base());
+}
+
+/** The folder of the page: `/TOKEN/`, also where the path goes on to a build's route. */
+function base(): string {
+  return `/${location.pathname.split("/")[1] ?? ""}/`;
+}
+
+class Server implements Source {
+  readonly live = true;
+  constructor(private readonly root: string) {}
+
+  start(): Promise<Start> {
+    return this.json("api/start");
+  }
+
+  get<K extends keyof Answers>(build: string, path: K | `${K}/${string}`): Promise<Answers[K]> {
+    return this.json(`api/${build}/${path.split("/").map(encodeURIComponent).join("/")}`);
+  }
+
+  diff(a: string, b: string): Promise<Diff> {
+    return this.json(`api/diff/${a}/${b}`);
+  }
+
+  async build(model: string | File, options: Options, onSent?: (share: number) => void): Promise<BuildInfo> {
+    if (typeof model === "string") return this.post("api/builds", { model, options });
+    const query = new URLSearchParams({ name: model.name, options: JSON.stringify(options) });
+    return upload(`${this.root}api/builds?${query}`, model, onSent);
+  }
+
+  async act(build: string, action: string, params: Record<string, unknown>): Promise<string> {
+    const path = action === "diff" ? "api/diff" : `api/${build}/actions/${action}`;
+    return (await this.post<{ job: string }>(path, params)).job;
+  }
+
+  follow<T>(job: string, onEvent: (event: JobEvent) => void): Promise<T> {
+    const events = new EventSource(`${this.root}api/jobs/${job}/events`);
+    return new Promise((resolve, reject) => {
+      events.onmessage = (message: MessageEvent<string>) => {
+        const event = JSON.parse(message.data) as JobEvent;
+        onEvent(event);
+        if (event.kind === "progress") return;
+        events.close();
+        if (event.kind === "done") this.json<T>(`api/jobs/${job}/result`).then(resolve, reject);
+        else if (event.error) reject(new Coded(event.error));
+        else reject(coded("W002", "cancelled"));
+      };
+      events.onerror = () => {
+        // The browser tries again by itself while the connection may come back.
+        if (events.readyState === EventSource.CLOSED) reject(coded("W001", "the server is gone", "start it again"));
+      };
+    });
+  }
+
+  async cancel(job: string): Promise<void> {
+    await fetch(`${this.root}api/jobs/${job}`, { method: "DELETE" });
+  }
+
+  private async json<T>(path: string): Promise<T> {
+    return answer(await reach(fetch(this.root + path, { headers: { accept: "application/json" } })));
+  }
+
+  private async post<T>(path: string, body: unknown): Promise<T> {
+    const headers = { "content-type": "application/json" };
+    return answer(await reach(fetch(this.root + path, { method: "POST", headers, body: JSON.stringify(body) })));
+  }
+}
+
+async function reach(pending: Promise<Response>): Promise<Response> {
+  try {
+    return await pending;
+  } catch {
+    throw coded("W001", "the server is gone", "start clew explore again");
+  }
+}
+
+async function answer<T>(response: Response): Promise<T> {
+  const text = await response.text();
+  if (response.ok) return JSON.parse(text) as T;
+  let info: ErrorInfo;
+  try {
+    info = JSON.parse(text) as ErrorInfo;
+  } catch {
+    throw coded("W001", `the server answered ${response.status}`);
+  }
+  throw new Coded(info);
+}
+
+/** Sends a file with progress, which fetch cannot tell. */
+function upload(url: string, file: File, onSent?: (share: number) => void): Promise<BuildInfo> {
+  return new Promise((resolve, reject) => {
+    const request = new XMLHttpRequest();
+    request.open("POST", url);
+    request.setRequestHeader("content-type", "application/octet-stream");
+    request.upload.onprogress = (event) => onSent?.(event.loaded / Math.max(1, event.total));
+    request.onerror = () => reject(coded("W001", "the server is gone", "start clew explore again"));
+    request.onload = () => {
+      answer<BuildInfo>(new Response(request.responseText, { status: request.status })).then(resolve, reject);
+    };
+    request.send(file);
+  });
+}
+
+/** Answers that a report carries: a JSON object from paths (`a/stage/3`) to answers, gzipped. */
+class Report implements Source {
+  readonly live = false;
+  private readonly answers: Promise<Record<string, unknown>>;
+
+  constructor(packed: string) {
+    this.answers = unpack(packed.trim());
+  }
+
+  async start(): Promise<Start> {
+    return this.find<Start>("start");
+  }
+
+  async get<K extends keyof Answers>(build: string, path: K | `${K}/${string}`): Promise<Answers[K]> {
+    return this.find<Answers[K]>(`${build}/${path}`);
+  }
+
+  async diff(a: string, b: string): Promise<Diff> {
+    return this.find<Diff>(`diff/${a}/${b}`);
+  }
+
+  build(): Promise<BuildInfo> {
+    return Promise.reject(this.refusal());
+  }
+
+  act(): Promise<string> {
+    return Promise.reject(this.refusal());
+  }
+
+  follow<T>(): Promise<T> {
+    return Promise.reject(this.refusal());
+  }
+
+  async cancel(): Promise<void> {}
+
+  private async find<T>(path: string): Promise<T> {
+    const found = (await this.answers)[path];
+    if (found === undefined) throw coded("W004", `the report does not hold ${path}`, "clew explore shows everything");
+    return found as T;
+  }
+
+  private refusal(): Coded {
+    return coded("W005", "a report can neither compile nor measure", "use clew explore");
+  }
+}
+
+async function unpack(packed: string): Promise<Record<string, unknown>> {
+  const bytes = Uint8Array.from(atob(packed), (c) => c.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return JSON.parse(await new Response(stream).text()) as Record<string, unknown>;
+}

@@ -1,0 +1,153 @@
+// What the page shows and points at: the one place that panes talk through. Panes never hold each
+// other. Everything but `hover` is in the URL (url.ts).
+
+import { batch, computed, signal, type ReadonlySignal } from "@preact/signals";
+import { buildOf, builds, value, type Build } from "./builds";
+import { format, type Here, type Ref } from "./refs";
+import { NOTHING, type Reach } from "./thread";
+
+/** Kinds of panes; panes/registry.ts has what shows each. */
+export type PaneKind =
+  | "model" | "stage" | "kernels" | "loops" | "llvm" | "asm"
+  | "time" | "roofline" | "timeline" | "schedule" | "diff";
+
+/** `arg` is the stage or kernel that is shown; `view` is "" for text or the only view, or "graph". */
+export interface Pane {
+  readonly key: number;
+  readonly build: string;
+  readonly kind: PaneKind;
+  readonly arg: number;
+  readonly view: "" | "graph";
+}
+
+export type Metric = "" | "time" | "flops" | "bytes" | "peak" | "error";
+export type Theme = "auto" | "dark" | "light";
+export type Dialog = "" | "palette" | "search" | "help" | "build";
+
+export const panes = signal<readonly Pane[]>([]);
+export const hover = signal<Here | null>(null);
+export const selected = signal<Here | null>(null);
+export const metric = signal<Metric>("");
+export const theme = signal<Theme>("auto");
+export const story = signal(true);
+export const threads = signal(false);
+export const dialog = signal<Dialog>("");
+/** The build that the film strip shows. */
+export const current = signal("a");
+
+/** A wish to see something: panes that can show `here` scroll to it; `from` is the one it is in. */
+export interface Reveal {
+  readonly here: Here;
+  readonly from: number;
+}
+export const reveal = signal<Reveal | null>(null);
+
+let keys = 0;
+
+export function makePane(build: string, kind: PaneKind, arg = 0, view: "" | "graph" = ""): Pane {
+  return { key: ++keys, build, kind, arg, view };
+}
+
+/** Opens a pane, or brings the one that shows the same kind for this build to what is asked. */
+export function open(build: string, kind: PaneKind, arg = 0, view?: "" | "graph", beside = false): void {
+  const known = beside ? undefined : panes.peek().find((p) => p.build === build && p.kind === kind);
+  if (known) update(known.key, { arg, ...(view === undefined ? {} : { view }) });
+  else panes.value = [...panes.peek(), makePane(build, kind, arg, view ?? "")];
+}
+
+export function update(key: number, change: Partial<Omit<Pane, "key">>): void {
+  panes.value = panes.peek().map((p) => (p.key === key ? { ...p, ...change } : p));
+}
+
+export function close(key: number): void {
+  panes.value = panes.peek().filter((p) => p.key !== key);
+}
+
+/** Points at something, or at nothing. */
+export function point(here: Here | null): void {
+  const was = hover.peek();
+  if (was === here) return;
+  if (was && here && was.build === here.build && format(was.ref) === format(here.ref)) return;
+  hover.value = here;
+}
+
+/** Chooses something: every pane that can show it goes there. `from` is the pane that was clicked. */
+export function go(here: Here, from = -1): void {
+  batch(() => {
+    selected.value = here;
+    hover.value = null;
+    const build = buildOf(here.build);
+    if (build) follow(build, here.ref, from);
+    reveal.value = { here, from };
+  });
+}
+
+/** Brings panes of code to a kernel that the ref leads to, where theirs is none of them. */
+function follow(build: Build, ref: Ref, from: number): void {
+  const thread = build.thread.peek();
+  if (!thread) return;
+  const kernels = thread.reach(ref, build).kernels;
+  const first = kernels.keys().next();
+  if (first.done) return;
+  const code = new Set<PaneKind>(["loops", "llvm", "asm", "schedule"]);
+  panes.value = panes.peek().map((pane) =>
+    pane.build === build.id && pane.key !== from && code.has(pane.kind) && !kernels.has(pane.arg)
+      ? { ...pane, arg: first.value }
+      : pane,
+  );
+}
+
+/** Goes to a ref and makes sure that a pane shows it. */
+export function show(here: Here): void {
+  batch(() => {
+    const { build, ref } = here;
+    if (ref.kind === "stage") open(build, "stage", ref.stage);
+    else if (ref.kind === "node") open(build, "stage", ref.stage);
+    else if (ref.kind === "source") open(build, "model", 0, "");
+    else if (ref.kind === "loop") open(build, "loops", ref.kernel);
+    else if (ref.kind === "llvm" || ref.kind === "asm") open(build, ref.kind, ref.kernel);
+    go(here);
+  });
+}
+
+/** What is pointed at, else what is chosen. */
+export const focus: ReadonlySignal<Here | null> = computed(() => hover.value ?? selected.value);
+
+const reaches = new Map<string, ReadonlySignal<Reach>>();
+
+/** What the focus leads to in a build. */
+export function reachIn(id: string): ReadonlySignal<Reach> {
+  let found = reaches.get(id);
+  if (!found) {
+    found = computed(() => {
+      const here = focus.value;
+      const build = buildOf(id);
+      const thread = build?.thread.value;
+      if (!here || !build || !thread) return NOTHING;
+      const ref = here.build === id ? here.ref : translate(here, id);
+      return ref ? thread.reach(ref, build) : NOTHING;
+    });
+    reaches.set(id, found);
+  }
+  return found;
+}
+
+/** Says what a thing of one build is in another; compare/ sets it. */
+export const translation = signal<((here: Here, build: string) => Ref | null) | null>(null);
+
+function translate(here: Here, id: string): Ref | null {
+  return translation.value?.(here, id) ?? null;
+}
+
+/** The panes to start with: the model, what it became, its kernels' times. */
+export function arrange(): void {
+  const build = builds.peek()[0];
+  if (!build || panes.peek().length) return;
+  const overview = value(build.overview.peek());
+  if (!overview) return;
+  panes.value = [
+    makePane(build.id, "model"),
+    makePane(build.id, "stage", overview.stages.length - 1),
+    makePane(build.id, "loops", 0),
+  ];
+}

@@ -1,0 +1,85 @@
+// The page's state as the hash of its URL, and back. Whoever opens the link sees the same.
+
+import { batch, effect } from "@preact/signals";
+import { format, parse, type Here } from "./refs";
+import {
+  current, go, makePane, metric, panes, selected, story, theme, threads,
+  type Metric, type Pane, type PaneKind, type Theme,
+} from "./state";
+
+const KINDS: readonly PaneKind[] = [
+  "model", "stage", "kernels", "loops", "llvm", "asm", "time", "roofline", "timeline", "schedule", "diff",
+];
+const METRICS: readonly Metric[] = ["", "time", "flops", "bytes", "peak", "error"];
+const THEMES: readonly Theme[] = ["auto", "dark", "light"];
+
+export function paneText(pane: Pane): string {
+  const view = pane.view ? `!${pane.view}` : "";
+  return `${pane.build}/${pane.kind}:${pane.arg}${view}`;
+}
+
+export function readPane(text: string): Pane | null {
+  const found = /^([a-z][a-z0-9]*)\/([a-z]+):(\d{1,6})(!graph)?$/.exec(text);
+  const kind = KINDS.find((k) => k === found?.[2]);
+  if (!found?.[1] || !kind) return null;
+  return makePane(found[1], kind, Number(found[3]), found[4] ? "graph" : "");
+}
+
+function hereText(here: Here): string {
+  return `${here.build}/${format(here.ref)}`;
+}
+
+function readHere(text: string): Here | null {
+  const at = text.indexOf("/");
+  const ref = at > 0 ? parse(text.slice(at + 1)) : null;
+  return ref ? { build: text.slice(0, at), ref } : null;
+}
+
+export function write(): string {
+  const query = new URLSearchParams();
+  for (const pane of panes.value) query.append("p", paneText(pane));
+  if (selected.value) query.set("at", hereText(selected.value));
+  if (metric.value) query.set("heat", metric.value);
+  if (theme.value !== "auto") query.set("theme", theme.value);
+  if (!story.value) query.set("story", "0");
+  if (threads.value) query.set("threads", "1");
+  if (current.value !== "a") query.set("build", current.value);
+  return query.toString();
+}
+
+/** Takes on the state that a hash describes; what it does not know it leaves out. */
+export function read(hash: string): void {
+  const query = new URLSearchParams(hash.replace(/^#/, ""));
+  const opened = query.getAll("p").map(readPane).filter((p) => p !== null);
+  batch(() => {
+    if (opened.length) panes.value = opened;
+    metric.value = METRICS.find((m) => m === query.get("heat")) ?? "";
+    theme.value = THEMES.find((t) => t === query.get("theme")) ?? "auto";
+    story.value = query.get("story") !== "0";
+    threads.value = query.get("threads") === "1";
+    current.value = query.get("build") ?? "a";
+    const at = readHere(query.get("at") ?? "");
+    if (at) go(at);
+    else selected.value = null;
+  });
+}
+
+/** Keeps URL and state together from now on: back and forward work, hovering leaves no entries. */
+export function connect(): void {
+  let written = location.hash.replace(/^#/, "");
+  let place = "";
+  effect(() => {
+    const text = write();
+    const now = [...panes.value.map(paneText), selected.value ? hereText(selected.value) : ""].join(" ");
+    if (text === written) return;
+    written = text;
+    // A step of its own in the history for what one may want to come back to.
+    if (place && now !== place) history.pushState(null, "", `#${text}`);
+    else history.replaceState(null, "", `#${text}`);
+    place = now;
+  });
+  addEventListener("popstate", () => {
+    written = location.hash.replace(/^#/, "");
+    read(location.hash);
+  });
+}
