@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from clew.build.build import Build, KernelUse
-from clew.build.kernel_trace import UseTrace
+from clew.build.kernel_trace import kernel_traces
 from clew.build.lowering import KernelSource
 from clew.build.schedule_choice import ScheduleFor
 from clew.explorer import budget
@@ -69,7 +69,7 @@ def schedule(session: Session, params: Mapping[str, Any], say: Say) -> ScheduleT
         same_bits=same,
         error=error,
         steps=schedule_steps(new, use.source.stages.ops),
-        code=code_of(kernel, UseTrace(after.uses[kernel], after)),
+        code=code_of(kernel, kernel_traces(after)[kernel]),
     )
 
 
