@@ -164,10 +164,14 @@ export interface StageLinks {
 /**
  * What became of nodes, over all stages. `born` and `last` are, by a node's number, the first
  * and last stage that has it, and `layers` those it serves; `stages[0]` is empty.
+ *
+ * Stages between have it, too, but for `away`: rows of a number, the first stage without the node
+ * and the one that it is back in. Hardly any pass brings a node back.
  */
 export interface Links {
   readonly born: number[];
   readonly last: number[];
+  readonly away: number[][];
   readonly layers: number[][];
   readonly stages: StageLinks[];
 }
