@@ -68,21 +68,21 @@ export class Build implements CodeLines {
   }
 
   get model(): ReadonlySignal<Asked<ModelSource>> {
-    return this.ask("source" as keyof Answers) as unknown as ReadonlySignal<Asked<ModelSource>>;
+    return this.ask("source");
   }
 
   get index(): ReadonlySignal<Asked<Index>> {
-    return this.ask("index" as keyof Answers) as unknown as ReadonlySignal<Asked<Index>>;
+    return this.ask("index");
   }
 
   /** The story of what a ref names. */
   story(ref: string): ReadonlySignal<Asked<Story>> {
-    return this.ask(`story/${ref}` as keyof Answers) as unknown as ReadonlySignal<Asked<Story>>;
+    return this.ask(`story/${ref}`);
   }
 
   /** A figure for all parts of the build, asked for again when it has been measured anew. */
   heat(metric: string): ReadonlySignal<Asked<Heat>> {
-    return this.ask(`heat/${metric}` as keyof Answers) as unknown as ReadonlySignal<Asked<Heat>>;
+    return this.ask(`heat/${metric}`);
   }
 
   /** Answers that are here, with the paths that they answer. */
