@@ -80,17 +80,18 @@ export class Editor {
     this.ruler.draw();
   }
 
-  /** Brings a line to the middle, unfolding what hides it; with `near` only where it is not in view. */
-  scrollTo(line: number, near = false): void {
+  /** Brings a line to the middle, unfolding what hides it; `how` says to move less. */
+  scrollTo(line: number, how: "center" | "nearest" | "unseen" = "center"): void {
     const { doc } = this.view.state;
     if (line < 1 || line > doc.lines) return;
+    if (how === "unseen" && this.isInView(line)) return;
     const at = doc.line(line).from;
     const effects: StateEffect<unknown>[] = [];
     const iterator = foldedRanges(this.view.state).iter();
     for (; iterator.value; iterator.next()) {
       if (iterator.from < at && at <= iterator.to) effects.push(unfoldEffect.of({ from: iterator.from, to: iterator.to }));
     }
-    effects.push(EditorView.scrollIntoView(at, { y: near ? "nearest" : "center", yMargin: 40, x: "start" }));
+    effects.push(EditorView.scrollIntoView(at, { y: how === "nearest" ? how : "center", yMargin: 40, x: "start" }));
     this.view.dispatch({ effects });
   }
 
@@ -148,6 +149,13 @@ export class Editor {
     const top = block.top + view.documentTop;
     if (top + block.height <= box.top || top >= box.bottom) return null;
     return { left: box.left, right: box.right, top: Math.max(top, box.top), bottom: Math.min(top + block.height, box.bottom) };
+  }
+
+  private isInView(line: number): boolean {
+    const block = this.view.lineBlockAt(this.view.state.doc.line(line).from);
+    const box = this.view.scrollDOM.getBoundingClientRect();
+    const top = block.top + this.view.documentTop;
+    return top >= box.top && top + block.height <= box.bottom;
   }
 
   private moved(): void {

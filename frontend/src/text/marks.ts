@@ -53,6 +53,7 @@ class LineMarker extends GutterMarker {
     private readonly made: ReturnType<Content["madeBy"]>,
     private readonly heat: { readonly color: string; readonly text: string } | null,
     private readonly name: (layer: number) => string,
+    private readonly marked: boolean,
   ) {
     super();
     this.key = [line, layers.join(), shared, marks.join(), made?.name, made?.fresh, heat?.color, heat?.text].join("|");
@@ -72,7 +73,7 @@ class LineMarker extends GutterMarker {
       segment.style.backgroundColor = layerColor(layer);
       bars.append(segment);
     }
-    const mark = element("span", "mark");
+    const mark = element("span", this.marked ? "mark" : "");
     if (this.marks.length) {
       mark.textContent = "◆";
       mark.style.color = layerColor(this.marks[0] ?? 0);
@@ -112,13 +113,16 @@ function element(tag: string, name: string): HTMLElement {
 }
 
 class Spacer extends GutterMarker {
-  constructor(private readonly lines: number) {
+  constructor(
+    private readonly lines: number,
+    private readonly marked: boolean,
+  ) {
     super();
   }
 
   override toDOM(): HTMLElement {
     const holder = document.createElement("div");
-    holder.style.width = `${22 + 7.2 * Math.max(2, String(this.lines).length)}px`;
+    holder.style.width = `${(this.marked ? 24 : 13) + 6.8 * Math.max(2, String(this.lines).length)}px`;
     return holder;
   }
 }
@@ -139,10 +143,11 @@ const info = gutter({
       content.madeBy(line),
       shown.heat(line),
       (layer) => shown.layerName(layer),
+      content.language === "graph",
     );
   },
   lineMarkerChange: (update) => update.transactions.some((t) => t.effects.some((e) => e.is(redraw))),
-  initialSpacer: (view) => new Spacer(view.state.doc.lines),
+  initialSpacer: (view) => new Spacer(view.state.doc.lines, view.state.facet(look)?.content.language === "graph"),
   updateSpacer: (spacer) => spacer,
 });
 

@@ -145,7 +145,7 @@ export class TextSession {
     const line = exact || lines[0];
     if (!line) return;
     this.shown = { wish, content };
-    this.editor.scrollTo(line, true);
+    this.editor.scrollTo(line, "unseen");
     this.cursor = line;
     const at = lines.indexOf(line);
     untracked(() => (this.places.value = { lines, at }));
@@ -165,7 +165,7 @@ export class TextSession {
     const chosen = selected.peek();
     const from = this.cursor || (chosen?.build === this.build.id && content.lineOf(chosen.ref)) || editor.top - by;
     this.cursor = Math.max(1, Math.min(last, from + by));
-    editor.scrollTo(this.cursor, true);
+    editor.scrollTo(this.cursor, "nearest");
     point(this.here(this.cursor));
   }
 
