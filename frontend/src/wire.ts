@@ -475,6 +475,14 @@ export interface Answers {
   readonly stage: Stage;
   /** `links`: what became of nodes, stage by stage */
   readonly links: Links;
+  /** `source`: the model as its file has it */
+  readonly source: Source;
+  /** `index`: all that can be searched for */
+  readonly index: Index;
+  /** `story/{ref}`: the story of a layer or kernel */
+  readonly story: Story;
+  /** `schedule/{kernel}`: a kernel's recorded schedule */
+  readonly schedule: ScheduleView;
   /** `code/{kernel}`: a kernel's loops, LLVM text and instructions */
   readonly code: Code;
 }

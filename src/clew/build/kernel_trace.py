@@ -13,6 +13,7 @@ from clew.build.build import Build, KernelUse
 from clew.build.lowering import operator_calls
 from clew.codegen.disassemble import disassemble
 from clew.ir.expr import Function
+from clew.loop.printer import PrintedNest
 from clew.trace.kernels import Instruction
 
 _LOCATION: Final = re.compile(r"^!(\d+) = !DILocation\(line: (\d+),")
@@ -50,9 +51,7 @@ class UseTrace:
     @cached_property
     def loop_stages(self) -> Mapping[int, str]:
         """For lines that one te stage alone answers for, the stage."""
-        printed = self._use.source.printed
-        plain = [tuple({s.split("@", 1)[0]: None for s in names}) for names in printed.stages]
-        return {n: names[0] for n, names in enumerate(plain, 1) if len(names) == 1}
+        return single_stages(self._use.source.printed)
 
     @property
     def stage_ops(self) -> Mapping[str, int]:
@@ -82,6 +81,12 @@ class UseTrace:
         """The instructions of the object that is linked."""
         data = self._build.binaries[self._use.source.key].object.data
         return tuple(Instruction(i.address, i.text, i.line) for i in disassemble(data).instructions)
+
+
+def single_stages(printed: PrintedNest) -> dict[int, str]:
+    """Returns for lines of a loop nest (from 1) that one te stage alone answers for, the stage."""
+    plain = [tuple({s.split("@", 1)[0]: None for s in names}) for names in printed.stages]
+    return {n: names[0] for n, names in enumerate(plain, 1) if len(names) == 1}
 
 
 def kernel_traces(build: Build) -> list[UseTrace]:

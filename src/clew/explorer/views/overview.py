@@ -38,38 +38,19 @@ def _layers(session: Session) -> list[Layer]:
     for place, kernel in enumerate(session.kernels):
         for layer in trace.kernel_layers(kernel):
             in_kernels.setdefault(layer, []).append(place)
-    ops = _operator_types(session)
+    ops = session.operator_types
     fates = trace.accounted()
     return [
         Layer(
             name=name,
             op=ops.get(name, ""),
-            group=group_of(name),
+            group=session.group_of(name),
             fate=fate.kind.value,
             fate_text=str(fate),
             kernels=in_kernels.get(name, []),
         )
         for name, fate in fates.items()
     ]
-
-
-def group_of(name: str) -> list[str]:
-    """Returns the path that a layer's name has: `/encoder/layer.0/MatMul` is in `encoder` and
-    `layer.0`.
-    """
-    return [part for part in name.split("/")[:-1] if part]
-
-
-def _operator_types(session: Session) -> dict[str, str]:
-    trace = session.trace
-    found = {
-        source.layer: source.op
-        for node in trace.nodes(0).values()
-        for source in node.span.sources
-        if source.op
-    }
-    eliminated = trace.stages[0].module.main.attrs.get("eliminated", ())
-    return found | {layer: op for layer, op, _ in eliminated}
 
 
 def _stage(session: Session, place: int) -> StageInfo:
