@@ -94,12 +94,14 @@ def _policy(style: str, script: str) -> str:
     def digest(text: str) -> str:
         return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
-    return "; ".join([
-        "default-src 'none'",
-        f"script-src '{digest(script)}'",
-        f"style-src '{digest(style)}'",
-        "img-src data: blob:",
-        "worker-src blob:",
-        "base-uri 'none'",
-        "form-action 'none'",
-    ])
+    return "; ".join(
+        [
+            "default-src 'none'",
+            f"script-src '{digest(script)}'",
+            f"style-src '{digest(style)}'",
+            "img-src data: blob:",
+            "worker-src blob:",
+            "base-uri 'none'",
+            "form-action 'none'",
+        ]
+    )
