@@ -26,6 +26,7 @@ from clew.cli.compare import onnxruntime_outputs
 from clew.cli.correlate import correlate
 from clew.cli.dataset import dataset
 from clew.cli.diff import diff
+from clew.cli.explore import explore
 from clew.cli.extract import extract
 from clew.cli.options import (
     SAVED_SUFFIX,
@@ -203,6 +204,7 @@ app.command()(correlate)
 app.command()(tap)
 app.command()(extract)
 app.command()(partition)
+app.command()(explore)
 app.command()(ops)
 app.add_typer(storage.app)
 

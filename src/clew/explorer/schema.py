@@ -473,6 +473,33 @@ class BuildInfo:
 
 
 @dataclass(frozen=True)
+class NewBuild:
+    """Asks for a build (`POST api/builds`) of a model that `Choices.models` names. A file is posted
+    as `application/octet-stream`, with `name` and `options` (JSON) in the query.
+    """
+
+    model: str
+    options: Options = field(default_factory=Options)
+
+
+@dataclass(frozen=True)
+class NewDiff:
+    """Asks for the difference of two builds (`POST api/diff`), with times and with errors."""
+
+    a: str
+    b: str
+    time: bool = True
+    numerics: bool = True
+
+
+@dataclass(frozen=True)
+class Started:
+    """A job was begun: its events are at `api/jobs/JOB/events`, what it gives at `.../result`."""
+
+    job: str
+
+
+@dataclass(frozen=True)
 class Choices:
     """What the form for a new build offers."""
 
