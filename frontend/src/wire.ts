@@ -55,12 +55,12 @@ export interface KernelInfo {
   readonly bytes: number;
   readonly grid: string;
   readonly code_bytes: number;
-  readonly instructions: number;
 }
 
 /**
  * The rest of the film strip: how much there is of each level below the graph, over distinct
- * kernels, and the seconds that making it took.
+ * kernels, and the seconds that making it took. `instructions_of` counts those of each kernel of
+ * `Overview.kernels`.
  */
 export interface CodeTotals {
   readonly loop_lines: number;
@@ -70,6 +70,7 @@ export interface CodeTotals {
   readonly kernel_seconds: number;
   readonly program_seconds: number;
   readonly cached_kernels: number;
+  readonly instructions_of: number[];
 }
 
 /**
@@ -103,7 +104,6 @@ export interface Overview {
   readonly layers: Layer[];
   readonly stages: StageInfo[];
   readonly kernels: KernelInfo[];
-  readonly code: CodeTotals;
   readonly passes: Record<string, boolean>;
   readonly seconds: Record<string, number>;
   readonly measured: string[];
@@ -164,10 +164,14 @@ export interface StageLinks {
 /**
  * What became of nodes, over all stages. `born` and `last` are, by a node's number, the first
  * and last stage that has it, and `layers` those it serves; `stages[0]` is empty.
+ *
+ * Stages between have it, too, but for `away`: rows of a number, the first stage without the node
+ * and the one that it is back in. Hardly any pass brings a node back.
  */
 export interface Links {
   readonly born: number[];
   readonly last: number[];
+  readonly away: number[][];
   readonly layers: number[][];
   readonly stages: StageLinks[];
 }
@@ -224,7 +228,8 @@ export interface ScheduleStep {
 }
 
 /**
- * The recorded schedule of a kernel; step 0 has no text: it is the nest before all others.
+ * The recorded schedule of a kernel; step 0 has no text: it is the nest before all others. A
+ * last step without `primitive` is the nest simplified, as code is generated from it.
  *
  * `primitives` are those there are, each with its signature and the first line of its description.
  */
@@ -285,6 +290,9 @@ export interface Entry {
 
 /**
  * All that the search looks through, but for the lines of panes.
+ *
+ * What many nodes have, such as a dtype, is there with the first few of them. A layer's `detail`
+ * is its operator type, which is matched as well.
  */
 export interface Index {
   readonly entries: Entry[];
@@ -471,6 +479,8 @@ export interface ScheduleTrial {
 export interface Answers {
   /** `overview`: layers, stages and kernels */
   readonly overview: Overview;
+  /** `totals`: how much code the kernels have */
+  readonly totals: CodeTotals;
   /** `stage/{stage}`: a stage's graph IR */
   readonly stage: Stage;
   /** `links`: what became of nodes, stage by stage */

@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from clew.compiled import CompiledModel
 from clew.explorer import bundle, schema
+from clew.explorer.actions.profile import profile as measure_profile
 from clew.explorer.bundle import Bundle
 from clew.explorer.contents import Say, gather
 from clew.explorer.session import Session
@@ -21,6 +23,14 @@ _STYLE: Final = '<link rel="stylesheet" href="static/style.css" />'
 _SCRIPT: Final = '<script src="static/app.js"></script>'
 _HEAD: Final = '<meta charset="utf-8" />'
 _TITLE: Final = "<title>clew explorer</title>"
+
+
+def report(compiled: CompiledModel, path: str | Path, *, profile: bool = True) -> None:
+    """Writes a compiled model's report; see `CompiledModel.report`."""
+    session = Session(compiled, model="model")
+    if profile:
+        measure_profile(session, {}, lambda text, fraction: None)
+    write_report({"a": session}, path)
 
 
 def write_report(

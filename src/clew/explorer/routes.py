@@ -19,6 +19,7 @@ from clew.explorer.views.index import index
 from clew.explorer.views.links import links
 from clew.explorer.views.overview import overview
 from clew.explorer.views.roofline import roofline
+from clew.explorer.views.overview import overview, totals
 from clew.explorer.views.schedule import schedule
 from clew.explorer.views.source import source
 from clew.explorer.views.stage import stage
@@ -44,6 +45,7 @@ class Route:
 
 ROUTES: Final = (
     Route("overview", schema.Overview, overview, "layers, stages and kernels"),
+    Route("totals", schema.CodeTotals, totals, "how much code the kernels have"),
     Route("stage/{stage:int}", schema.Stage, stage, "a stage's graph IR"),
     Route("links", schema.Links, links, "what became of nodes, stage by stage"),
     Route("source", schema.Source, source, "the model as its file has it"),

@@ -79,13 +79,13 @@ class KernelInfo:
     bytes: float
     grid: str
     code_bytes: int
-    instructions: int
 
 
 @dataclass(frozen=True)
 class CodeTotals:
     """The rest of the film strip: how much there is of each level below the graph, over distinct
-    kernels, and the seconds that making it took.
+    kernels, and the seconds that making it took. `instructions_of` counts those of each kernel of
+    `Overview.kernels`.
     """
 
     loop_lines: int
@@ -95,6 +95,7 @@ class CodeTotals:
     kernel_seconds: float
     program_seconds: float
     cached_kernels: int
+    instructions_of: list[int]
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,6 @@ class Overview:
     layers: list[Layer]
     stages: list[StageInfo]
     kernels: list[KernelInfo]
-    code: CodeTotals
     passes: dict[str, bool]
     seconds: dict[str, float]
     measured: list[str]
@@ -196,10 +196,14 @@ class StageLinks:
 class Links:
     """What became of nodes, over all stages. `born` and `last` are, by a node's number, the first
     and last stage that has it, and `layers` those it serves; `stages[0]` is empty.
+
+    Stages between have it, too, but for `away`: rows of a number, the first stage without the node
+    and the one that it is back in. Hardly any pass brings a node back.
     """
 
     born: list[int]
     last: list[int]
+    away: list[list[int]]
     layers: list[list[Number]]
     stages: list[StageLinks]
 
@@ -261,7 +265,8 @@ class ScheduleStep:
 
 @dataclass(frozen=True)
 class ScheduleView:
-    """The recorded schedule of a kernel; step 0 has no text: it is the nest before all others.
+    """The recorded schedule of a kernel; step 0 has no text: it is the nest before all others. A
+    last step without `primitive` is the nest simplified, as code is generated from it.
 
     `primitives` are those there are, each with its signature and the first line of its description.
     """
@@ -326,7 +331,11 @@ class Entry:
 
 @dataclass(frozen=True)
 class Index:
-    """All that the search looks through, but for the lines of panes."""
+    """All that the search looks through, but for the lines of panes.
+
+    What many nodes have, such as a dtype, is there with the first few of them. A layer's `detail`
+    is its operator type, which is matched as well.
+    """
 
     entries: list[Entry]
 

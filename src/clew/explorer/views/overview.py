@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections import Counter
 from typing import Any
 
 from clew.correlate.facts import describe_kernel
@@ -14,7 +13,6 @@ from clew.explorer.session import Session
 def overview(session: Session) -> Overview:
     """Returns what the page needs first."""
     build = session.compiled.build
-    kernels = _kernels(session)
     return Overview(
         version=VERSION,
         model=session.model,
@@ -24,8 +22,7 @@ def overview(session: Session) -> Overview:
         outputs=list(session.compiled.output_names),
         layers=_layers(session),
         stages=[_stage(session, n) for n in range(len(session.trace.stages))],
-        kernels=kernels,
-        code=_totals(session, kernels),
+        kernels=_kernels(session),
         passes=_passes(session),
         seconds={**build.seconds, **session.seconds},
         measured=sorted(session.measured),
@@ -89,7 +86,7 @@ def _passes(session: Session) -> dict[str, bool]:
 def _kernels(session: Session) -> list[KernelInfo]:
     distinct: dict[str, int] = {}
     found = []
-    for place, kernel in enumerate(session.compiled.kernels):
+    for place, kernel in enumerate(session.uses):
         facts = describe_kernel(kernel)
         used = session.kernels[place]
         found.append(
@@ -107,7 +104,6 @@ def _kernels(session: Session) -> list[KernelInfo]:
                 bytes=float(facts["bytes"]),
                 grid=", ".join(f"{p['grid']}×{p['lines']}" for p in facts["phases"]),
                 code_bytes=int(facts["code_bytes"]),
-                instructions=len(used.asm),
             )
         )
     return found
@@ -118,21 +114,17 @@ def _typed(facts: dict[str, Any]) -> str:
     return f"{facts['dtype']}[{', '.join(map(str, facts['shape']))}{layout}]"
 
 
-def _totals(session: Session, kernels: list[KernelInfo]) -> CodeTotals:
+def totals(session: Session) -> CodeTotals:
+    """Returns how much code there is. It makes all of it where that has come from the cache."""
     build = session.compiled.build
-    first = {kernel.distinct: kernel.index for kernel in reversed(kernels)}
-    used = [session.kernels[place] for place in first.values()]
-    lines: Counter[str] = Counter()
-    for kernel in used:
-        lines["loops"] += len(kernel.loops)
-        lines["llvm"] += len(kernel.llvm)
-        lines["asm"] += len(kernel.asm)
+    distinct = {use.key: used for use, used in zip(session.uses, session.kernels, strict=True)}
     return CodeTotals(
-        loop_lines=lines["loops"],
-        llvm_lines=lines["llvm"],
-        instructions=lines["asm"],
-        kernels=len(used),
+        loop_lines=sum(len(used.loops) for used in distinct.values()),
+        llvm_lines=sum(len(used.llvm) for used in distinct.values()),
+        instructions=sum(len(used.asm) for used in distinct.values()),
+        kernels=len(distinct),
         kernel_seconds=build.seconds.get("kernels", 0.0),
         program_seconds=build.seconds.get("program", 0.0),
         cached_kernels=build.cached_kernels,
+        instructions_of=[len(used.asm) for used in session.kernels],
     )

@@ -10,7 +10,11 @@ from clew.support.errors import InputError
 from clew.trace.refs import AsmRef, KernelRef, LayerRef, LlvmRef, LoopRef, NodeRef, Ref
 
 KINDS: Final = ("layer", "node", "kernel", "loop", "llvm", "asm", "stage", "source")
-_LINES: Final = {"loop": LoopRef, "llvm": LlvmRef, "asm": AsmRef}
+_LINES: Final[dict[str, type[LoopRef | LlvmRef | AsmRef]]] = {
+    "loop": LoopRef,
+    "llvm": LlvmRef,
+    "asm": AsmRef,
+}
 
 
 @dataclass(frozen=True)
@@ -82,8 +86,7 @@ def trace_ref(session: Session, place: Place) -> Ref:
             return NodeRef(place.line, place.number)
         case "kernel":
             return KernelRef(session.kernels[place.number].call)
-    made: Ref = _LINES[place.kind](session.kernels[place.number].call, place.line)
-    return made
+    return _LINES[place.kind](session.kernels[place.number].call, place.line)
 
 
 def wire_ref(session: Session, ref: Ref | int | None) -> str:

@@ -207,7 +207,7 @@ class _Lister:
             return True
         node = graph.node[0]
         name = self._names.next(_wanted(node, 0, key, prefix))
-        return self._layers.get(name) == node.op_type
+        return self._layers.get(name) == str(node.op_type)
 
     def _function(self, function: FunctionProto, name: str) -> Body:
         inputs = [Value(n) for n in function.input]
@@ -276,7 +276,7 @@ def _dtype(number: int) -> str:
 
 
 def _holds_graphs(attribute: AttributeProto) -> bool:
-    return attribute.HasField("g") or bool(attribute.graphs)
+    return bool(attribute.HasField("g") or attribute.graphs)
 
 
 def _attribute(attribute: AttributeProto) -> str:
