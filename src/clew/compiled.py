@@ -156,7 +156,7 @@ class Kernel:
     @property
     def traced(self) -> UseTrace:
         """Its loop nest, LLVM text and instructions line by line, as the trace links them."""
-        return UseTrace(self._use, self._build)
+        return next(t for t in kernel_traces(self._build) if t.call == self.call.id)
 
 
 class CompiledModel(ProfiledModel[Kernel]):

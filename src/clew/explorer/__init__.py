@@ -7,6 +7,6 @@ of a `Session` (a compiled model and what was measured of it), `actions/` measur
 It never compiles: `builds.py` keeps for each build a process (`processes.py`, whose other end is
 `worker.py`; `protocol.py` between them), and `jobs.py` what is under way in them.
 
-`report.py` writes the page and all answers (`contents.py`) as one file; `notebook.py` shows compiled
-models, kernels and stories in notebooks.
+`report.py` writes the page and all answers (`contents.py`) as one file; `notebook.py` shows models,
+kernels and stories in notebooks.
 """

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, get_args
 
 from clew.explorer import schema
@@ -48,7 +48,7 @@ def gather(sessions: Mapping[str, Session], diff: schema.Diff | None, say: Say) 
 
 def paths(session: Session) -> Iterator[str]:
     """Yields the paths of all routes with the values that their parameters have in a build."""
-    values = {
+    values: dict[str, Callable[[], Iterable[object]]] = {
         "stage": lambda: [n for n, s in enumerate(session.trace.stages) if s.changed or not n],
         "kernel": lambda: range(len(session.kernels)),
         "metric": lambda: get_args(schema.Metric),
@@ -57,8 +57,10 @@ def paths(session: Session) -> Iterator[str]:
     for route in ROUTES:
         names = _PARAMETER.findall(route.path)
         for chosen in itertools.product(*(values[name]() for name in names)):
-            given = iter(chosen)
-            yield _PARAMETER.sub(lambda _, given=given: str(next(given)), route.path)
+            # Even positions of a split by the parameters are the text between these.
+            between = _PARAMETER.split(route.path)[::2]
+            texts = itertools.zip_longest(between, map(str, chosen), fillvalue="")
+            yield "".join(itertools.chain.from_iterable(texts))
 
 
 def stories(session: Session) -> Iterator[schema.Ref]:

@@ -23,8 +23,8 @@ _LINES: Final = 60
 # The page's hues (frontend/src/colors.ts), at a lightness that both themes can bear.
 _HUES: Final = (250, 65, 205, 105, 345, 160, 300, 30)
 _CODE: Final = "font-family:ui-monospace,monospace;font-size:0.9em;white-space:pre"
-_CELL: Final = "padding:1px 10px 1px 0;text-align:left;vertical-align:top"
-_NUMBER: Final = "padding:1px 10px 1px 0;text-align:right;vertical-align:top"
+_CELL: Final = "padding:1px 10px 1px 0;text-align:left;vertical-align:baseline"
+_NUMBER: Final = "padding:1px 10px 1px 0;text-align:right;vertical-align:baseline"
 _FAINT: Final = "opacity:0.7"
 
 
@@ -161,9 +161,7 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], texts: int) -> s
 
     def cells(row: Sequence[str], tag: str) -> str:
         styles = [_CELL if n < texts else _NUMBER for n in range(len(row))]
-        return "".join(
-            f'<{tag} style="{s}">{c}</{tag}>' for s, c in zip(styles, row, strict=True)
-        )
+        return "".join(f'<{tag} style="{s}">{c}</{tag}>' for s, c in zip(styles, row, strict=True))
 
     head = f"<thead><tr>{cells(list(map(html.escape, heads)), 'th')}</tr></thead>" if heads else ""
     body = "".join(f"<tr>{cells(row, 'td')}</tr>" for row in rows)

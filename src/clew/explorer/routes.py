@@ -17,9 +17,8 @@ from clew.explorer.views.code import code
 from clew.explorer.views.heat import heat
 from clew.explorer.views.index import index
 from clew.explorer.views.links import links
-from clew.explorer.views.overview import overview
-from clew.explorer.views.roofline import roofline
 from clew.explorer.views.overview import overview, totals
+from clew.explorer.views.roofline import roofline
 from clew.explorer.views.schedule import schedule
 from clew.explorer.views.source import source
 from clew.explorer.views.stage import stage
