@@ -25,16 +25,20 @@ def number(
     return float(value)
 
 
-def text(params: Mapping[str, Any], name: str, longest: int) -> str:
-    """Returns a text of at most so many characters.
+def texts(params: Mapping[str, Any], name: str, most: int, longest: int) -> list[str]:
+    """Returns a list of at most so many texts, each of at most so many characters.
 
     Errors: I235 for anything else.
     """
     value = params.get(name)
-    if not isinstance(value, str) or len(value) > longest:
-        said = f"is {len(value)} characters long" if isinstance(value, str) else "is no text"
-        raise InputError("I235", f"{name} {said}", hint=f"it is text of {longest} at most")
-    return value
+    listed = value if isinstance(value, list | tuple) else (None,)
+    if len(listed) > most or not all(isinstance(v, str) and len(v) <= longest for v in listed):
+        raise InputError(
+            "I235",
+            f"{name} is no list of texts, or too long",
+            hint=f"it has {most} texts at most, of {longest} characters",
+        )
+    return list(listed)
 
 
 def whole(params: Mapping[str, Any], name: str) -> int:

@@ -11,6 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
+from clew.explorer import schema
+from clew.explorer.actions.errors import errors
+from clew.explorer.actions.profile import profile
+from clew.explorer.actions.schedule import schedule
 from clew.explorer.session import Session
 
 # Says what is at work and how much of it is done, from 0 to 1 (None: unknown). It raises where the
@@ -35,10 +39,14 @@ class Action:
     answer: type | None = None
 
 
-ACTIONS: Final[dict[str, Action]] = {}
-
-
-def add(action: Action) -> None:
-    """Adds an action to the table."""
-    assert action.name not in ACTIONS, action.name
-    ACTIONS[action.name] = action
+_ALL: Final = (
+    Action("profile", profile, {"seconds": float, "sample": float}, schema.Profiled),
+    Action("errors", errors, {}, schema.Heat),
+    Action(
+        "schedule",
+        schedule,
+        {"kernel": int, "steps": list[str], "seconds": float},
+        schema.ScheduleTrial,
+    ),
+)
+ACTIONS: Final[Mapping[str, Action]] = {action.name: action for action in _ALL}
