@@ -11,13 +11,17 @@ export type PaneKind =
   | "model" | "stage" | "kernels" | "loops" | "llvm" | "asm"
   | "time" | "roofline" | "timeline" | "schedule" | "diff";
 
-/** `arg` is the stage or kernel that is shown; `view` is "" for text or the only view, or "graph". */
+/**
+ * `arg` is the stage or kernel that is shown; `view` is "" for text or the only view, or "graph";
+ * `at` is the place inside what is shown, where the pane has such: the step of a schedule.
+ */
 export interface Pane {
   readonly key: number;
   readonly build: string;
   readonly kind: PaneKind;
   readonly arg: number;
   readonly view: "" | "graph";
+  readonly at?: number;
 }
 
 export type Metric = "" | "time" | "flops" | "bytes" | "peak" | "error";
