@@ -2,7 +2,7 @@
 // other. Everything but `hover` is in the URL (url.ts).
 
 import { batch, computed, signal, type ReadonlySignal } from "@preact/signals";
-import { buildOf, type Build } from "./builds";
+import { buildOf, builds, type Build } from "./builds";
 import { format, type Here, type Ref } from "./refs";
 import { NOTHING, union, type Reach } from "./thread";
 
