@@ -1,6 +1,7 @@
 // The frame of a pane: its title, which stage or kernel it shows, text or graph, close.
 
 import { buildOf, value, type Build } from "../builds";
+import { BuildBadge } from "../compare/Badge";
 import { close, update, type Pane } from "../state";
 import { REGISTRY } from "./registry";
 
@@ -12,6 +13,7 @@ export function PaneFrame({ pane }: { readonly pane: Pane }) {
   return (
     <section class="pane" data-kind={pane.kind} data-key={pane.key} aria-label={shown.title}>
       <header>
+        <BuildBadge build={build} />
         <h2>{shown.title}</h2>
         <Which pane={pane} build={build} />
         <span class="grow" />

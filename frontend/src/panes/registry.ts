@@ -3,6 +3,8 @@
 import type { ComponentType } from "preact";
 import type { Build } from "../builds";
 import type { Pane, PaneKind } from "../state";
+import { DiffPane } from "../compare/DiffPane";
+import { SchedulePane } from "../schedule/SchedulePane";
 import { TextPane } from "../text/TextPane";
 import { Missing } from "./Missing";
 
@@ -31,6 +33,6 @@ export const REGISTRY: Readonly<Record<PaneKind, Shown>> = {
   time: { title: "Where the time goes", graph: false, arg: "", text: Missing },
   roofline: { title: "Roofline", graph: false, arg: "", text: Missing },
   timeline: { title: "Timeline", graph: false, arg: "", text: Missing },
-  schedule: { title: "Schedule", graph: false, arg: "kernel", text: Missing },
-  diff: { title: "Difference", graph: false, arg: "", text: Missing },
+  schedule: { title: "Schedule", graph: false, arg: "kernel", text: SchedulePane },
+  diff: { title: "Difference", graph: false, arg: "", text: DiffPane },
 };
