@@ -59,7 +59,7 @@ export const COMMANDS: readonly Command[] = [
 
   { id: "line.next", group: "Move", title: "Next line", keys: ["j", "ArrowDown"], run: () => inPane((keys) => keys.move?.(1)), when: () => inPane((keys) => keys.move !== undefined) },
   { id: "line.previous", group: "Move", title: "Previous line", keys: ["k", "ArrowUp"], run: () => inPane((keys) => keys.move?.(-1)), when: () => inPane((keys) => keys.move !== undefined) },
-  { id: "line.choose", group: "Move", title: "Choose the line: go to its counterparts, read its story", keys: ["Enter"], run: () => inPane((keys) => keys.choose?.()), when: () => inPane((keys) => keys.choose !== undefined) },
+  { id: "line.choose", group: "Move", title: "Choose the line: its counterparts, its story", keys: ["Enter"], run: () => inPane((keys) => keys.choose?.()), when: () => inPane((keys) => keys.choose !== undefined) },
   { id: "line.fold", group: "Move", title: "Fold or unfold", keys: ["o"], run: () => inPane((keys) => keys.fold?.()), when: () => inPane((keys) => keys.fold !== undefined) },
   { id: "stage.previous", group: "Move", title: "Previous stage that changed something", keys: ["["], run: () => stepStage(-1) },
   { id: "stage.next", group: "Move", title: "Next stage that changed something", keys: ["]"], run: () => stepStage(1) },
@@ -101,7 +101,7 @@ export const COMMANDS: readonly Command[] = [
   colour("error", "Colour by numeric error"),
   colour("", "Colour by layer only"),
 
-  { id: "build.new", group: "Build", title: "Try another build: target, precision, passes …", keys: ["n"], run: () => (dialog.value = "build"), when: live },
+  { id: "build.new", group: "Build", title: "Try another build, or another model", keys: ["n"], run: () => (dialog.value = "build"), when: live },
 
   { id: "share.link", group: "Share", title: "Copy a link to what is shown", keys: ["y"], run: copyLink },
   { id: "share.state", group: "Share", title: "Copy only the state (#…), without the server's token", run: copyState },
