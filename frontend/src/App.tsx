@@ -2,10 +2,15 @@
 
 import { useEffect } from "preact/hooks";
 import { builds, buildOf, started } from "./builds";
-import { arrange, current, story } from "./state";
+import { arrange } from "./arrange";
+import { current, story } from "./state";
+import { listen } from "./keyboard";
+import { markFocused } from "./panes/moves";
 import { Panes } from "./panes/Panes";
 import { FilmStrip } from "./strip/FilmStrip";
 import { StoryPanel } from "./story/StoryPanel";
+import { Notices } from "./bar/Notices";
+import { StatusLine } from "./bar/StatusLine";
 import { TopBar } from "./bar/TopBar";
 import { Dialogs } from "./dialogs/Dialogs";
 import { ErrorBox } from "./parts/ErrorBox";
@@ -15,15 +20,19 @@ export function App() {
   const build = buildOf(current.value) ?? builds.value[0] ?? null;
   const ready = build?.overview.value.state;
   useEffect(arrange, [ready]);
+  useEffect(listen, []);
+  useEffect(markFocused, []);
   if (start.state === "failed") return <ErrorBox error={start.error} />;
   return (
     <>
       <TopBar build={build} />
       {build && <FilmStrip build={build} />}
       <main>
-        <Panes />
+        <Panes ready={start.state === "ready"} />
         {story.value && <StoryPanel />}
       </main>
+      <StatusLine />
+      <Notices />
       <Dialogs />
     </>
   );
