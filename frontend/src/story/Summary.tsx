@@ -41,7 +41,9 @@ export function Summary({ build }: { readonly build: Build }) {
         {rows.map(({ kernel, figure }) => (
           <li key={kernel.index}>
             <div class="share-text">
-              <RefLink build={build.id} to={`kernel:${kernel.index}`} code>{kernel.name}</RefLink>
+              <span class="hottest-name" title={kernel.name}>
+                <RefLink build={build.id} to={`kernel:${kernel.index}`}>{doing(overview, kernel)}</RefLink>
+              </span>
               <span class="grow" />
               <b>{percent(total ? figure / total : 0)}</b>
             </div>
@@ -61,6 +63,12 @@ export function Summary({ build }: { readonly build: Build }) {
   );
 }
 
+/** What a kernel does in the model's own words: the types of its layers, in order. */
+function doing(overview: Overview, kernel: KernelInfo): string {
+  const types = [...new Set(kernel.layers.map((place) => overview.layers[place]?.op ?? "").filter(Boolean))];
+  return types.length ? types.join(" + ") : kernel.name;
+}
+
 function Layers({ build, overview, kernel }: { readonly build: string; readonly overview: Overview; readonly kernel: KernelInfo }) {
   const rest = kernel.layers.length - NAMED;
   return (
@@ -72,6 +80,8 @@ function Layers({ build, overview, kernel }: { readonly build: string; readonly 
         </span>
       ))}
       {rest > 0 && <span class="dim">and {rest} more</span>}
+      <span class="grow" />
+      <span class="dim">kernel {kernel.index}</span>
     </p>
   );
 }
