@@ -92,7 +92,7 @@ def explore(
         fuse=fuse,
         shapes={name: list(sizes) for name, sizes in shapes(shape).items()},
     )
-    models = _models(model, model_b, own, for_b)
+    models = asked_models(model, model_b, own, for_b)
     if get:
         print(_answer(models, get))
         return
@@ -101,7 +101,7 @@ def explore(
     )
 
 
-def _models(
+def asked_models(
     a: Path | None, b: Path | None, own: Options, for_b: list[str]
 ) -> tuple[tuple[Path, Options], ...]:
     """Returns the files to compile, and how.
