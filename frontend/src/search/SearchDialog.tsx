@@ -2,7 +2,7 @@
 
 import { useEffect, useMemo } from "preact/hooks";
 import { buildOf, type Build } from "../builds";
-import { Chooser, type Row } from "../dialogs/Chooser";
+import { Finder, type Row } from "../dialogs/Finder";
 import { closeDialog, Modal } from "../dialogs/Modal";
 import { isIcon, Icon, type IconName } from "../parts/Icon";
 import { parse, type Here } from "../refs";
@@ -63,7 +63,7 @@ function Search({ build }: { readonly build: Build }) {
     show(to, beside);
   };
   return (
-    <Chooser
+    <Finder
       label="Search"
       placeholder="Search layers, operators, shapes, remarks, code …"
       query={typed}
@@ -148,7 +148,7 @@ function Filters({ active }: { readonly active: string }) {
           onClick={(event) => {
             const rest = searched.peek().trimStart().replace(/^[a-z]+:/, active ? "" : "$&");
             searched.value = active === prefix ? rest : prefix + rest;
-            event.currentTarget.closest(".chooser")?.querySelector("input")?.focus();
+            event.currentTarget.closest(".finder")?.querySelector("input")?.focus();
           }}
         >
           {prefix}
