@@ -3,10 +3,9 @@
 import { useEffect } from "preact/hooks";
 import { builds, buildOf, started } from "./builds";
 import { arrange } from "./arrange";
-import { current, panes, story } from "./state";
+import { current, story } from "./state";
 import { listen } from "./keyboard";
-import { markFocused } from "./panes/moves";
-import { PaneFrame } from "./panes/PaneFrame";
+import { Panes } from "./panes/Panes";
 import { FilmStrip } from "./strip/FilmStrip";
 import { StoryPanel } from "./story/StoryPanel";
 import { Notices } from "./bar/Notices";
@@ -21,32 +20,18 @@ export function App() {
   const ready = build?.overview.value.state;
   useEffect(arrange, [ready]);
   useEffect(listen, []);
-  useEffect(markFocused, []);
   if (start.state === "failed") return <ErrorBox error={start.error} />;
   return (
     <>
       <TopBar build={build} />
       {build && <FilmStrip build={build} />}
       <main>
-        <div class="panes">
-          {panes.value.map((pane) => (
-            <PaneFrame key={pane.key} pane={pane} />
-          ))}
-          {start.state === "ready" && !panes.value.length && <Nothing />}
-        </div>
+        <Panes ready={start.state === "ready"} />
         {story.value && <StoryPanel />}
       </main>
       <StatusLine />
       <Notices />
       <Dialogs />
     </>
-  );
-}
-
-function Nothing() {
-  return (
-    <p class="empty">
-      Nothing is open. Press <kbd>Ctrl K</kbd> to open a pane, or choose a stage above.
-    </p>
   );
 }

@@ -6,6 +6,7 @@ import type { Pane, PaneKind } from "../state";
 import { DiffPane } from "../compare/DiffPane";
 import { SchedulePane } from "../schedule/SchedulePane";
 import { TextPane } from "../text/TextPane";
+import { KernelTable } from "./KernelTable";
 import { Missing } from "./Missing";
 
 export interface PaneProps {
@@ -26,7 +27,7 @@ export interface Shown {
 export const REGISTRY: Readonly<Record<PaneKind, Shown>> = {
   model: { title: "Model", graph: true, arg: "", text: TextPane, drawn: Missing },
   stage: { title: "Graph", graph: true, arg: "stage", text: TextPane, drawn: Missing },
-  kernels: { title: "Kernels", graph: false, arg: "", text: Missing },
+  kernels: { title: "Kernels", graph: false, arg: "", text: KernelTable },
   loops: { title: "Loops", graph: false, arg: "kernel", text: TextPane },
   llvm: { title: "LLVM", graph: false, arg: "kernel", text: TextPane },
   asm: { title: "Assembly", graph: false, arg: "kernel", text: TextPane },
