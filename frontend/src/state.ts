@@ -147,7 +147,7 @@ function translate(here: Here, id: string): readonly Ref[] {
 
 /** The panes to start with: the model, what it became, its kernels' times. */
 export function arrange(): void {
-  const build = builds.peek()[0];
+  const build = buildOf(current.peek()) ?? builds.peek()[0];
   if (!build || panes.peek().length) return;
   const overview = value(build.overview.peek());
   if (!overview) return;

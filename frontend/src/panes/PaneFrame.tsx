@@ -1,6 +1,7 @@
 // The frame of a pane: its title, which stage or kernel it shows, text or graph, close.
 
 import { buildOf, value, type Build } from "../builds";
+import { BuildState } from "../build/BuildState";
 import { BuildBadge } from "../compare/Badge";
 import { close, update, type Pane } from "../state";
 import { REGISTRY } from "./registry";
@@ -31,7 +32,7 @@ export function PaneFrame({ pane }: { readonly pane: Pane }) {
         </button>
       </header>
       <div class="body">
-        <Body pane={pane} build={build} />
+        {build.info.value.state === "ready" ? <Body pane={pane} build={build} /> : <BuildState build={build} />}
       </div>
     </section>
   );
