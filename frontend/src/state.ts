@@ -2,7 +2,7 @@
 // other. Everything but `hover` is in the URL (url.ts).
 
 import { batch, computed, signal, type ReadonlySignal } from "@preact/signals";
-import { buildOf, builds, value, type Build } from "./builds";
+import { buildOf, builds, type Build } from "./builds";
 import { format, type Here, type Ref } from "./refs";
 import { NOTHING, union, type Reach } from "./thread";
 
@@ -36,6 +36,8 @@ export const theme = signal<Theme>("auto");
 export const story = signal(true);
 export const threads = signal(false);
 export const dialog = signal<Dialog>("");
+/** What was typed into the search: it is there when the search is opened again. */
+export const searched = signal("");
 /** The build that the film strip shows. */
 export const current = signal("a");
 
@@ -103,17 +105,26 @@ function follow(build: Build, ref: Ref, from: number): void {
   );
 }
 
-/** Goes to a ref and makes sure that a pane shows it. */
-export function show(here: Here): void {
+/** Goes to a ref and makes sure that a pane shows it; `beside` opens one more. */
+export function show(here: Here, beside = false): void {
   batch(() => {
     const { build, ref } = here;
-    if (ref.kind === "stage") open(build, "stage", ref.stage);
-    else if (ref.kind === "node") open(build, "stage", ref.stage);
-    else if (ref.kind === "source") open(build, "model", 0, "");
-    else if (ref.kind === "loop") open(build, "loops", ref.kernel);
-    else if (ref.kind === "llvm" || ref.kind === "asm") open(build, ref.kind, ref.kernel);
+    if (ref.kind === "stage" || ref.kind === "node") open(build, "stage", ref.stage, undefined, beside);
+    else if (ref.kind === "source") open(build, "model", 0, "", beside);
+    else if (ref.kind === "loop") open(build, "loops", ref.kernel, undefined, beside);
+    else if (ref.kind === "llvm" || ref.kind === "asm") open(build, ref.kind, ref.kernel, undefined, beside);
+    else if (ref.kind === "layer" && (beside || !shows(build, LAYERS))) open(build, "model", 0, undefined, beside);
+    else if (ref.kind === "kernel" && (beside || !shows(build, KERNELS))) open(build, "loops", ref.kernel, undefined, beside);
     go(here);
   });
+}
+
+/** Panes in which a layer, or a kernel, can be seen. */
+const LAYERS: readonly PaneKind[] = ["model", "stage"];
+const KERNELS: readonly PaneKind[] = ["kernels", "loops", "llvm", "asm"];
+
+function shows(build: string, kinds: readonly PaneKind[]): boolean {
+  return panes.peek().some((pane) => pane.build === build && kinds.includes(pane.kind));
 }
 
 /** What is pointed at, else what is chosen. */
@@ -143,17 +154,4 @@ export const translation = signal<((here: Here, build: string) => readonly Ref[]
 
 function translate(here: Here, id: string): readonly Ref[] {
   return translation.value?.(here, id) ?? [];
-}
-
-/** The panes to start with: the model, what it became, its kernels' times. */
-export function arrange(): void {
-  const build = buildOf(current.peek()) ?? builds.peek()[0];
-  if (!build || panes.peek().length) return;
-  const overview = value(build.overview.peek());
-  if (!overview) return;
-  panes.value = [
-    makePane(build.id, "model"),
-    makePane(build.id, "stage", overview.stages.length - 1),
-    makePane(build.id, "loops", 0),
-  ];
 }

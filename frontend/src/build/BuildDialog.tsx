@@ -2,6 +2,7 @@
 
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { buildOf, builds, theSource, value } from "../builds";
+import { Modal } from "../dialogs/Modal";
 import { jobs } from "../jobs";
 import { bytesText } from "../parts/figures";
 import { ErrorBox } from "../parts/ErrorBox";
@@ -14,6 +15,14 @@ import { DEFAULTS, formOf, optionsOf, type Form } from "./options";
 import { Passes } from "./Passes";
 
 export function BuildDialog() {
+  return (
+    <Modal label="Compile a model" wide>
+      <Inside />
+    </Modal>
+  );
+}
+
+function Inside() {
   const offers = choices();
   if (!theSource().live || !offers) {
     return <p class="empty">A report can neither compile nor measure. Start <code>clew explore</code> to try other models and options.</p>;
@@ -32,8 +41,7 @@ function Compiling({ offers }: { readonly offers: Choices }) {
   if (state !== "failed" && state !== "cancelled") {
     return (
       <section class="new-build" aria-label="Compiling">
-        <h2>Compiling</h2>
-        {job ? <Progress job={job} /> : <p class="empty">Compiling …</p>}
+          {job ? <Progress job={job} /> : <p class="empty">Compiling …</p>}
         <p class="dim">You may close this: compiling goes on, and the bar on top shows it.</p>
       </section>
     );
@@ -71,7 +79,6 @@ function BuildForm({ offers, failed }: Props) {
   };
   return (
     <form class="new-build" aria-label="New build" onSubmit={submit}>
-      <h2>Compile a model</h2>
       <div class="columns">
         <div class="fields">
           <Model offers={offers} model={model} />

@@ -5,7 +5,8 @@ import { addBuild, buildOf, builds, errorInfo, started, theSource, value, type B
 import { compare, isCompared } from "../compare/diffs";
 import { followJob } from "../jobs";
 import { tell } from "../notices";
-import { arrange, current, dialog, makePane, panes, selected } from "../state";
+import { arrange } from "../arrange";
+import { current, dialog, makePane, panes, selected } from "../state";
 import type { Choices, ErrorInfo, Options } from "../wire";
 import { checked } from "./files";
 import { optionWords } from "./options";

@@ -1,7 +1,8 @@
 // The panes that a page starts with, where its URL names none.
 
 import { builds, started, value } from "../builds";
-import { arrange, panes } from "../state";
+import { arrange } from "../arrange";
+import { panes } from "../state";
 import { besides } from "./builder";
 
 /** Two builds that are being compared stand side by side; else the current build is laid out. */

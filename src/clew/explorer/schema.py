@@ -196,10 +196,14 @@ class StageLinks:
 class Links:
     """What became of nodes, over all stages. `born` and `last` are, by a node's number, the first
     and last stage that has it, and `layers` those it serves; `stages[0]` is empty.
+
+    Stages between have it, too, but for `away`: rows of a number, the first stage without the node
+    and the one that it is back in. Hardly any pass brings a node back.
     """
 
     born: list[int]
     last: list[int]
+    away: list[list[int]]
     layers: list[list[Number]]
     stages: list[StageLinks]
 
