@@ -3,20 +3,19 @@
 import { useEffect } from "preact/hooks";
 import { builds, buildOf, started } from "./builds";
 import { starter } from "./build/starter";
-import { current, panes, story } from "./state";
+import { current, story } from "./state";
 import { listen } from "./keyboard";
 import { markFocused } from "./panes/moves";
-import { PaneFrame } from "./panes/PaneFrame";
+import { Panes } from "./panes/Panes";
 import { FilmStrip } from "./strip/FilmStrip";
 import { StoryPanel } from "./story/StoryPanel";
 import { Notices } from "./bar/Notices";
 import { StatusLine } from "./bar/StatusLine";
 import { TopBar } from "./bar/TopBar";
 import { Dialogs } from "./dialogs/Dialogs";
-import { BuildState } from "./build/BuildState";
 import { Drop } from "./build/Drop";
-import { Empty } from "./build/Empty";
 import { Offer } from "./build/Offer";
+import { Waiting, waits } from "./build/Waiting";
 import { ErrorBox } from "./parts/ErrorBox";
 
 export function App() {
@@ -32,14 +31,7 @@ export function App() {
       <TopBar build={build} />
       {build && <FilmStrip build={build} />}
       <main>
-        <div class="panes">
-          {start.state === "ready" && !build && <Empty />}
-          {build && !panes.value.length && build.info.value.state !== "ready" && <BuildState build={build} />}
-          {panes.value.map((pane) => (
-            <PaneFrame key={pane.key} pane={pane} />
-          ))}
-          {start.state === "ready" && !panes.value.length && <Nothing />}
-        </div>
+        {waits(build) ? <Waiting build={build} /> : <Panes />}
         {story.value && <StoryPanel />}
       </main>
       <StatusLine />
@@ -48,13 +40,5 @@ export function App() {
       <Drop />
       <Offer />
     </>
-  );
-}
-
-function Nothing() {
-  return (
-    <p class="empty">
-      Nothing is open. Press <kbd>Ctrl K</kbd> to open a pane, or choose a stage above.
-    </p>
   );
 }

@@ -17,6 +17,7 @@ function thread(): Thread {
   const links: Links = {
     born: [0, 0, 1, 1],
     last: [0, 0, 1, 1],
+    away: [],
     layers: [[0], [1], [0], [1]],
     stages: [{ old: [], new: [], same: [] }, { old: [0, 1], new: [2, 3], same: [1, 1] }],
   };
