@@ -61,7 +61,7 @@ def _routes() -> Iterator[str]:
     yield "/** What each route answers, by its first word. */"
     yield "export interface Answers {"
     for route in ROUTES:
-        yield f"  /** `{route.path.replace(':int', '')}`: {route.about} */"
+        yield f"  /** `{route.path.replace(':int', '').replace(':path', '')}`: {route.about} */"
         yield f"  readonly {route.name}: {route.answer.__name__};"
     yield "}"
 

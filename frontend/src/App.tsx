@@ -2,8 +2,8 @@
 
 import { useEffect } from "preact/hooks";
 import { builds, buildOf, started } from "./builds";
-import { arrange, current, panes, story } from "./state";
-import { PaneFrame } from "./panes/PaneFrame";
+import { arrange, current, story } from "./state";
+import { Panes } from "./panes/Panes";
 import { FilmStrip } from "./strip/FilmStrip";
 import { StoryPanel } from "./story/StoryPanel";
 import { TopBar } from "./bar/TopBar";
@@ -21,11 +21,7 @@ export function App() {
       <TopBar build={build} />
       {build && <FilmStrip build={build} />}
       <main>
-        <div class="panes">
-          {panes.value.map((pane) => (
-            <PaneFrame key={pane.key} pane={pane} />
-          ))}
-        </div>
+        <Panes />
         {story.value && <StoryPanel />}
       </main>
       <Dialogs />

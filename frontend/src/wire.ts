@@ -55,12 +55,12 @@ export interface KernelInfo {
   readonly bytes: number;
   readonly grid: string;
   readonly code_bytes: number;
-  readonly instructions: number;
 }
 
 /**
  * The rest of the film strip: how much there is of each level below the graph, over distinct
- * kernels, and the seconds that making it took.
+ * kernels, and the seconds that making it took. `instructions_of` counts those of each kernel of
+ * `Overview.kernels`.
  */
 export interface CodeTotals {
   readonly loop_lines: number;
@@ -70,6 +70,7 @@ export interface CodeTotals {
   readonly kernel_seconds: number;
   readonly program_seconds: number;
   readonly cached_kernels: number;
+  readonly instructions_of: number[];
 }
 
 /**
@@ -103,7 +104,6 @@ export interface Overview {
   readonly layers: Layer[];
   readonly stages: StageInfo[];
   readonly kernels: KernelInfo[];
-  readonly code: CodeTotals;
   readonly passes: Record<string, boolean>;
   readonly seconds: Record<string, number>;
   readonly measured: string[];
@@ -226,7 +226,8 @@ export interface ScheduleStep {
 }
 
 /**
- * The recorded schedule of a kernel; step 0 has no text: it is the nest before all others.
+ * The recorded schedule of a kernel; step 0 has no text: it is the nest before all others. A
+ * last step without `primitive` is the nest simplified, as code is generated from it.
  *
  * `primitives` are those there are, each with its signature and the first line of its description.
  */
@@ -287,6 +288,9 @@ export interface Entry {
 
 /**
  * All that the search looks through, but for the lines of panes.
+ *
+ * What many nodes have, such as a dtype, is there with the first few of them. A layer's `detail`
+ * is its operator type, which is matched as well.
  */
 export interface Index {
   readonly entries: Entry[];
@@ -473,10 +477,20 @@ export interface ScheduleTrial {
 export interface Answers {
   /** `overview`: layers, stages and kernels */
   readonly overview: Overview;
+  /** `totals`: how much code the kernels have */
+  readonly totals: CodeTotals;
   /** `stage/{stage}`: a stage's graph IR */
   readonly stage: Stage;
   /** `links`: what became of nodes, stage by stage */
   readonly links: Links;
+  /** `source`: the model as its file has it */
+  readonly source: Source;
+  /** `index`: all that can be searched for */
+  readonly index: Index;
+  /** `story/{ref}`: the story of a layer or kernel */
+  readonly story: Story;
+  /** `schedule/{kernel}`: a kernel's recorded schedule */
+  readonly schedule: ScheduleView;
   /** `code/{kernel}`: a kernel's loops, LLVM text and instructions */
   readonly code: Code;
 }

@@ -129,7 +129,10 @@ class Kernel:
     @property
     def rules(self) -> tuple[str, ...]:
         """Names of the schedule rules that were chosen."""
-        return self._use.source.rules
+        source = self._use.source
+        # To schedule a kernel again takes longer than to read what the cache says of it. A schedule
+        # by hand may have got another name since.
+        return source.rules if source.by_hand else self._build.binaries[self.key].rules
 
     @property
     def llvm(self) -> str:

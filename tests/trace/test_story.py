@@ -10,7 +10,7 @@ def test_a_story_tells_every_stage_that_changed_the_layer() -> None:
         ("import", "nn.swish"),
         (
             "Decompose",
-            "nn.swish became sigmoid, multiply (1 computing the same value)",
+            "nn.swish became sigmoid, multiply; its result is that of multiply",
         ),
         story_of_fuse(story),
     ]

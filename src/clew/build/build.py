@@ -213,7 +213,8 @@ class _Native:
                 waiting.append((source, submit(text, self.options.target)))
         for source, pending in waiting:
             symbols = tuple(e.symbol for e in source.code.entries)
-            binary = KernelBinary(source.code, ObjectCode(source.key, pending.result(), symbols))
+            code = ObjectCode(source.key, pending.result(), symbols)
+            binary = KernelBinary(source.code, code, source.rules)
             self.binaries[source.key] = binary
             self.cache.put(source.key, binary.to_bytes())
         self._library = self._linked([b.object for b in self.binaries.values()])

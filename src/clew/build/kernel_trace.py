@@ -10,21 +10,56 @@ from functools import cached_property
 from typing import Final
 
 from clew.build.build import Build, KernelUse
-from clew.build.lowering import operator_calls
+from clew.build.lowering import KernelSource, operator_calls
 from clew.codegen.disassemble import disassemble
 from clew.ir.expr import Function
+from clew.loop.printer import PrintedNest
 from clew.trace.kernels import Instruction
 
 _LOCATION: Final = re.compile(r"^!(\d+) = !DILocation\(line: (\d+),")
 _DEBUG: Final = re.compile(r"!dbg !(\d+)")
 
 
+class _Code:
+    """A kernel's loop nest, LLVM text and instructions, shared by all its uses."""
+
+    def __init__(self, source: KernelSource, build: Build) -> None:
+        self.source = source
+        self._build = build
+
+    @cached_property
+    def loop_stages(self) -> Mapping[int, str]:
+        return single_stages(self.source.printed)
+
+    @cached_property
+    def llvm(self) -> Sequence[str]:
+        return self.source.emitted.llvm.splitlines()
+
+    @cached_property
+    def llvm_lines(self) -> Mapping[int, int]:
+        """For LLVM lines the line of the loop nest, by their debug locations."""
+        locations = {
+            m[1]: int(m[2]) for m in (_LOCATION.match(line) for line in self.llvm) if m is not None
+        }
+        found: dict[int, int] = {}
+        for number, text in enumerate(self.llvm, 1):
+            debug = _DEBUG.search(text)
+            if debug is not None and debug[1] in locations:
+                found[number] = locations[debug[1]]
+        return found
+
+    @cached_property
+    def asm(self) -> Sequence[Instruction]:
+        data = self._build.binaries[self.source.key].object.data
+        return tuple(Instruction(i.address, i.text, i.line) for i in disassemble(data).instructions)
+
+
 class UseTrace:
     """One use of a kernel as `clew.trace.kernels.KernelTrace` describes it."""
 
-    def __init__(self, use: KernelUse, build: Build) -> None:
+    def __init__(self, use: KernelUse, code: _Code) -> None:
         self._use = use
-        self._build = build
+        self._code = code
 
     @property
     def name(self) -> str:
@@ -45,45 +80,46 @@ class UseTrace:
     @property
     def loops(self) -> Sequence[str]:
         """Lines of the scheduled loop nest."""
-        return self._use.source.printed.lines
+        return self._code.source.printed.lines
 
-    @cached_property
+    @property
     def loop_stages(self) -> Mapping[int, str]:
         """For lines that one te stage alone answers for, the stage."""
-        printed = self._use.source.printed
-        plain = [tuple({s.split("@", 1)[0]: None for s in names}) for names in printed.stages]
-        return {n: names[0] for n, names in enumerate(plain, 1) if len(names) == 1}
+        return self._code.loop_stages
 
     @property
     def stage_ops(self) -> Mapping[str, int]:
         """For te stages the position of their operator."""
-        return self._use.source.stages.ops
+        return self._code.source.stages.ops
 
-    @cached_property
+    @property
     def llvm(self) -> Sequence[str]:
         """Lines of the LLVM text."""
-        return self._use.source.emitted.llvm.splitlines()
+        return self._code.llvm
 
-    @cached_property
+    @property
     def llvm_lines(self) -> Mapping[int, int]:
         """For LLVM lines the line of the loop nest, by their debug locations."""
-        locations = {
-            m[1]: int(m[2]) for m in (_LOCATION.match(line) for line in self.llvm) if m is not None
-        }
-        found: dict[int, int] = {}
-        for number, text in enumerate(self.llvm, 1):
-            debug = _DEBUG.search(text)
-            if debug is not None and debug[1] in locations:
-                found[number] = locations[debug[1]]
-        return found
+        return self._code.llvm_lines
 
-    @cached_property
+    @property
     def asm(self) -> Sequence[Instruction]:
         """The instructions of the object that is linked."""
-        data = self._build.binaries[self._use.source.key].object.data
-        return tuple(Instruction(i.address, i.text, i.line) for i in disassemble(data).instructions)
+        return self._code.asm
+
+
+def single_stages(printed: PrintedNest) -> dict[int, str]:
+    """Returns for lines of a loop nest (from 1) that one te stage alone answers for, the stage."""
+    plain = [tuple({s.split("@", 1)[0]: None for s in names}) for names in printed.stages]
+    return {n: names[0] for n, names in enumerate(plain, 1) if len(names) == 1}
 
 
 def kernel_traces(build: Build) -> list[UseTrace]:
-    """Returns the uses of kernels in order of execution."""
-    return [UseTrace(use, build) for use in build.uses]
+    """Returns the uses of kernels in order of execution; equal kernels share what they are made
+    of.
+    """
+    codes: dict[str, _Code] = {}
+    return [
+        UseTrace(use, codes.setdefault(use.source.key, _Code(use.source, build)))
+        for use in build.uses
+    ]

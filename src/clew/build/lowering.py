@@ -177,10 +177,11 @@ class KernelSource:
 
 @dataclass(frozen=True)
 class KernelBinary:
-    """A kernel's native code as the cache keeps it."""
+    """A kernel's native code as the cache keeps it, with the schedule rules that were chosen."""
 
     code: KernelCode
     object: ObjectCode
+    rules: tuple[str, ...] = ()
 
     def to_bytes(self) -> bytes:
         """Returns header and object as one string."""
@@ -191,6 +192,7 @@ class KernelBinary:
                 "scratch_bytes": self.code.scratch_bytes,
                 "workspace_bytes": self.code.workspace_bytes,
                 "in_place": self.code.in_place,
+                "rules": self.rules,
             }
         ).encode()
         return _HEADER.pack(len(header)) + header + self.object.data
@@ -209,12 +211,15 @@ class KernelBinary:
             in_place = tuple((source, target) for source, target in header["in_place"])
             scratch = header["scratch_bytes"]
             code = KernelCode(header["key"], entries, scratch, workspace, in_place)
+            rules = tuple(header["rules"])
         except (struct.error, ValueError, KeyError, TypeError) as error:
             raise CompileError(
                 "C020", "a stored kernel is damaged", hint="clear the cache: clew cache clear"
             ) from error
         symbols = tuple(e.symbol for e in entries)
-        return KernelBinary(code, ObjectCode(code.key, data[_HEADER.size + length :], symbols))
+        return KernelBinary(
+            code, ObjectCode(code.key, data[_HEADER.size + length :], symbols), rules
+        )
 
 
 def _to_stages(function: Function) -> Stages:

@@ -14,9 +14,13 @@ from typing import Any, Final
 from clew.explorer import schema
 from clew.explorer.session import Session
 from clew.explorer.views.code import code
+from clew.explorer.views.index import index
 from clew.explorer.views.links import links
-from clew.explorer.views.overview import overview
+from clew.explorer.views.overview import overview, totals
+from clew.explorer.views.schedule import schedule
+from clew.explorer.views.source import source
 from clew.explorer.views.stage import stage
+from clew.explorer.views.story import story
 from clew.support.errors import InputError
 
 
@@ -37,13 +41,23 @@ class Route:
 
 ROUTES: Final = (
     Route("overview", schema.Overview, overview, "layers, stages and kernels"),
+    Route("totals", schema.CodeTotals, totals, "how much code the kernels have"),
     Route("stage/{stage:int}", schema.Stage, stage, "a stage's graph IR"),
     Route("links", schema.Links, links, "what became of nodes, stage by stage"),
+    Route("source", schema.Source, source, "the model as its file has it"),
+    Route("index", schema.Index, index, "all that can be searched for"),
+    Route("story/{ref:path}", schema.Story, story, "the story of a layer or kernel"),
+    Route("schedule/{kernel:int}", schema.ScheduleView, schedule, "a kernel's recorded schedule"),
     Route("code/{kernel:int}", schema.Code, code, "a kernel's loops, LLVM text and instructions"),
 )
 
 _PARAMETER: Final = re.compile(r"\{(\w+)(?::(\w+))?\}")
-_FORMS: Final[Mapping[str, str]] = {"int": r"\d{1,9}", "path": ".+"}
+_FORMS: Final[Mapping[str, str]] = {"int": r"\d{1,9}", "path": "(?s:.+)"}
+
+
+def _shown(path: str) -> str:
+    """Returns a route's path without the forms of its parameters."""
+    return _PARAMETER.sub(r"{\1}", path)
 
 
 def _pattern(path: str) -> re.Pattern[str]:
@@ -77,5 +91,5 @@ def answer(session: Session, path: str) -> Any:
                 for name, value in found.groupdict().items()
             }
             return route.view(session, **given)
-    known = ", ".join(route.path.replace(":int", "") for route in ROUTES)
+    known = ", ".join(_shown(route.path) for route in ROUTES)
     raise InputError("I201", f"no route {path[:80]!r}", hint=f"the routes are {known}")

@@ -79,13 +79,13 @@ class KernelInfo:
     bytes: float
     grid: str
     code_bytes: int
-    instructions: int
 
 
 @dataclass(frozen=True)
 class CodeTotals:
     """The rest of the film strip: how much there is of each level below the graph, over distinct
-    kernels, and the seconds that making it took.
+    kernels, and the seconds that making it took. `instructions_of` counts those of each kernel of
+    `Overview.kernels`.
     """
 
     loop_lines: int
@@ -95,6 +95,7 @@ class CodeTotals:
     kernel_seconds: float
     program_seconds: float
     cached_kernels: int
+    instructions_of: list[int]
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,6 @@ class Overview:
     layers: list[Layer]
     stages: list[StageInfo]
     kernels: list[KernelInfo]
-    code: CodeTotals
     passes: dict[str, bool]
     seconds: dict[str, float]
     measured: list[str]
@@ -263,7 +263,8 @@ class ScheduleStep:
 
 @dataclass(frozen=True)
 class ScheduleView:
-    """The recorded schedule of a kernel; step 0 has no text: it is the nest before all others.
+    """The recorded schedule of a kernel; step 0 has no text: it is the nest before all others. A
+    last step without `primitive` is the nest simplified, as code is generated from it.
 
     `primitives` are those there are, each with its signature and the first line of its description.
     """
@@ -328,7 +329,11 @@ class Entry:
 
 @dataclass(frozen=True)
 class Index:
-    """All that the search looks through, but for the lines of panes."""
+    """All that the search looks through, but for the lines of panes.
+
+    What many nodes have, such as a dtype, is there with the first few of them. A layer's `detail`
+    is its operator type, which is matched as well.
+    """
 
     entries: list[Entry]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +12,8 @@ from clew.explorer.schema import Options
 from clew.support.errors import InputError
 
 if TYPE_CHECKING:
-    from clew.compiled import CompiledModel
+    from clew.compiled import CompiledModel, Kernel
+    from clew.frontends.onnx.listing import Listing
     from clew.trace.kernels import KernelTrace
     from clew.trace.trace import Trace
 
@@ -69,6 +71,11 @@ class Session:
         return self.trace.kernels
 
     @cached_property
+    def uses(self) -> list[Kernel]:
+        """The same uses of kernels as the compiled model gives them."""
+        return self.compiled.kernels
+
+    @cached_property
     def kernel_of_call(self) -> dict[int, int]:
         """For ids of calls in the last stage the kernel's place."""
         return {k.call: n for n, k in enumerate(self.kernels)}
@@ -82,18 +89,100 @@ class Session:
                 found.setdefault(node, []).append(place)
         return found
 
+    # --- the model ---
+
+    @cached_property
+    def listing(self) -> Listing | None:
+        """The model's ONNX file as data; None for a model that has none.
+
+        Errors: those of reading a model file (M...).
+        """
+        if self.path is None or self.path.suffix.lower() != ".onnx":
+            return None
+        # Whoever looks at a model without a file does without onnx.
+        listing: Any = importlib.import_module("clew.frontends.onnx.listing")
+        found: Listing = listing.list_model(self.path, self.operator_types)
+        return found
+
+    @cached_property
+    def operator_types(self) -> dict[str, str]:
+        """For names of layers their operator types in the model."""
+        found = {
+            source.layer: source.op
+            for node in self.trace.nodes(0).values()
+            for source in node.span.sources
+            if source.op
+        }
+        gone = self.trace.stages[0].module.main.attrs.get("eliminated", ())
+        return {layer: op for layer, op, _ in gone} | found
+
+    @cached_property
+    def output_types(self) -> dict[str, dict[int, str]]:
+        """For names of layers the types of their results, by position."""
+        found: dict[str, dict[int, str]] = {}
+        for node in self.trace.nodes(0).values():
+            for source in node.span.sources:
+                if source.output is not None:
+                    found.setdefault(source.layer, {})[source.output] = str(node.type)
+        return found
+
+    @cached_property
+    def input_types(self) -> dict[str, str]:
+        """For names of the model's inputs their types, with the sizes that it is built for."""
+        return {p.name: str(p.type) for p in self.trace.stages[0].module.main.params}
+
+    @cached_property
+    def _paths(self) -> dict[str, tuple[str, ...]]:
+        """For names of layers the modules around them, where their exporter noted these."""
+        if self.listing is None:
+            return {}
+        return {line.name: line.path for line in self.listing.lines if line.path}
+
+    def group_of(self, layer: str) -> list[str]:
+        """Returns the groups that a layer is in, outermost first: the modules that its exporter
+        noted, else its name's path: `/encoder/layer.0/MatMul` is in `encoder` and `layer.0`.
+        """
+        noted = self._paths.get(layer)
+        if noted is not None:
+            return list(noted)
+        return [part for part in layer.split("/")[:-1] if part]
+
+    # --- places ---
+
     def kernel(self, place: int) -> KernelTrace:
         """Returns a kernel by its place.
 
         Errors: I200 for a place that none has.
         """
-        if not 0 <= place < len(self.kernels):
+        return self.kernels[self.place(place)]
+
+    def place(self, kernel: int) -> int:
+        """Returns the place of a kernel, if there is such a kernel.
+
+        Errors: I200 for a place that none has.
+        """
+        if not 0 <= kernel < len(self.kernels):
             raise InputError(
                 "I200",
-                f"no kernel {place}",
+                f"no kernel {kernel}",
                 hint=f"there are {len(self.kernels)}, numbered from 0",
             )
-        return self.kernels[place]
+        return kernel
+
+    # --- naming ---
+
+    def ref(self, stage: int, node: int) -> str:
+        """Returns the ref of a node, by its id, at a stage."""
+        return f"node:{stage}:{self.numbers[node]}"
+
+    def remark_ref(self, stage: int, node: int) -> str:
+        """Returns the ref of the node that a stage's remark is about: in the stage before, as the
+        pass was given it; of the stage where no stage has it.
+        """
+        for place in (max(stage - 1, 0), stage):
+            if node in self.trace.nodes(place):
+                return self.ref(place, node)
+        return f"stage:{stage}"
 
     def stage(self, place: int) -> int:
         """Returns the place of a stage, if there is such a stage.

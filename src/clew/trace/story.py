@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from clew.trace.fates import Fate, fate_of
 from clew.trace.links import LinkKind
-from clew.trace.refs import LayerRef
+from clew.trace.refs import KernelRef, LayerRef, LoopRef, NodeRef, Ref
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -23,29 +23,68 @@ _NUMBER: Final = re.compile(r"%\d+")
 
 
 @dataclass(frozen=True)
+class Phrase:
+    """A piece of a sentence; what it speaks of can be looked up at `ref`, a stage by its place.
+
+    `code` is set for names and text of the graph and of code.
+    """
+
+    text: str
+    ref: Ref | int | None = None
+    code: bool = False
+
+
+Sentence: TypeAlias = tuple[Phrase, ...]
+
+
+@dataclass(frozen=True)
 class Place:
-    """A node's line in a stage's text."""
+    """A node's line in a stage's text, or a line of a loop nest."""
 
     line: int
     text: str
+    ref: Ref | None = None
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a story: `kind` is `import`, `pass`, `kernel` or `end`. The first of the
+    `sentences` continues the head.
+    """
+
+    kind: str
+    head: str
+    ref: Ref | int | None
+    sentences: tuple[Sentence, ...]
+    places: tuple[Place, ...] = ()
 
 
 @dataclass(frozen=True)
 class Chapter:
-    """What a stage did to the layer (`event`), and the layer's nodes after it.
+    """What a stage did to the layer, and the layer's nodes after it; `remarks` are what the pass
+    has to say of it.
 
     Stages that only computed the layer from other nodes than before have no chapter.
     """
 
     stage: int
     name: str
-    event: str
+    told: Sentence
     places: tuple[Place, ...]
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def event(self) -> str:
+        """What the stage did, as text."""
+        return said(self.told)
 
 
 @dataclass(frozen=True)
 class KernelShare:
-    """A layer's part in one kernel: operators, lines of the loop nest, instructions, bytes."""
+    """A layer's part in one kernel: operators, lines of the loop nest, instructions, bytes.
+
+    `layers` are the others whose work the kernel does.
+    """
 
     name: str
     call: int
@@ -54,16 +93,29 @@ class KernelShare:
     loop_lines: tuple[Place, ...]
     instructions: int
     kernel_instructions: int
+    layers: tuple[str, ...] = ()
 
-    def __str__(self) -> str:
-        share = ""
+    def told(self) -> Sentence:
+        """Returns the share as a sentence."""
+        parts = [
+            Phrase(self.name, KernelRef(self.call), code=True),
+            Phrase(": "),
+            Phrase(", ".join(self.ops), code=True),
+            Phrase(" of "),
+            Phrase(", ".join(self.all_ops), code=True),
+        ]
         if self.kernel_instructions:
             percent = 100 * self.instructions / self.kernel_instructions
-            share = (
-                f"; {self.instructions} of {self.kernel_instructions} instructions"
-                f" ({percent:.0f} %)"
+            parts.append(
+                Phrase(
+                    f"; {self.instructions} of {self.kernel_instructions} instructions"
+                    f" ({percent:.0f} %)"
+                )
             )
-        return f"{self.name}: {', '.join(self.ops)} of {', '.join(self.all_ops)}{share}"
+        return tuple(parts)
+
+    def __str__(self) -> str:
+        return said(self.told())
 
 
 @dataclass(frozen=True)
@@ -82,20 +134,28 @@ class LayerStory:
         """The layer's name and operator type."""
         return f"{self.layer} ({self.op})" if self.op else self.layer
 
-    def _sections(self) -> Iterator[tuple[str, list[str]]]:
+    @property
+    def sections(self) -> Iterator[Section]:
+        """The story in parts: what the terminal prints, and other tellers show with links."""
         for chapter in self.chapters:
-            yield f"{chapter.name}: {chapter.event}", _lines(chapter.places)
-        for pass_name, text in self.remarks:
-            yield f"remark of {pass_name}: {text}", []
+            kind = "pass" if chapter.stage else "import"
+            why = tuple((Phrase(f"remark: {text}"),) for text in chapter.remarks)
+            yield Section(kind, chapter.name, chapter.stage, (chapter.told, *why), chapter.places)
         for share in self.kernels:
-            yield f"kernel {share}", _lines(share.loop_lines)
-        yield f"in the end: {self.fate}", []
+            sentences = [share.told()]
+            if share.layers:
+                sentences.append(shared_with(share.layers))
+            yield Section(
+                "kernel", "kernel", KernelRef(share.call), tuple(sentences), share.loop_lines
+            )
+        yield Section("end", "in the end", None, ((Phrase(str(self.fate)),),))
 
     def __str__(self) -> str:
         lines = [self.title]
-        for head, places in self._sections():
-            lines.append(f"  {head}")
-            lines += [f"    {place}" for place in places]
+        for section in self.sections:
+            first, *rest = map(said, section.sentences)
+            lines.append(f"  {section.head}{_colon(section)} {first}")
+            lines += [f"    {text}" for text in [*rest, *_lines(section.places)]]
         return "\n".join(lines)
 
     def __rich__(self) -> RenderableType:
@@ -103,13 +163,39 @@ class LayerStory:
         text: Any = importlib.import_module("rich.text").Text
         group: Any = importlib.import_module("rich.console").Group
         tree: Any = importlib.import_module("rich.tree").Tree(text(self.title, style="bold"))
-        for head, places in self._sections():
-            name, mark, rest = head.partition(":")
-            branch = tree.add(text.assemble((name, "cyan"), mark, rest))
-            if places:
-                branch.add(group(*(text(p, style="dim", no_wrap=True) for p in places)))
+        for section in self.sections:
+            first, *rest = map(said, section.sentences)
+            branch = tree.add(text.assemble((section.head, "cyan"), _colon(section), " ", first))
+            more = [text(sentence) for sentence in rest]
+            more += [text(p, style="dim", no_wrap=True) for p in _lines(section.places)]
+            if more:
+                branch.add(group(*more))
         shown: RenderableType = tree
         return shown
+
+
+def said(sentence: Sentence) -> str:
+    """Returns a sentence as text."""
+    return "".join(phrase.text for phrase in sentence)
+
+
+def listed(layers: Sequence[str], most: int = 8) -> Sentence:
+    """Returns names of layers, each leading there."""
+    parts: list[Phrase] = []
+    for name in layers[:most]:
+        parts += [Phrase(", "), Phrase(name, LayerRef(name), code=True)]
+    if len(layers) > most:
+        parts.append(Phrase(f" and {len(layers) - most} more"))
+    return tuple(parts[1:])
+
+
+def shared_with(layers: Sequence[str]) -> Sentence:
+    """Returns a sentence on the layers that share a kernel."""
+    return (Phrase("together with "), *listed(layers))
+
+
+def _colon(section: Section) -> str:
+    return "" if section.kind == "kernel" else ":"
 
 
 def _lines(places: tuple[Place, ...]) -> list[str]:
@@ -121,12 +207,16 @@ def _lines(places: tuple[Place, ...]) -> list[str]:
 
 def tell(trace: Trace, layer: str) -> LayerStory:
     """Returns a layer's story, which must be one of the trace's."""
+    remarks = trace.remarks_of(layer)
+    by_stage: dict[int, dict[str, None]] = {}
+    for stage, remark in remarks:
+        by_stage.setdefault(stage, {})[remark.text] = None
     return LayerStory(
         layer=layer,
         op=_op_type(trace, layer),
-        chapters=tuple(_chapters(trace, layer)),
+        chapters=tuple(_chapters(trace, layer, by_stage)),
         fate=fate_of(trace, layer),
-        remarks=tuple((r.pass_name, r.text) for _, r in trace.remarks_of(layer)),
+        remarks=tuple((r.pass_name, r.text) for _, r in remarks),
         kernels=tuple(_shares(trace, layer)),
     )
 
@@ -139,7 +229,7 @@ def _op_type(trace: Trace, layer: str) -> str:
     return ""
 
 
-def _chapters(trace: Trace, layer: str) -> Iterator[Chapter]:
+def _chapters(trace: Trace, layer: str, remarks: Mapping[int, Iterable[str]]) -> Iterator[Chapter]:
     if layer not in trace.layer_nodes(0):
         return  # the import needed no node for it
     reached = trace.forward(LayerRef(layer)).nodes
@@ -150,15 +240,22 @@ def _chapters(trace: Trace, layer: str) -> Iterator[Chapter]:
         places = trace.printed(stage).line_of
         own.update(ref.node for ref in reached.get(stage, ()))
         nodes = sorted(own, key=places.__getitem__)
-        if stage and (nodes == before or not record.changed):
-            continue
-        shown = tuple(_places(trace, stage, nodes))
+        why = tuple(remarks.get(stage, ()))
+        unchanged = stage and (nodes == before or not record.changed)
+        shown = () if unchanged else tuple(_places(trace, stage, nodes))
         texts = [_NUMBER.sub("%", place.text) for place in shown]
-        if stage and texts == told:
-            before = nodes  # only what it is computed from has changed
+        # Where only what it is computed from has changed, there is nothing to tell.
+        if unchanged or (stage and texts == told):
+            before = nodes
+            if why:
+                yield Chapter(stage, record.name, (Phrase("left as it is"),), (), why)
             continue
-        event = _event(trace, stage, before, nodes) if stage else _titles(trace, 0, nodes)
-        yield Chapter(stage, record.name, event, shown)
+        event = (
+            tuple(_event(trace, layer, stage, before, nodes))
+            if stage
+            else (Phrase(_titles(trace, 0, nodes), code=True),)
+        )
+        yield Chapter(stage, record.name, event, shown, why)
         told = texts
         if not nodes:
             return
@@ -166,37 +263,102 @@ def _chapters(trace: Trace, layer: str) -> Iterator[Chapter]:
 
 
 def _titles(trace: Trace, stage: int, ids: Iterable[int]) -> str:
+    """Returns what nodes are, as text."""
+    told = [t if n == 1 else f"{n} × {t}" for t, n in _counted(trace, stage, ids).items()]
+    return ", ".join(told) or "nothing"
+
+
+def _counted(trace: Trace, stage: int, ids: Iterable[int]) -> dict[str, int]:
+    """Returns what nodes are, but for functions, their parameters and calls of them."""
     nodes, reader = trace.nodes(stage), trace.reader
+    wanted = [nodes[n] for n in ids]
+    functions = [_name_of(trace, n) for n in wanted if _holds(trace, n)]
     counts: dict[str, int] = {}
-    for node in ids:
-        title = reader.title(nodes[node])
-        counts[title] = counts.get(title, 0) + 1
-    return ", ".join(t if n == 1 else f"{n} × {t}" for t, n in counts.items()) or "nothing"
+    for node in wanted:
+        title = reader.title(node)
+        if not functions or not (reader.kind(node) == "Var" or _holds(trace, node)):
+            counts[title] = counts.get(title, 0) + 1
+    for name in functions:
+        if counts.get(name):
+            counts[name] -= 1
+    return {title: count for title, count in counts.items() if count}
 
 
-def _event(trace: Trace, stage: int, before: list[int], after: list[int]) -> str:
-    """Returns one sentence on what a pass did to a layer's nodes."""
+def _name_of(trace: Trace, function: Any) -> str:
+    return trace.reader.title(function).removeprefix("function ")
+
+
+def _holds(trace: Trace, node: Any) -> bool:
+    return trace.reader.kind(node) == "Function"
+
+
+def _event(
+    trace: Trace, layer: str, stage: int, before: list[int], after: list[int]
+) -> Iterator[Phrase]:
+    """Yields one sentence on what a pass did to a layer's nodes."""
     gone = [n for n in before if n not in set(after)]
     come = [n for n in after if n not in set(before)]
-    links = trace.links(stage)
-    same = sum(any(link.kind is LinkKind.SAME for link in links.backward(new)) for new in come)
+    nodes, links = trace.nodes(stage), trace.links(stage)
     if not gone:
-        return f"added {_titles(trace, stage, come)}"
+        yield from (Phrase("added "), Phrase(_titles(trace, stage, come), code=True))
+        return
     old = _titles(trace, stage - 1, gone)
     if not come:
-        return f"removed {old}"
+        yield from (Phrase("removed "), Phrase(old, code=True))
+        return
     new = _titles(trace, stage, come)
-    if old == new and same == len(come):
-        return f"{old} rebuilt over other inputs"
-    values = "no value kept" if not same else f"{same} computing the same value"
-    return f"{old} became {new} ({values})"
+    alike = _counted(trace, stage - 1, gone) == _counted(trace, stage, come)
+    functions = [nodes[n] for n in come if _holds(trace, nodes[n])]
+    same = sum(any(link.kind is LinkKind.SAME for link in links.backward(n)) for n in come)
+    yield Phrase(old, code=True)
+    if functions and alike:
+        yield Phrase(" put into ")
+    elif functions:
+        yield from (Phrase(" became "), Phrase(new, code=True), Phrase(", put into "))
+    elif alike and same == len(come):
+        yield Phrase(" rebuilt over other inputs")
+    else:
+        yield from (Phrase(" became "), Phrase(new, code=True))
+    for n, function in enumerate(functions):
+        title = trace.reader.title(function).removeprefix("function ")
+        yield from (
+            Phrase(", " if n else ""),
+            Phrase(title, NodeRef(stage, function.id), code=True),
+        )
+    yield from _results(trace, layer, stage, gone, after)
+
+
+def _results(
+    trace: Trace, layer: str, stage: int, gone: list[int], after: list[int]
+) -> Iterator[Phrase]:
+    """Yields which node has the layer's result now, where it was another before."""
+    old = [n for n in gone if _is_result(trace.nodes(stage - 1)[n], layer)]
+    if not old:
+        return
+    nodes = trace.nodes(stage)
+    new = [n for n in after if _is_result(nodes[n], layer) and not _holds(trace, nodes[n])]
+    if not new:
+        yield Phrase("; its own result is computed no more")
+        return
+    before, node = trace.nodes(stage - 1)[old[0]], nodes[new[0]]
+    was, is_ = str(before.type), str(node.type)
+    title = trace.reader.title(node)
+    if title != trace.reader.title(before) and len(after) > 1:
+        yield from (Phrase("; its result is that of "), Phrase(title, NodeRef(stage, new[0]), True))
+    if was != is_:
+        yield from (Phrase("; its result is "), Phrase(is_, code=True), Phrase(" instead of "))
+        yield Phrase(was, code=True)
+
+
+def _is_result(node: Any, layer: str) -> bool:
+    return any(s.layer == layer and s.output is not None for s in node.span.sources)
 
 
 def _places(trace: Trace, stage: int, ids: Iterable[int]) -> Iterator[Place]:
     form = trace.printed(stage)
     lines = form.text.splitlines()
-    for line in sorted(form.line_of[n] for n in ids):
-        yield Place(line, lines[line - 1].strip())
+    for line, node in sorted((form.line_of[n], n) for n in ids):
+        yield Place(line, lines[line - 1].strip(), NodeRef(stage, node))
 
 
 def _shares(trace: Trace, layer: str) -> Iterator[KernelShare]:
@@ -211,9 +373,13 @@ def _shares(trace: Trace, layer: str) -> Iterator[KernelShare]:
             call=kernel.call,
             ops=tuple(title(nodes[kernel.ops[p]]) for p in sorted(positions)),
             all_ops=tuple(title(nodes[op]) for op in kernel.ops),
-            loop_lines=tuple(Place(n, kernel.loops[n - 1].rstrip()) for n in sorted(lines)),
+            loop_lines=tuple(
+                Place(n, kernel.loops[n - 1].rstrip(), LoopRef(kernel.call, n))
+                for n in sorted(lines)
+            ),
             instructions=sum(i.loop_line in lines for i in kernel.asm),
             kernel_instructions=len(kernel.asm),
+            layers=tuple(la for la in trace.kernel_layers(kernel) if la != layer),
         )
 
 

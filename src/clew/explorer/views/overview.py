@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections import Counter
 from typing import Any
 
 from clew.correlate.facts import describe_kernel
@@ -14,7 +13,6 @@ from clew.explorer.session import Session
 def overview(session: Session) -> Overview:
     """Returns what the page needs first."""
     build = session.compiled.build
-    kernels = _kernels(session)
     return Overview(
         version=VERSION,
         model=session.model,
@@ -24,8 +22,7 @@ def overview(session: Session) -> Overview:
         outputs=list(session.compiled.output_names),
         layers=_layers(session),
         stages=[_stage(session, n) for n in range(len(session.trace.stages))],
-        kernels=kernels,
-        code=_totals(session, kernels),
+        kernels=_kernels(session),
         passes=_passes(session),
         seconds={**build.seconds, **session.seconds},
         measured=sorted(session.measured),
@@ -38,38 +35,19 @@ def _layers(session: Session) -> list[Layer]:
     for place, kernel in enumerate(session.kernels):
         for layer in trace.kernel_layers(kernel):
             in_kernels.setdefault(layer, []).append(place)
-    ops = _operator_types(session)
+    ops = session.operator_types
     fates = trace.accounted()
     return [
         Layer(
             name=name,
             op=ops.get(name, ""),
-            group=group_of(name),
+            group=session.group_of(name),
             fate=fate.kind.value,
             fate_text=str(fate),
             kernels=in_kernels.get(name, []),
         )
         for name, fate in fates.items()
     ]
-
-
-def group_of(name: str) -> list[str]:
-    """Returns the path that a layer's name has: `/encoder/layer.0/MatMul` is in `encoder` and
-    `layer.0`.
-    """
-    return [part for part in name.split("/")[:-1] if part]
-
-
-def _operator_types(session: Session) -> dict[str, str]:
-    trace = session.trace
-    found = {
-        source.layer: source.op
-        for node in trace.nodes(0).values()
-        for source in node.span.sources
-        if source.op
-    }
-    eliminated = trace.stages[0].module.main.attrs.get("eliminated", ())
-    return found | {layer: op for layer, op, _ in eliminated}
 
 
 def _stage(session: Session, place: int) -> StageInfo:
@@ -108,7 +86,7 @@ def _passes(session: Session) -> dict[str, bool]:
 def _kernels(session: Session) -> list[KernelInfo]:
     distinct: dict[str, int] = {}
     found = []
-    for place, kernel in enumerate(session.compiled.kernels):
+    for place, kernel in enumerate(session.uses):
         facts = describe_kernel(kernel)
         used = session.kernels[place]
         found.append(
@@ -126,7 +104,6 @@ def _kernels(session: Session) -> list[KernelInfo]:
                 bytes=float(facts["bytes"]),
                 grid=", ".join(f"{p['grid']}×{p['lines']}" for p in facts["phases"]),
                 code_bytes=int(facts["code_bytes"]),
-                instructions=len(used.asm),
             )
         )
     return found
@@ -137,21 +114,17 @@ def _typed(facts: dict[str, Any]) -> str:
     return f"{facts['dtype']}[{', '.join(map(str, facts['shape']))}{layout}]"
 
 
-def _totals(session: Session, kernels: list[KernelInfo]) -> CodeTotals:
+def totals(session: Session) -> CodeTotals:
+    """Returns how much code there is. It makes all of it where that has come from the cache."""
     build = session.compiled.build
-    first = {kernel.distinct: kernel.index for kernel in reversed(kernels)}
-    used = [session.kernels[place] for place in first.values()]
-    lines: Counter[str] = Counter()
-    for kernel in used:
-        lines["loops"] += len(kernel.loops)
-        lines["llvm"] += len(kernel.llvm)
-        lines["asm"] += len(kernel.asm)
+    distinct = {use.key: used for use, used in zip(session.uses, session.kernels, strict=True)}
     return CodeTotals(
-        loop_lines=lines["loops"],
-        llvm_lines=lines["llvm"],
-        instructions=lines["asm"],
-        kernels=len(used),
+        loop_lines=sum(len(used.loops) for used in distinct.values()),
+        llvm_lines=sum(len(used.llvm) for used in distinct.values()),
+        instructions=sum(len(used.asm) for used in distinct.values()),
+        kernels=len(distinct),
         kernel_seconds=build.seconds.get("kernels", 0.0),
         program_seconds=build.seconds.get("program", 0.0),
         cached_kernels=build.cached_kernels,
+        instructions_of=[len(used.asm) for used in session.kernels],
     )

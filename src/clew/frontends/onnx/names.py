@@ -45,6 +45,14 @@ class UniqueNames:
         self._next[name] = 0
         return name
 
+    def next(self, wanted: str) -> str:
+        """Returns the name that `claim` would hand out, without doing so."""
+        name, count = wanted, self._next.get(wanted, 0)
+        while name in self._next:
+            count += 1
+            name = f"{wanted}_{count}"
+        return name
+
 
 class Symbols:
     """Names of sizes. The same text of the model is the same size; every name is an identifier."""

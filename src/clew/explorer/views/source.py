@@ -1,0 +1,213 @@
+"""The model pane: layers as the model's file has them, and what they hand on to each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from clew.compare.layers import layers_of
+from clew.explorer.schema import ModelEdge, Source
+from clew.explorer.session import Session
+from clew.frontends.onnx.listing import Body, Line, Listing, Value
+from clew.frontends.onnx.names import display
+
+NOWHERE: Final = -1
+
+
+def source(session: Session) -> Source:
+    """Returns the model as its file has it; one that has no ONNX file as it was imported.
+
+    A line a layer: `name = Operator(inputs) attributes → outputs`, what other layers hold
+    indented below them. Errors: those of reading a model file (M...).
+    """
+    listing = session.listing
+    writer = _Writer(session)
+    if listing is not None:
+        writer.model(listing)
+    else:
+        writer.imported()
+    return Source("\n".join(writer.lines) + "\n", writer.layers, list(writer.edges))
+
+
+@dataclass
+class _Scope:
+    """Who makes the values that a graph's names stand for: places of layers, or `NOWHERE`."""
+
+    makers: dict[str, int]
+    outer: _Scope | None = None
+
+    def maker(self, name: str) -> int | None:
+        scope: _Scope | None = self
+        while scope is not None:
+            if name in scope.makers:
+                return scope.makers[name]
+            scope = scope.outer
+        return None
+
+
+@dataclass
+class _Writer:
+    """Lines of text with the layers that they are about, and edges between layers."""
+
+    session: Session
+    lines: list[str] = field(default_factory=list)
+    layers: list[int] = field(default_factory=list)
+    edges: dict[ModelEdge, None] = field(default_factory=dict)
+
+    def add(self, depth: int, text: str, layer: int = NOWHERE) -> None:
+        """Adds a line."""
+        self.lines.append("  " * depth + text)
+        self.layers.append(layer)
+
+    def edge(self, source: int | None, target: int, value: str) -> None:
+        """Notes that a layer hands on a value, but for what comes from parameters."""
+        if source is not None and not source == target == NOWHERE:
+            self.edges.setdefault(ModelEdge(source, target, display(value)))
+
+    # --- a model's file ---
+
+    def model(self, listing: Listing) -> None:
+        """Writes a model file's listing."""
+        main = listing.main
+        self.add(0, f"{display(self.session.model)}: {listing.about}")
+        self._values("inputs", main.inputs)
+        self.add(0, "layers")
+        scope = _Scope(dict.fromkeys((value.name for value in main.inputs), NOWHERE))
+        written = len(self.layers)
+        self._graph(main.lines, 1, scope, NOWHERE)
+        self._values("outputs", main.outputs)
+        for value in main.outputs:
+            self.edge(scope.maker(value.name), NOWHERE, value.name)
+        self._left_over(set(self.layers[written:]))
+
+    def _values(self, title: str, values: Sequence[Value]) -> None:
+        self.add(0, title)
+        for value in values:
+            type_ = self.session.input_types.get(value.name) or value.type
+            self.add(1, f"{display(value.name)}: {type_}" if type_ else display(value.name))
+
+    def _graph(self, lines: Sequence[Line], depth: int, scope: _Scope, holder: int) -> None:
+        """Writes layers, those of one group under its name."""
+        open_: tuple[str, ...] = ()
+        for line in lines:
+            group = tuple(self.session.group_of(line.name)) if holder == NOWHERE else ()
+            shared = sum(1 for _ in _common(open_, group))
+            for level in range(shared, len(group)):
+                self.add(depth + level, f"{display(group[level])}:")
+            open_ = group
+            self._layer(line, depth + len(group), scope, holder)
+
+    def _layer(self, line: Line, depth: int, scope: _Scope, holder: int) -> None:
+        """Writes a layer and the graphs that it holds. `holder` is the layer that it is part of."""
+        place = self.session.layers.get(line.name, holder)
+        self.add(depth, self._text(line), place)
+        for name in dict.fromkeys(line.inputs):
+            if name:
+                self.edge(scope.maker(name), place, name)
+        for body in line.bodies:
+            self._body(body, line, depth + 1, scope, place)
+        scope.makers.update(dict.fromkeys(filter(None, line.outputs), place))
+
+    def _body(self, body: Body, line: Line, depth: int, scope: _Scope, place: int) -> None:
+        given = ", ".join(_typed(value) for value in body.inputs)
+        head = f"{display(body.title)}({given})" if given else display(body.title)
+        if not body.imported:
+            self.add(depth, f"{head}: never taken", place)
+            return
+        self.add(depth, f"{head}:", place)
+        # A loop's body takes what the loop does, in this order; so does a function.
+        makers = {
+            value.name: maker
+            for value, name in zip(body.inputs, line.inputs, strict=False)
+            if (maker := scope.maker(name)) is not None
+        }
+        inner = _Scope(makers, scope)
+        self._graph(body.lines, depth + 1, inner, place)
+        results = [value.name for value in body.outputs]
+        for name in results:
+            maker = inner.maker(name)
+            if maker != place:
+                self.edge(maker, place, name)
+        self.add(depth + 1, f"return {', '.join(map(display, results))}", place)
+
+    def _text(self, line: Line) -> str:
+        types = self.session.output_types.get(line.name, {})
+        inputs = ", ".join(
+            _typed(Value(name, line.parameters.get(name, ""))) if name else "-"
+            for name in line.inputs
+        )
+        outputs = ", ".join(
+            _typed(Value(name, types.get(n, ""))) if name else "-"
+            for n, name in enumerate(line.outputs)
+        )
+        attributes = "".join(f" {display(k)}={display(v)}" for k, v in line.attributes)
+        text = f"{display(line.name)} = {display(line.op)}({inputs}){attributes} → {outputs}"
+        why = self.session.trace.eliminated.get(line.name)
+        return f"{text}  # no operator needed: {why}" if why else text
+
+    def _left_over(self, written: set[int]) -> None:
+        """Writes layers that the file does not show: the import made them."""
+        rest = [name for name, place in self.session.layers.items() if place not in written]
+        if rest:
+            self.add(0, "made by the import")
+        for name in rest:
+            place = self.session.layers[name]
+            op = self.session.operator_types.get(name, "")
+            self.add(1, f"{display(name)} = {display(op)}", place)
+
+    # --- a model without a file ---
+
+    def imported(self) -> None:
+        """Writes the layers of the first stage."""
+        session = self.session
+        main = session.trace.stages[0].module.main
+        self.add(0, display(session.model))
+        self._values("inputs", [Value(p.name, str(p.type)) for p in main.params])
+        self.add(0, "layers")
+        open_: tuple[str, ...] = ()
+        for layer in layers_of(session.trace).values():
+            place = session.layers[layer.name]
+            group = tuple(session.group_of(layer.name))
+            for level in range(sum(1 for _ in _common(open_, group)), len(group)):
+                self.add(1 + level, f"{display(group[level])}:")
+            open_ = group
+            reads = ", ".join(display(name) if name else "input" for name in layer.reads)
+            types = session.output_types.get(layer.name, {})
+            results = ", ".join(types[n] for n in sorted(types))
+            made = "" if layer.kinds == (layer.op,) else f" as {', '.join(layer.kinds)}"
+            why = session.trace.eliminated.get(layer.name)
+            note = f"  # no operator needed: {why}" if why else ""
+            name, op = display(layer.name), display(layer.op or "edit")
+            text = f"{name} = {op}({reads}){made if layer.kinds else ''}"
+            self.add(1 + len(group), f"{text} → {results}{note}" if results else text + note, place)
+            for read in dict.fromkeys(layer.reads):
+                self.edge(session.layers.get(read, NOWHERE), place, read)
+        self._results()
+
+    def _results(self) -> None:
+        session = self.session
+        main = session.trace.stages[0].module.main
+        results = main.body.children
+        names = session.compiled.output_names
+        self._values(
+            "outputs",
+            [Value(n, str(r.type)) for n, r in zip(names, results, strict=False)],
+        )
+        for name, result in zip(names, results, strict=False):
+            for layer in result.span.layers:
+                if layer in session.layers:
+                    self.edge(session.layers[layer], NOWHERE, name)
+
+
+def _common(a: Iterable[str], b: Iterable[str]) -> Iterable[str]:
+    """Yields what two paths begin with."""
+    for x, y in zip(a, b, strict=False):
+        if x != y:
+            return
+        yield x
+
+
+def _typed(value: Value) -> str:
+    name = display(value.name)
+    return f"{name}: {value.type}" if value.type else name
