@@ -14,7 +14,7 @@ export interface Box {
 /** What is under the pointer. */
 export type Hit =
   | { readonly kind: "item"; readonly at: number }
-  | { readonly kind: "cluster"; readonly at: number; readonly part: "head" | "border" | "inside" }
+  | { readonly kind: "cluster"; readonly at: number; readonly part: "mark" | "head" | "border" | "inside" }
   | { readonly kind: "edge"; readonly at: number };
 
 /** Bands of this height find what is in sight. */
@@ -104,7 +104,7 @@ export class Scene {
       const box = this.cluster(at);
       if (!within(box, px, py)) continue;
       const edge = Math.min(px - box.x, box.x + box.width - px, box.y + box.height - py, py - box.y);
-      const part = py - box.y < 20 ? "head" : edge < near ? "border" : "inside";
+      const part = py - box.y < 20 ? (px - box.x < 20 ? "mark" : "head") : edge < near ? "border" : "inside";
       return { kind: "cluster", at, part };
     }
     return null;

@@ -4,6 +4,7 @@ import type { ComponentType } from "preact";
 import type { Build } from "../builds";
 import type { Pane, PaneKind } from "../state";
 import { TextPane } from "../text/TextPane";
+import { GraphPane } from "../graph/GraphPane";
 import { Missing } from "./Missing";
 
 export interface PaneProps {
@@ -22,8 +23,8 @@ export interface Shown {
 }
 
 export const REGISTRY: Readonly<Record<PaneKind, Shown>> = {
-  model: { title: "Model", graph: true, arg: "", text: TextPane, drawn: Missing },
-  stage: { title: "Graph", graph: true, arg: "stage", text: TextPane, drawn: Missing },
+  model: { title: "Model", graph: true, arg: "", text: TextPane, drawn: GraphPane },
+  stage: { title: "Graph", graph: true, arg: "stage", text: TextPane, drawn: GraphPane },
   kernels: { title: "Kernels", graph: false, arg: "", text: Missing },
   loops: { title: "Loops", graph: false, arg: "kernel", text: TextPane },
   llvm: { title: "LLVM", graph: false, arg: "kernel", text: TextPane },
