@@ -7,6 +7,7 @@ import { DiffPane } from "../compare/DiffPane";
 import { SchedulePane } from "../schedule/SchedulePane";
 import { TextPane } from "../text/TextPane";
 import { KernelTable } from "./KernelTable";
+import { GraphPane } from "../graph/GraphPane";
 import { Missing } from "./Missing";
 
 export interface PaneProps {
@@ -25,9 +26,9 @@ export interface Shown {
 }
 
 export const REGISTRY: Readonly<Record<PaneKind, Shown>> = {
-  model: { title: "Model", graph: true, arg: "", text: TextPane, drawn: Missing },
-  stage: { title: "Graph", graph: true, arg: "stage", text: TextPane, drawn: Missing },
   kernels: { title: "Kernels", graph: false, arg: "", text: KernelTable },
+  model: { title: "Model", graph: true, arg: "", text: TextPane, drawn: GraphPane },
+  stage: { title: "Graph", graph: true, arg: "stage", text: TextPane, drawn: GraphPane },
   loops: { title: "Loops", graph: false, arg: "kernel", text: TextPane },
   llvm: { title: "LLVM", graph: false, arg: "kernel", text: TextPane },
   asm: { title: "Assembly", graph: false, arg: "kernel", text: TextPane },
