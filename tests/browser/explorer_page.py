@@ -81,7 +81,7 @@ class ExplorerPage:
         self.page.keyboard.press("Control+k")
         box = self.page.locator("input[role=combobox]")
         box.fill(title)
-        expect(self.page.get_by_role("option").first).to_be_visible()
+        expect(self.page.locator("dialog [role=option]").first).to_be_visible()
         box.press("Enter")
 
     def evaluate(self, script: str, argument: Any = None) -> Any:
