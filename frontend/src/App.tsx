@@ -2,7 +2,7 @@
 
 import { useEffect } from "preact/hooks";
 import { builds, buildOf, started } from "./builds";
-import { arrange } from "./arrange";
+import { starter } from "./build/starter";
 import { current, story } from "./state";
 import { listen } from "./keyboard";
 import { Panes } from "./panes/Panes";
@@ -12,13 +12,16 @@ import { Notices } from "./bar/Notices";
 import { StatusLine } from "./bar/StatusLine";
 import { TopBar } from "./bar/TopBar";
 import { Dialogs } from "./dialogs/Dialogs";
+import { Drop } from "./build/Drop";
+import { Offer } from "./build/Offer";
+import { Waiting, waits } from "./build/Waiting";
 import { ErrorBox } from "./parts/ErrorBox";
 
 export function App() {
   const start = started.value;
   const build = buildOf(current.value) ?? builds.value[0] ?? null;
   const ready = build?.overview.value.state;
-  useEffect(arrange, [ready]);
+  useEffect(starter, [ready, start.state, build?.info.value.state]);
   useEffect(listen, []);
   if (start.state === "failed") return <ErrorBox error={start.error} />;
   return (
@@ -26,12 +29,14 @@ export function App() {
       <TopBar build={build} />
       {build && <FilmStrip build={build} />}
       <main>
-        <Panes ready={start.state === "ready"} />
+        {waits(build) ? <Waiting build={build} /> : <Panes />}
         {story.value && <StoryPanel />}
       </main>
       <StatusLine />
       <Notices />
       <Dialogs />
+      <Drop />
+      <Offer />
     </>
   );
 }

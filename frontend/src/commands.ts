@@ -2,7 +2,7 @@
 // are made of. To add a command, add a line. Commands that depend on the model (a stage, a kernel)
 // are made by `targets`, for the palette only.
 
-import { buildOf, builds, value, type Build } from "./builds";
+import { buildOf, builds, theSource, value, type Build } from "./builds";
 import { openCounterpart } from "./panes/counterpart";
 import { copyPane, savePane, savePaneDrawing } from "./panes/exports";
 import { clearSelection, closePane, focusNeighbour, focusNth, graphOrText, inPane, stepStage } from "./panes/moves";
@@ -105,7 +105,7 @@ export const COMMANDS: readonly Command[] = [
   colour("error", "Colour by numeric error"),
   colour("", "Colour by layer only"),
 
-  { id: "build.new", group: "Build", title: "Try another build, or another model", keys: ["b"], run: () => (dialog.value = "build"), when: live },
+  { id: "build.new", group: "Build", title: "Try another build: target, precision, passes …", keys: ["b"], run: () => (dialog.value = "build"), when: () => theSource().live },
 
   { id: "share.link", group: "Share", title: "Copy a link to what is shown", keys: ["y"], run: copyLink },
   { id: "share.state", group: "Share", title: "Copy only the state (#…), without the server's token", run: copyState },

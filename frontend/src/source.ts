@@ -28,7 +28,7 @@ export interface Source {
   get<K extends keyof Answers>(build: string, path: K | `${K}/${string}`): Promise<Answers[K]>;
   diff(a: string, b: string): Promise<Diff>;
   /** Starts a build of a known model, or of a file; its job is in the answer. */
-  build(model: string | File, options: Options, onSent?: (share: number) => void): Promise<BuildInfo>;
+  build(model: string | File, options: Options, onSent?: (share: number) => void, stop?: AbortSignal): Promise<BuildInfo>;
   /** Starts an action of a build (profile, errors, schedule), or `diff`; returns the job's id. */
   act(build: string, action: string, params: Record<string, unknown>): Promise<string>;
   /** Follows a job to its end; resolves to its result. */
@@ -63,10 +63,15 @@ class Server implements Source {
     return this.json(`api/diff/${a}/${b}`);
   }
 
-  async build(model: string | File, options: Options, onSent?: (share: number) => void): Promise<BuildInfo> {
+  async build(
+    model: string | File,
+    options: Options,
+    onSent?: (share: number) => void,
+    stop?: AbortSignal,
+  ): Promise<BuildInfo> {
     if (typeof model === "string") return this.post("api/builds", { model, options });
     const query = new URLSearchParams({ name: model.name, options: JSON.stringify(options) });
-    return upload(`${this.root}api/builds?${query}`, model, onSent);
+    return upload(`${this.root}api/builds?${query}`, model, onSent, stop);
   }
 
   async act(build: string, action: string, params: Record<string, unknown>): Promise<string> {
@@ -128,13 +133,15 @@ async function answer<T>(response: Response): Promise<T> {
 }
 
 /** Sends a file with progress, which fetch cannot tell. */
-function upload(url: string, file: File, onSent?: (share: number) => void): Promise<BuildInfo> {
+function upload(url: string, file: File, onSent?: (share: number) => void, stop?: AbortSignal): Promise<BuildInfo> {
   return new Promise((resolve, reject) => {
     const request = new XMLHttpRequest();
     request.open("POST", url);
     request.setRequestHeader("content-type", "application/octet-stream");
     request.upload.onprogress = (event) => onSent?.(event.loaded / Math.max(1, event.total));
     request.onerror = () => reject(coded("W001", "the server is gone", "start clew explore again"));
+    request.onabort = () => reject(coded("W002", "cancelled"));
+    stop?.addEventListener("abort", () => request.abort());
     request.onload = () => {
       answer<BuildInfo>(new Response(request.responseText, { status: request.status })).then(resolve, reject);
     };

@@ -2,7 +2,7 @@
 // of one build is in the others.
 
 import { computed, signal, type ReadonlySignal } from "@preact/signals";
-import { buildOf, builds, errorInfo, LOADING, theSource, value, type Asked, type Build } from "../builds";
+import { buildOf, builds, errorInfo, LOADING, started, theSource, value, type Asked, type Build } from "../builds";
 import { runJob } from "../jobs";
 import type { Here, Ref } from "../refs";
 import { translation } from "../state";
@@ -29,10 +29,21 @@ export function diffOf(a: string, b: string): DiffState {
   return state ?? LOADING;
 }
 
+/** Whether the difference of two builds is here. */
+export function isCompared(a: string, b: string): boolean {
+  const state = known.peek().get(pairOf(a, b));
+  return !!state && value(state) !== null;
+}
+
 /** Takes the difference from the source, if it has it. */
 async function load(a: string, b: string): Promise<void> {
   if (known.peek().has(pairOf(a, b))) return;
   put(a, b, LOADING);
+  const [first, second] = builds.peek();
+  // `clew explore A B` has begun to compare these: asking again gives its job, to be followed.
+  if (theSource().live && value(started.peek())?.diff && first?.id === a && second?.id === b) {
+    return compare(a, b, true, true);
+  }
   try {
     put(a, b, { state: "ready", value: await theSource().diff(a, b) });
   } catch (error) {
@@ -56,7 +67,7 @@ export async function compare(a: string, b: string, time: boolean, numerics: boo
     onError: (error) => (failed = error),
   });
   if (found) put(a, b, { state: "ready", value: found });
-  else if (failed) put(a, b, { state: "failed", error: failed });
+  else put(a, b, failed ? { state: "failed", error: failed } : { state: "ready", value: null });
 }
 
 /** Forgets that a difference failed, so that it can be asked for again. */

@@ -2,8 +2,9 @@
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { buildOf, value, type Build } from "../builds";
-import { layerColor } from "../colors";
+import { BuildState } from "../build/BuildState";
 import { BuildBadge } from "../compare/Badge";
+import { layerColor } from "../colors";
 import { focusedPane, keysOf } from "../panekeys";
 import { close, open, panes, update, type Pane, type PaneKind } from "../state";
 import type { Overview } from "../wire";
@@ -88,7 +89,7 @@ export function PaneFrame({ pane, place }: { readonly pane: Pane; readonly place
         </button>
       </header>
       <div class="body">
-        <Body pane={pane} build={build} />
+        {build.info.value.state === "ready" ? <Body pane={pane} build={build} /> : <BuildState build={build} />}
       </div>
     </section>
   );

@@ -1,12 +1,13 @@
 // Panes side by side, the borders between them, and links drawn from one to the next.
 
 import { Fragment } from "preact";
+import { started } from "../builds";
 import { panes, threads } from "../state";
 import { Divider } from "./Divider";
 import { PaneFrame } from "./PaneFrame";
 import { Threads } from "./Threads";
 
-export function Panes({ ready }: { readonly ready: boolean }) {
+export function Panes() {
   const shown = panes.value;
   return (
     <div class={threads.value ? "panes threaded" : "panes"}>
@@ -19,7 +20,7 @@ export function Panes({ ready }: { readonly ready: boolean }) {
           </Fragment>
         );
       })}
-      {ready && shown.length === 0 && <Nothing />}
+      {started.value.state === "ready" && shown.length === 0 && <Nothing />}
       {threads.value && <Threads />}
     </div>
   );

@@ -3,9 +3,10 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Build } from "../builds";
 import { jobs } from "../jobs";
+import { Icon } from "../parts/Icon";
 import { ErrorBox } from "../parts/ErrorBox";
 import { Progress } from "../parts/Progress";
-import type { ScheduleView } from "../wire";
+import type { ErrorInfo, ScheduleView } from "../wire";
 import { insert, move, redo, remove, replace, undo, write, type Edit } from "./edit";
 import { about, written } from "./SchedulePane";
 import { failedStep, trialTitle, trySteps, type Kept } from "./store";
@@ -108,7 +109,7 @@ interface FieldProps {
   readonly view: ScheduleView;
   readonly isNew: boolean;
   readonly isCurrent: boolean;
-  readonly error: import("../wire").ErrorInfo | null;
+  readonly error: ErrorInfo | null;
   readonly to: (edit: Edit) => void;
   readonly onStep: (step: number) => void;
 }
@@ -160,10 +161,10 @@ function StepField({ n, step, edit, view, isNew, isCurrent, error, to, onStep }:
           }}
         />
         <span class="tools">
-          <button tabIndex={-1} title="Move up (Alt ↑)" aria-label={`Move step ${n + 1} up`} disabled={n === 0} onClick={() => to(move(edit, n, -1))}>↑</button>
-          <button tabIndex={-1} title="Move down (Alt ↓)" aria-label={`Move step ${n + 1} down`} disabled={n === edit.steps.length - 1} onClick={() => to(move(edit, n, 1))}>↓</button>
-          <button tabIndex={-1} title="Insert a copy above" aria-label={`Insert above step ${n + 1}`} onClick={() => to(insert(edit, n, step))}>+</button>
-          <button title="Delete" aria-label={`Delete step ${n + 1}`} onClick={() => to(remove(edit, n))}>×</button>
+          <button tabIndex={-1} title="Move up (Alt ↑)" aria-label={`Move step ${n + 1} up`} disabled={n === 0} onClick={() => to(move(edit, n, -1))}><Icon name="up" size={12} /></button>
+          <button tabIndex={-1} title="Move down (Alt ↓)" aria-label={`Move step ${n + 1} down`} disabled={n === edit.steps.length - 1} onClick={() => to(move(edit, n, 1))}><Icon name="down" size={12} /></button>
+          <button tabIndex={-1} title="Insert a copy above" aria-label={`Insert above step ${n + 1}`} onClick={() => to(insert(edit, n, step))}><Icon name="plus" size={12} /></button>
+          <button title="Delete" aria-label={`Delete step ${n + 1}`} onClick={() => to(remove(edit, n))}><Icon name="close" size={12} /></button>
         </span>
       </div>
       {open && signature && (

@@ -4,6 +4,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { theSource, value, type Build } from "../builds";
 import { paneKeys } from "../panekeys";
 import type { PaneProps } from "../panes/registry";
+import { Icon } from "../parts/Icon";
 import { ErrorBox } from "../parts/ErrorBox";
 import { update, type Pane } from "../state";
 import type { ScheduleStep, ScheduleView } from "../wire";
@@ -83,8 +84,8 @@ function Player({ pane, build, view }: PlayerProps) {
     >
       <div class="controls">
         <span class="buttons">
-          <button title="First (Home)" aria-label="First step" disabled={at === 0} onClick={() => to(0)}>⏮</button>
-          <button title="Back (←)" aria-label="Step back" disabled={at === 0} onClick={() => to(at - 1)}>◀</button>
+          <button title="First (Home)" aria-label="First step" disabled={at === 0} onClick={() => to(0)}><Icon name="first" size={13} /></button>
+          <button title="Back (←)" aria-label="Step back" disabled={at === 0} onClick={() => to(at - 1)}><Icon name="back" size={13} /></button>
           <button
             title={playing ? "Pause" : "Play"}
             aria-label={playing ? "Pause" : "Play"}
@@ -94,10 +95,10 @@ function Player({ pane, build, view }: PlayerProps) {
               setPlaying(!playing);
             }}
           >
-            {playing ? "❚❚" : "▶"}
+            <Icon name={playing ? "pause" : "play"} size={13} />
           </button>
-          <button title="Forward (→)" aria-label="Step forward" disabled={at === last} onClick={() => to(at + 1)}>▶▏</button>
-          <button title="Last (End)" aria-label="Last step" disabled={at === last} onClick={() => to(last)}>⏭</button>
+          <button title="Forward (→)" aria-label="Step forward" disabled={at === last} onClick={() => to(at + 1)}><Icon name="forward" size={13} /></button>
+          <button title="Last (End)" aria-label="Last step" disabled={at === last} onClick={() => to(last)}><Icon name="last" size={13} /></button>
         </span>
         <input
           type="range"
