@@ -105,7 +105,7 @@ export const COMMANDS: readonly Command[] = [
   colour("error", "Colour by numeric error"),
   colour("", "Colour by layer only"),
 
-  { id: "build.new", group: "Build", title: "Try another build: target, precision, passes …", keys: ["b"], run: () => (dialog.value = "build"), when: () => theSource().live },
+  { id: "build.new", group: "Build", title: "Try another build, or another model", keys: ["b"], run: () => (dialog.value = "build"), when: () => theSource().live },
 
   { id: "share.link", group: "Share", title: "Copy a link to what is shown", keys: ["y"], run: copyLink },
   { id: "share.state", group: "Share", title: "Copy only the state (#…), without the server's token", run: copyState },
