@@ -13,6 +13,7 @@ import { Notices } from "./bar/Notices";
 import { StatusLine } from "./bar/StatusLine";
 import { TopBar } from "./bar/TopBar";
 import { Dialogs } from "./dialogs/Dialogs";
+import { HeatBar } from "./plots/HeatBar";
 import { ErrorBox } from "./parts/ErrorBox";
 
 export function App() {
@@ -27,6 +28,7 @@ export function App() {
     <>
       <TopBar build={build} />
       {build && <FilmStrip build={build} />}
+      <HeatBar />
       <main>
         <div class="panes">
           {panes.value.map((pane) => (

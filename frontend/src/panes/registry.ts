@@ -4,6 +4,9 @@ import type { ComponentType } from "preact";
 import type { Build } from "../builds";
 import type { Pane, PaneKind } from "../state";
 import { TextPane } from "../text/TextPane";
+import { RooflinePane } from "../plots/RooflinePane";
+import { TimelinePane } from "../plots/TimelinePane";
+import { TimePane } from "../plots/TimePane";
 import { Missing } from "./Missing";
 
 export interface PaneProps {
@@ -28,9 +31,9 @@ export const REGISTRY: Readonly<Record<PaneKind, Shown>> = {
   loops: { title: "Loops", graph: false, arg: "kernel", text: TextPane },
   llvm: { title: "LLVM", graph: false, arg: "kernel", text: TextPane },
   asm: { title: "Assembly", graph: false, arg: "kernel", text: TextPane },
-  time: { title: "Where the time goes", graph: false, arg: "", text: Missing },
-  roofline: { title: "Roofline", graph: false, arg: "", text: Missing },
-  timeline: { title: "Timeline", graph: false, arg: "", text: Missing },
+  time: { title: "Where the time goes", graph: false, arg: "", text: TimePane },
+  roofline: { title: "Roofline", graph: false, arg: "", text: RooflinePane },
+  timeline: { title: "Timeline", graph: false, arg: "", text: TimelinePane },
   schedule: { title: "Schedule", graph: false, arg: "kernel", text: Missing },
   diff: { title: "Difference", graph: false, arg: "", text: Missing },
 };
