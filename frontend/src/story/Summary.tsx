@@ -2,6 +2,7 @@
 
 import { value, type Build } from "../builds";
 import { layerColor } from "../colors";
+import { MeasureButton } from "../plots/NotMeasured";
 import { timeText } from "../parts/figures";
 import { RefLink } from "../parts/RefLink";
 import type { KernelInfo, Overview } from "../wire";
@@ -37,7 +38,10 @@ export function Summary({ build }: { readonly build: Build }) {
         {alive < overview.layers.length && ` that compute ${alive} of them`}; {plural(passes, "pass", "passes")} changed something
         on the way.
       </p>
-      <h3>{heat ? "Where the time goes" : "Where the arithmetic is"}</h3>
+      <div class="summary-head">
+        <h3>{heat ? "Where the time goes" : "Where the arithmetic is"}</h3>
+        {!heat && build.source.live && <MeasureButton build={build} what="time" />}
+      </div>
       <ol class="hottest">
         {rows.map((row) => (
           <Kernels key={row.kernels[0]?.index} build={build.id} overview={overview} row={row} total={total} most={rows[0]?.figure ?? 0} />
