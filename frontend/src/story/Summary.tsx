@@ -64,6 +64,8 @@ function rowsOf(kernels: readonly KernelInfo[], figures: readonly number[]): Row
     row.figure += figures[kernel.index] ?? 0;
     rows.set(kernel.distinct, row);
   }
+  const hotter = (a: KernelInfo, b: KernelInfo): number => (figures[b.index] ?? 0) - (figures[a.index] ?? 0);
+  for (const row of rows.values()) row.kernels.sort(hotter);
   return [...rows.values()].sort((a, b) => b.figure - a.figure);
 }
 
