@@ -7,6 +7,7 @@ import { DiffPane } from "../compare/DiffPane";
 import { SchedulePane } from "../schedule/SchedulePane";
 import { TextPane } from "../text/TextPane";
 import { KernelTable } from "./KernelTable";
+import { GraphPane } from "../graph/GraphPane";
 import { Missing } from "./Missing";
 
 export interface PaneProps {
@@ -25,8 +26,8 @@ export interface Shown {
 }
 
 export const REGISTRY: Readonly<Record<PaneKind, Shown>> = {
-  model: { title: "Model", graph: true, arg: "", text: TextPane, drawn: Missing },
-  stage: { title: "Graph", graph: true, arg: "stage", text: TextPane, drawn: Missing },
+  model: { title: "Model", graph: true, arg: "", text: TextPane, drawn: GraphPane },
+  stage: { title: "Graph", graph: true, arg: "stage", text: TextPane, drawn: GraphPane },
   kernels: { title: "Kernels", graph: false, arg: "", text: KernelTable },
   loops: { title: "Loops", graph: false, arg: "kernel", text: TextPane },
   llvm: { title: "LLVM", graph: false, arg: "kernel", text: TextPane },
