@@ -111,14 +111,13 @@ function watch(build: Build): void {
   const { job } = build.info.value;
   if (!job || watched.has(job)) return;
   watched.add(job);
-  const own = awaited.peek() === build;
   const onError = (error: ErrorInfo): void => {
     const seen = current.peek() === build.id || (awaited.peek() === build && dialog.peek() === "build");
     if (!seen) tell(buildTitle(build), error);
   };
   void followJob(job, build.id, buildTitle(build), { onError }).then(async () => {
     await refresh();
-    if (build.info.value.state === "ready" && own) become(build);
+    if (build.info.peek().state === "ready" && awaited.peek() === build) become(build);
   });
 }
 
