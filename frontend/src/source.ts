@@ -1,6 +1,7 @@
 // Where answers come from: a server, or what a report carries inside itself. The rest of the page
 // does not know which.
 
+import { Report } from "./report";
 import type { Answers, BuildInfo, Diff, ErrorInfo, JobEvent, Options, Start } from "./wire";
 
 /** A coded error, as the server or the page found it. */
@@ -146,56 +147,4 @@ function upload(url: string, file: File, onSent?: (share: number) => void, stop?
     };
     request.send(file);
   });
-}
-
-/** Answers that a report carries: a JSON object from paths (`a/stage/3`) to answers, gzipped. */
-class Report implements Source {
-  readonly live = false;
-  private readonly answers: Promise<Record<string, unknown>>;
-
-  constructor(packed: string) {
-    this.answers = unpack(packed.trim());
-  }
-
-  async start(): Promise<Start> {
-    return this.find<Start>("start");
-  }
-
-  async get<K extends keyof Answers>(build: string, path: K | `${K}/${string}`): Promise<Answers[K]> {
-    return this.find<Answers[K]>(`${build}/${path}`);
-  }
-
-  async diff(a: string, b: string): Promise<Diff> {
-    return this.find<Diff>(`diff/${a}/${b}`);
-  }
-
-  build(): Promise<BuildInfo> {
-    return Promise.reject(this.refusal());
-  }
-
-  act(): Promise<string> {
-    return Promise.reject(this.refusal());
-  }
-
-  follow<T>(): Promise<T> {
-    return Promise.reject(this.refusal());
-  }
-
-  async cancel(): Promise<void> {}
-
-  private async find<T>(path: string): Promise<T> {
-    const found = (await this.answers)[path];
-    if (found === undefined) throw coded("W004", `the report does not hold ${path}`, "clew explore shows everything");
-    return found as T;
-  }
-
-  private refusal(): Coded {
-    return coded("W005", "a report can neither compile nor measure", "use clew explore");
-  }
-}
-
-async function unpack(packed: string): Promise<Record<string, unknown>> {
-  const bytes = Uint8Array.from(atob(packed), (c) => c.charCodeAt(0));
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-  return JSON.parse(await new Response(stream).text()) as Record<string, unknown>;
 }

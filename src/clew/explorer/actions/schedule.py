@@ -25,7 +25,7 @@ from clew.explorer.views.schedule import schedule_steps
 from clew.loop.schedule import Schedule
 from clew.runtime.model import segment_inputs
 from clew.support.difference import relative_error
-from clew.support.errors import ClewError, CompileError, locate
+from clew.support.errors import ClewError, InputError, locate
 
 Say = Callable[[str, float | None], None]
 
@@ -86,7 +86,7 @@ def _check(source: KernelSource, new: Schedule) -> None:
     except ClewError:
         raise
     except Exception as error:
-        raise CompileError(
+        raise InputError(
             "I238",
             f"no code can be generated: {type(error).__name__}: {str(error)[:200]}",
             hint="the last steps may ask for what code generation cannot do; take some back",
