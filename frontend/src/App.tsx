@@ -4,7 +4,6 @@ import { useEffect } from "preact/hooks";
 import { builds, buildOf, started } from "./builds";
 import { current, story } from "./state";
 import { listen } from "./keyboard";
-import { markFocused } from "./panes/moves";
 import { Panes } from "./panes/Panes";
 import { FilmStrip } from "./strip/FilmStrip";
 import { StoryPanel } from "./story/StoryPanel";
@@ -21,7 +20,6 @@ export function App() {
   const start = started.value;
   const build = buildOf(current.value) ?? builds.value[0] ?? null;
   useEffect(listen, []);
-  useEffect(markFocused, []);
   if (start.state === "failed") return <ErrorBox error={start.error} />;
   return (
     <>

@@ -5,15 +5,16 @@ import { buildOf, value, type Build } from "../builds";
 import { BuildState } from "../build/BuildState";
 import { BuildBadge } from "../compare/Badge";
 import { layerColor } from "../colors";
-import { focusedPane } from "../panekeys";
+import { focusedPane, keysOf } from "../panekeys";
 import { close, open, panes, update, type Pane, type PaneKind } from "../state";
 import type { Overview } from "../wire";
 import { short } from "../strip/frames";
 import { Chooser, type Choice } from "./Chooser";
 import { DRAGGED, readDragged, writeDragged } from "./drag";
+import { copyPane, savePane, savePaneDrawing } from "./exports";
 import { become, drop, moveTo } from "./order";
 import { REGISTRY } from "./registry";
-import { canSave, copyText, saveSvg, saveText } from "./save";
+
 import { sizeOf } from "./sizes";
 
 export function PaneFrame({ pane, place }: { readonly pane: Pane; readonly place: number }) {
@@ -31,8 +32,6 @@ export function PaneFrame({ pane, place }: { readonly pane: Pane; readonly place
       data-key={pane.key}
       data-arg={pane.arg}
       aria-label={shown.title}
-      onFocusCapture={() => (focusedPane.value = pane.key)}
-      onPointerDownCapture={() => (focusedPane.value = pane.key)}
       onDragOver={(event) => {
         if (!event.dataTransfer?.types.includes(DRAGGED)) return;
         event.preventDefault();
@@ -62,6 +61,7 @@ export function PaneFrame({ pane, place }: { readonly pane: Pane; readonly place
           class="kind"
           aria-label="What the pane shows"
           value={pane.kind}
+          style={{ width: `${shown.title.length + 4}ch` }}
           onChange={(event) => become(pane, event.currentTarget.value as PaneKind)}
         >
           {(Object.keys(REGISTRY) as PaneKind[]).map((kind) => (
@@ -83,7 +83,7 @@ export function PaneFrame({ pane, place }: { readonly pane: Pane; readonly place
             {pane.view ? "text" : "graph"}
           </button>
         )}
-        <Menu pane={pane} build={build} place={place} />
+        <Menu pane={pane} place={place} />
         <button class="icon" title="Close" aria-label="Close" onClick={() => close(pane.key)}>
           ×
         </button>
@@ -133,12 +133,11 @@ function kernelChoices(overview: Overview): Choice[] {
 
 interface MenuProps {
   readonly pane: Pane;
-  readonly build: Build;
   readonly place: number;
 }
 
 /** What is wanted seldom: saving, moving. */
-function Menu({ pane, build, place }: MenuProps) {
+function Menu({ pane, place }: MenuProps) {
   const [opened, setOpened] = useState(false);
   const holder = useRef<HTMLSpanElement>(null);
   useEffect(() => {
@@ -150,12 +149,11 @@ function Menu({ pane, build, place }: MenuProps) {
     addEventListener("pointerdown", outside, true);
     return () => removeEventListener("pointerdown", outside, true);
   }, [opened]);
-  const model = build.info.value.model;
-  const can = canSave(pane);
+  const can = keysOf(pane.key);
   const entries: [string, boolean, () => unknown][] = [
-    ["Save as text", can.text, () => saveText(model, pane)],
-    ["Copy all text", can.text, () => copyText(pane)],
-    ["Save as SVG", can.svg, () => saveSvg(model, pane)],
+    ["Save as text", can.text !== undefined, () => savePane(pane)],
+    ["Copy all text", can.text !== undefined, () => copyPane(pane)],
+    ["Save as SVG", can.svg !== undefined, () => savePaneDrawing(pane)],
     ["Move left", place > 0, () => moveTo(pane.key, place - 1)],
     ["Move right", place < panes.value.length - 1, () => moveTo(pane.key, place + 1)],
     ["Open another beside", true, () => open(pane.build, pane.kind, pane.arg, pane.view, true)],

@@ -4,8 +4,10 @@ import type { ComponentType } from "preact";
 import type { Build } from "../builds";
 import type { Pane, PaneKind } from "../state";
 import { DiffPane } from "../compare/DiffPane";
+import { GraphPane } from "../graph/GraphPane";
 import { SchedulePane } from "../schedule/SchedulePane";
 import { TextPane } from "../text/TextPane";
+import { KernelTable } from "./KernelTable";
 import { Missing } from "./Missing";
 
 export interface PaneProps {
@@ -24,9 +26,9 @@ export interface Shown {
 }
 
 export const REGISTRY: Readonly<Record<PaneKind, Shown>> = {
-  model: { title: "Model", graph: true, arg: "", text: TextPane, drawn: Missing },
-  stage: { title: "Graph", graph: true, arg: "stage", text: TextPane, drawn: Missing },
-  kernels: { title: "Kernels", graph: false, arg: "", text: Missing },
+  model: { title: "Model", graph: true, arg: "", text: TextPane, drawn: GraphPane },
+  stage: { title: "Graph", graph: true, arg: "stage", text: TextPane, drawn: GraphPane },
+  kernels: { title: "Kernels", graph: false, arg: "", text: KernelTable },
   loops: { title: "Loops", graph: false, arg: "kernel", text: TextPane },
   llvm: { title: "LLVM", graph: false, arg: "kernel", text: TextPane },
   asm: { title: "Assembly", graph: false, arg: "kernel", text: TextPane },
