@@ -5,7 +5,6 @@ import { builds, buildOf, started } from "./builds";
 import { starter } from "./build/starter";
 import { current, story } from "./state";
 import { listen } from "./keyboard";
-import { markFocused } from "./panes/moves";
 import { Panes } from "./panes/Panes";
 import { FilmStrip } from "./strip/FilmStrip";
 import { StoryPanel } from "./story/StoryPanel";
@@ -24,7 +23,6 @@ export function App() {
   const ready = build?.overview.value.state;
   useEffect(starter, [ready, start.state, build?.info.value.state]);
   useEffect(listen, []);
-  useEffect(markFocused, []);
   if (start.state === "failed") return <ErrorBox error={start.error} />;
   return (
     <>

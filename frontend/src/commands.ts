@@ -60,7 +60,7 @@ export const COMMANDS: readonly Command[] = [
 
   { id: "line.next", group: "Move", title: "Next line", keys: ["j", "ArrowDown"], run: () => inPane((keys) => keys.move?.(1)), when: () => inPane((keys) => keys.move !== undefined) },
   { id: "line.previous", group: "Move", title: "Previous line", keys: ["k", "ArrowUp"], run: () => inPane((keys) => keys.move?.(-1)), when: () => inPane((keys) => keys.move !== undefined) },
-  { id: "line.choose", group: "Move", title: "Choose the line: go to its counterparts, read its story", keys: ["Enter"], run: () => inPane((keys) => keys.choose?.()), when: () => inPane((keys) => keys.choose !== undefined) },
+  { id: "line.choose", group: "Move", title: "Choose the line: its counterparts, its story", keys: ["Enter"], run: () => inPane((keys) => keys.choose?.()), when: () => inPane((keys) => keys.choose !== undefined) },
   { id: "line.fold", group: "Move", title: "Fold or unfold", keys: ["z"], run: () => inPane((keys) => keys.fold?.()), when: () => inPane((keys) => keys.fold !== undefined) },
   { id: "place.next", group: "Move", title: "Next place in the pane that belongs to what is chosen", keys: ["n"], run: () => inPane((keys) => keys.step?.(1)), when: () => inPane((keys) => keys.step !== undefined) },
   { id: "place.previous", group: "Move", title: "Previous place that belongs to it", keys: ["p"], run: () => inPane((keys) => keys.step?.(-1)), when: () => inPane((keys) => keys.step !== undefined) },

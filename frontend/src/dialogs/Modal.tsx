@@ -42,7 +42,8 @@ export function Modal({ label, head = true, wide = false, children }: ModalProps
         if (event.target === element.current) closeDialog();
       }}
     >
-      <div class="modal-body">
+      {/* The focus starts here where nothing inside asks for it. */}
+      <div class="modal-body" tabIndex={-1} autofocus={head}>
         {head && (
           <header>
             <h2>{label}</h2>

@@ -1,6 +1,5 @@
 // Moving between panes, and what the keyboard does to the one that has it.
 
-import { effect } from "@preact/signals";
 import { buildOf, value } from "../builds";
 import { focusedPane, keysOf, type PaneKeys } from "../panekeys";
 import { close, current, open, panes, point, selected, update, type Pane } from "../state";
@@ -69,17 +68,4 @@ export function stepStage(by: number): void {
 export function clearSelection(): void {
   point(null);
   selected.value = null;
-}
-
-/** Marks the pane that has the keyboard, for the style sheet. */
-export function markFocused(): () => void {
-  return effect(() => {
-    const key = focusedPane.value;
-    void panes.value;
-    queueMicrotask(() => {
-      for (const pane of document.querySelectorAll<HTMLElement>(".pane[data-key]")) {
-        pane.toggleAttribute("data-focused", pane.dataset["key"] === String(key));
-      }
-    });
-  });
 }

@@ -47,7 +47,7 @@ export function isIcon(name: string): name is IconName {
 
 export function Icon({ name, size = 15 }: { readonly name: IconName; readonly size?: number }) {
   return (
-    <svg class="icon" width={size} height={size} viewBox="0 0 16 16" aria-hidden="true">
+    <svg class="glyph" width={size} height={size} viewBox="0 0 16 16" aria-hidden="true">
       <path d={PATHS[name]} fill="none" stroke="currentColor" stroke-width="1.4" stroke-linecap="round" stroke-linejoin="round" />
     </svg>
   );

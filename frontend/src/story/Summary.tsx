@@ -2,9 +2,10 @@
 
 import { value, type Build } from "../builds";
 import { layerColor } from "../colors";
+import { timeText } from "../parts/figures";
 import { RefLink } from "../parts/RefLink";
 import type { KernelInfo, Overview } from "../wire";
-import { count, duration, percent, sum, timeOf } from "./shares";
+import { count, percent, sum, timeOf } from "./shares";
 
 const TOP = 8;
 /** So many layers of a kernel are named. */
@@ -56,7 +57,7 @@ export function Summary({ build }: { readonly build: Build }) {
       </ol>
       <p class="dim">
         {rows.length < overview.kernels.length && `These ${rows.length} of ${overview.kernels.length} kernels make ${percent(total ? top / total : 0)} of `}
-        {rows.length < overview.kernels.length && (heat ? `${duration(total)}.` : `${count(total)}FLOP.`)}
+        {rows.length < overview.kernels.length && (heat ? `${timeText(total)}.` : `${count(total)}FLOP.`)}
         {heat ? ` ${heat.basis}` : " Nothing was measured yet."}
       </p>
     </div>

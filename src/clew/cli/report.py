@@ -47,8 +47,7 @@ def report(
 
     Two models, or one with --b "precision=bf16", are in it together with their differences.
     """
-    from clew.explorer.actions.errors import errors as measure_errors  # noqa: PLC0415 - the
-    from clew.explorer.actions.profile import profile as measure_profile  # noqa: PLC0415 - compiler
+    from clew.explorer.actions.table import ACTIONS  # noqa: PLC0415 - it imports the compiler
     from clew.explorer.compiling import open_session  # noqa: PLC0415
     from clew.explorer.direct import compare  # noqa: PLC0415
     from clew.explorer.report import write_report  # noqa: PLC0415
@@ -63,8 +62,7 @@ def report(
         fuse=fuse,
         shapes={name: list(sizes) for name, sizes in shapes(shape).items()},
     )
-    measure = [measure_profile] if profile else []
-    measure += [measure_errors] if errors else []
+    measured = [name for name, wanted in (("profile", profile), ("errors", errors)) if wanted]
     with progress(f"reading {model}") as status:
 
         def say(text: str, fraction: float | None = None) -> None:
@@ -75,8 +73,8 @@ def report(
             _BUILDS, asked_models(model, model_b, own, for_b), strict=False
         ):
             sessions[name] = open_session(path, path.name, options, say)
-            for run in measure:
-                run(sessions[name], {}, say)
+            for action in measured:
+                ACTIONS[action].run(sessions[name], {}, say)
         pair = list(sessions.values())
         diff = compare(pair[0], pair[1], say, time=profile) if len(pair) == 2 else None
         size = write_report(sessions, output, diff, say)
