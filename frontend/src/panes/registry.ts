@@ -26,9 +26,9 @@ export interface Shown {
 }
 
 export const REGISTRY: Readonly<Record<PaneKind, Shown>> = {
-  kernels: { title: "Kernels", graph: false, arg: "", text: KernelTable },
   model: { title: "Model", graph: true, arg: "", text: TextPane, drawn: GraphPane },
   stage: { title: "Graph", graph: true, arg: "stage", text: TextPane, drawn: GraphPane },
+  kernels: { title: "Kernels", graph: false, arg: "", text: KernelTable },
   loops: { title: "Loops", graph: false, arg: "kernel", text: TextPane },
   llvm: { title: "LLVM", graph: false, arg: "kernel", text: TextPane },
   asm: { title: "Assembly", graph: false, arg: "kernel", text: TextPane },
