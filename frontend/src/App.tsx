@@ -2,17 +2,19 @@
 
 import { useEffect } from "preact/hooks";
 import { builds, buildOf, started } from "./builds";
-import { arrange } from "./arrange";
-import { current, panes, story } from "./state";
+import { starter } from "./build/starter";
+import { current, story } from "./state";
 import { listen } from "./keyboard";
-import { markFocused } from "./panes/moves";
-import { PaneFrame } from "./panes/PaneFrame";
+import { Panes } from "./panes/Panes";
 import { FilmStrip } from "./strip/FilmStrip";
 import { StoryPanel } from "./story/StoryPanel";
 import { Notices } from "./bar/Notices";
 import { StatusLine } from "./bar/StatusLine";
 import { TopBar } from "./bar/TopBar";
 import { Dialogs } from "./dialogs/Dialogs";
+import { Drop } from "./build/Drop";
+import { Offer } from "./build/Offer";
+import { Waiting, waits } from "./build/Waiting";
 import { HeatBar } from "./plots/HeatBar";
 import { ErrorBox } from "./parts/ErrorBox";
 
@@ -20,9 +22,8 @@ export function App() {
   const start = started.value;
   const build = buildOf(current.value) ?? builds.value[0] ?? null;
   const ready = build?.overview.value.state;
-  useEffect(arrange, [ready]);
+  useEffect(starter, [ready, start.state, build?.info.value.state]);
   useEffect(listen, []);
-  useEffect(markFocused, []);
   if (start.state === "failed") return <ErrorBox error={start.error} />;
   return (
     <>
@@ -30,25 +31,14 @@ export function App() {
       {build && <FilmStrip build={build} />}
       <HeatBar />
       <main>
-        <div class="panes">
-          {panes.value.map((pane) => (
-            <PaneFrame key={pane.key} pane={pane} />
-          ))}
-          {start.state === "ready" && !panes.value.length && <Nothing />}
-        </div>
+        {waits(build) ? <Waiting build={build} /> : <Panes />}
         {story.value && <StoryPanel />}
       </main>
       <StatusLine />
       <Notices />
       <Dialogs />
+      <Drop />
+      <Offer />
     </>
-  );
-}
-
-function Nothing() {
-  return (
-    <p class="empty">
-      Nothing is open. Press <kbd>Ctrl K</kbd> to open a pane, or choose a stage above.
-    </p>
   );
 }

@@ -1,14 +1,14 @@
 // What is open at first: what a performance engineer asks first, from left to right. Where the time
 // goes; what the model became; the loops of the kernel that has most to do.
 
-import { builds, value, type Build } from "./builds";
-import { makePane, panes, type Pane } from "./state";
+import { buildOf, builds, value, type Build } from "./builds";
+import { current, makePane, panes, type Pane } from "./state";
 
 /** From this width on there is room for the model as well. */
 const WIDE = 1700;
 
 export function arrange(): void {
-  const build = builds.peek()[0];
+  const build = buildOf(current.peek()) ?? builds.peek()[0];
   if (!build || panes.peek().length) return;
   const overview = value(build.overview.peek());
   if (!overview) return;

@@ -2,12 +2,14 @@
 // are made of. To add a command, add a line. Commands that depend on the model (a stage, a kernel)
 // are made by `targets`, for the palette only.
 
-import { buildOf, builds, value, type Build } from "./builds";
+import { buildOf, builds, theSource, value, type Build } from "./builds";
+import { openCounterpart } from "./panes/counterpart";
+import { compareErrors, measure, setMetric } from "./heat";
 import { copyPane, savePane, savePaneDrawing } from "./panes/exports";
 import { clearSelection, closePane, focusNeighbour, focusNth, graphOrText, inPane, stepStage } from "./panes/moves";
 import { copyLink, copyReportCommand, copyState } from "./share";
 import {
-  current, dialog, metric, open, panes, show, story, theme, threads,
+  current, dialog, focus, metric, open, panes, show, story, theme, threads,
   type Metric, type PaneKind, type Theme,
 } from "./state";
 import { copyStory, saveStory } from "./story/exports";
@@ -43,7 +45,7 @@ function opened(kind: PaneKind, view?: "" | "graph"): void {
 }
 
 function colour(by: Metric, title: string): Command {
-  return { id: `heat.${by || "off"}`, group: "Colour", title, run: () => (metric.value = by), when: () => metric.peek() !== by };
+  return { id: `heat.${by || "off"}`, group: "Colour", title, run: () => setMetric(by), when: () => metric.peek() !== by };
 }
 
 function themed(to: Theme, title: string): Command {
@@ -54,13 +56,16 @@ const NINE = ["1", "2", "3", "4", "5", "6", "7", "8", "9"] as const;
 
 export const COMMANDS: readonly Command[] = [
   { id: "search", group: "Find", title: "Search everything", keys: ["/"], run: () => (dialog.value = "search") },
-  { id: "palette", group: "Find", title: "All commands", keys: ["ctrl+k", ":", "p"], run: () => (dialog.value = "palette") },
+  { id: "palette", group: "Find", title: "All commands", keys: ["ctrl+k", ":"], run: () => (dialog.value = "palette") },
   { id: "find", group: "Find", title: "Find in the pane", keys: ["ctrl+f", "f"], run: () => inPane((keys) => keys.find?.()), when: () => inPane((keys) => keys.find !== undefined) },
 
   { id: "line.next", group: "Move", title: "Next line", keys: ["j", "ArrowDown"], run: () => inPane((keys) => keys.move?.(1)), when: () => inPane((keys) => keys.move !== undefined) },
   { id: "line.previous", group: "Move", title: "Previous line", keys: ["k", "ArrowUp"], run: () => inPane((keys) => keys.move?.(-1)), when: () => inPane((keys) => keys.move !== undefined) },
-  { id: "line.choose", group: "Move", title: "Choose the line: go to its counterparts, read its story", keys: ["Enter"], run: () => inPane((keys) => keys.choose?.()), when: () => inPane((keys) => keys.choose !== undefined) },
-  { id: "line.fold", group: "Move", title: "Fold or unfold", keys: ["o"], run: () => inPane((keys) => keys.fold?.()), when: () => inPane((keys) => keys.fold !== undefined) },
+  { id: "line.choose", group: "Move", title: "Choose the line: its counterparts, its story", keys: ["Enter"], run: () => inPane((keys) => keys.choose?.()), when: () => inPane((keys) => keys.choose !== undefined) },
+  { id: "line.fold", group: "Move", title: "Fold or unfold", keys: ["z"], run: () => inPane((keys) => keys.fold?.()), when: () => inPane((keys) => keys.fold !== undefined) },
+  { id: "place.next", group: "Move", title: "Next place in the pane that belongs to what is chosen", keys: ["n"], run: () => inPane((keys) => keys.step?.(1)), when: () => inPane((keys) => keys.step !== undefined) },
+  { id: "place.previous", group: "Move", title: "Previous place that belongs to it", keys: ["p"], run: () => inPane((keys) => keys.step?.(-1)), when: () => inPane((keys) => keys.step !== undefined) },
+  { id: "line.open", group: "Move", title: "Open the next level down beside", keys: ["o"], run: openCounterpart, when: () => focus.peek() !== null },
   { id: "stage.previous", group: "Move", title: "Previous stage that changed something", keys: ["["], run: () => stepStage(-1) },
   { id: "stage.next", group: "Move", title: "Next stage that changed something", keys: ["]"], run: () => stepStage(1) },
   { id: "back", group: "Move", title: "Back to what was shown before", keys: ["alt+ArrowLeft"], run: () => history.back() },
@@ -101,7 +106,10 @@ export const COMMANDS: readonly Command[] = [
   colour("error", "Colour by numeric error"),
   colour("", "Colour by layer only"),
 
-  { id: "build.new", group: "Build", title: "Try another build: target, precision, passes …", keys: ["n"], run: () => (dialog.value = "build"), when: live },
+  { id: "measure.time", group: "Measure", title: "Measure where the time goes", keys: ["m"], run: () => void measure(), when: live },
+  { id: "measure.error", group: "Measure", title: "Compare each layer's values with f32", run: () => void compareErrors(), when: live },
+
+  { id: "build.new", group: "Build", title: "Try another build, or another model", keys: ["b"], run: () => (dialog.value = "build"), when: () => theSource().live },
 
   { id: "share.link", group: "Share", title: "Copy a link to what is shown", keys: ["y"], run: copyLink },
   { id: "share.state", group: "Share", title: "Copy only the state (#…), without the server's token", run: copyState },

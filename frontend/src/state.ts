@@ -2,22 +2,26 @@
 // other. Everything but `hover` is in the URL (url.ts).
 
 import { batch, computed, signal, type ReadonlySignal } from "@preact/signals";
-import { buildOf, type Build } from "./builds";
+import { buildOf, builds, type Build } from "./builds";
 import { format, type Here, type Ref } from "./refs";
-import { NOTHING, type Reach } from "./thread";
+import { NOTHING, union, type Reach } from "./thread";
 
 /** Kinds of panes; panes/registry.ts has what shows each. */
 export type PaneKind =
   | "model" | "stage" | "kernels" | "loops" | "llvm" | "asm"
   | "time" | "roofline" | "timeline" | "schedule" | "diff";
 
-/** `arg` is the stage or kernel that is shown; `view` is "" for text or the only view, or "graph". */
+/**
+ * `arg` is the stage or kernel that is shown; `view` is "" for text or the only view, or "graph";
+ * `at` is the place inside what is shown, where the pane has such: the step of a schedule.
+ */
 export interface Pane {
   readonly key: number;
   readonly build: string;
   readonly kind: PaneKind;
   readonly arg: number;
   readonly view: "" | "graph";
+  readonly at?: number;
 }
 
 export type Metric = "" | "time" | "flops" | "bytes" | "peak" | "error";
@@ -78,8 +82,10 @@ export function go(here: Here, from = -1): void {
   batch(() => {
     selected.value = here;
     hover.value = null;
-    const build = buildOf(here.build);
-    if (build) follow(build, here.ref, from);
+    for (const build of builds.peek()) {
+      const refs = build.id === here.build ? [here.ref] : translate(here, build.id);
+      if (refs[0]) follow(build, refs[0], from);
+    }
     reveal.value = { here, from };
   });
 }
@@ -135,8 +141,8 @@ export function reachIn(id: string): ReadonlySignal<Reach> {
       const build = buildOf(id);
       const thread = build?.thread.value;
       if (!here || !build || !thread) return NOTHING;
-      const ref = here.build === id ? here.ref : translate(here, id);
-      return ref ? thread.reach(ref, build) : NOTHING;
+      const refs = here.build === id ? [here.ref] : translate(here, id);
+      return union(refs.map((ref) => thread.reach(ref, build)));
     });
     reaches.set(id, found);
   }
@@ -144,8 +150,8 @@ export function reachIn(id: string): ReadonlySignal<Reach> {
 }
 
 /** Says what a thing of one build is in another; compare/ sets it. */
-export const translation = signal<((here: Here, build: string) => Ref | null) | null>(null);
+export const translation = signal<((here: Here, build: string) => readonly Ref[]) | null>(null);
 
-function translate(here: Here, id: string): Ref | null {
-  return translation.value?.(here, id) ?? null;
+function translate(here: Here, id: string): readonly Ref[] {
+  return translation.value?.(here, id) ?? [];
 }

@@ -114,6 +114,7 @@ export interface Overview {
  *
  * `kind` is `Call`, `Constant`, `Var`, `Function` and so on, `title` the operator's name;
  * `layers` those a node serves, `marks` those whose result it *is*; `inputs` the numbers it reads;
+ * `functions` those of the functions it holds (a fused function, branches, parts of a loop);
  * `parent` is the number of the function it stands in (-1: the main one); `kernel` the kernel that
  * computes it (last stage only, else -1); `born` the stage that made it.
  */
@@ -126,6 +127,7 @@ export interface Nodes {
   readonly layers: number[][];
   readonly marks: number[][];
   readonly inputs: number[][];
+  readonly functions: number[][];
   readonly parent: number[];
   readonly kernel: number[];
   readonly born: number[];

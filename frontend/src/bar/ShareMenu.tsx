@@ -30,7 +30,7 @@ export function ShareMenu({ live }: { readonly live: boolean }) {
   );
   return (
     <div
-      class="menu"
+      class="share-menu"
       ref={menu}
       data-own-keys={open ? "" : undefined}
       onKeyDown={(event) => {

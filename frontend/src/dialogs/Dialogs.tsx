@@ -1,6 +1,7 @@
 // Whichever dialog is open. A dialog is a line here and a component that stands in a Modal.
 
 import type { ComponentType } from "preact";
+import { BuildDialog } from "../build/BuildDialog";
 import { SearchDialog } from "../search/SearchDialog";
 import { dialog, type Dialog } from "../state";
 import { Help } from "./Help";
@@ -11,7 +12,7 @@ const DIALOGS: Readonly<Record<Dialog, ComponentType | null>> = {
   search: SearchDialog,
   palette: Palette,
   help: Help,
-  build: null,
+  build: BuildDialog,
 };
 
 export function Dialogs() {

@@ -16,10 +16,11 @@ const GESTURES: readonly (readonly [string, string])[] = [
 const NUMBERED = /^pane\.([2-9])$/;
 
 export function Help() {
-  const groups = new Map<CommandGroup, Command[]>();
+  const groups = new Map<CommandGroup | "More", Command[]>();
   for (const command of COMMANDS) {
     if (!command.keys?.length || NUMBERED.test(command.id)) continue;
-    groups.set(command.group, [...(groups.get(command.group) ?? []), command]);
+    const group = command.group === "Find" || command.group === "Move" || command.group === "Panes" ? command.group : "More";
+    groups.set(group, [...(groups.get(group) ?? []), command]);
   }
   return (
     <Modal label="Help" wide>

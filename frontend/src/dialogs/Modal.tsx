@@ -42,7 +42,8 @@ export function Modal({ label, head = true, wide = false, children }: ModalProps
         if (event.target === element.current) closeDialog();
       }}
     >
-      <div class="modal-body">
+      {/* The focus starts here where nothing inside asks for it. */}
+      <div class="modal-body" {...(head ? { tabIndex: -1, autofocus: true } : {})}>
         {head && (
           <header>
             <h2>{label}</h2>

@@ -5,7 +5,7 @@ import { COMMANDS, targets, type Command } from "../commands";
 import { keyLabel } from "../keyboard";
 import { marks, NONE, rank, rankWords, span, FUZZY, type Rank } from "../search/rank";
 import { Marked } from "../search/Marked";
-import { Chooser, type Row } from "./Chooser";
+import { Finder, type Row } from "./Finder";
 import { closeDialog, Modal } from "./Modal";
 
 export function Palette() {
@@ -16,7 +16,7 @@ export function Palette() {
   const rows = useMemo(() => found(commands, query, words), [commands, query]);
   return (
     <Modal label="Commands" head={false}>
-      <Chooser
+      <Finder
         label="Commands"
         placeholder="What do you want to do?"
         query={typed}

@@ -1,6 +1,5 @@
 // Moving between panes, and what the keyboard does to the one that has it.
 
-import { effect } from "@preact/signals";
 import { buildOf, value } from "../builds";
 import { focusedPane, keysOf, type PaneKeys } from "../panekeys";
 import { close, current, open, panes, point, selected, update, type Pane } from "../state";
@@ -21,8 +20,10 @@ export function focusPane(pane: Pane | undefined): void {
   focusedPane.value = pane.key;
   const body = document.querySelector<HTMLElement>(`.pane[data-key="${pane.key}"] .body`);
   if (!body) return;
-  if (!body.hasAttribute("tabindex")) body.tabIndex = -1;
-  body.focus({ preventScroll: true });
+  // Text panes take keys themselves, for selecting and copying; others are focused as they are.
+  const text = body.querySelector(".code-host")?.shadowRoot?.querySelector<HTMLElement>("[role=document]");
+  if (!text && !body.hasAttribute("tabindex")) body.tabIndex = -1;
+  (text ?? body).focus({ preventScroll: true });
   body.closest(".pane")?.scrollIntoView({ block: "nearest", inline: "nearest" });
 }
 
@@ -67,17 +68,4 @@ export function stepStage(by: number): void {
 export function clearSelection(): void {
   point(null);
   selected.value = null;
-}
-
-/** Marks the pane that has the keyboard, for the style sheet. */
-export function markFocused(): () => void {
-  return effect(() => {
-    const key = focusedPane.value;
-    void panes.value;
-    queueMicrotask(() => {
-      for (const pane of document.querySelectorAll<HTMLElement>(".pane[data-key]")) {
-        pane.toggleAttribute("data-focused", pane.dataset["key"] === String(key));
-      }
-    });
-  });
 }

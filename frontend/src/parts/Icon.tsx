@@ -14,6 +14,12 @@ const PATHS = {
   light: "M8 11a3 3 0 1 0 0-6 3 3 0 0 0 0 6zM8 1.2v1.6M8 13.2v1.6M1.2 8h1.6M13.2 8h1.6M3.2 3.2l1.1 1.1M11.7 11.7l1.1 1.1M12.8 3.2l-1.1 1.1M4.3 11.7l-1.1 1.1",
   auto: "M8 14A6 6 0 1 0 8 2a6 6 0 0 0 0 12zM8 2v12M8 5h4.6M8 8h6M8 11h4.6",
   play: "M5 3l8 5-8 5z",
+  pause: "M5.5 3v10M10.5 3v10",
+  first: "M3.5 3v10M12.5 3.5 6 8l6.5 4.5z",
+  last: "M12.5 3v10M3.5 3.5 10 8l-6.5 4.5z",
+  up: "M8 13V3M4 7l4-4 4 4",
+  down: "M8 3v10M4 9l4 4 4-4",
+  plus: "M8 3v10M3 8h10",
   menu: "M4 6.5 8 10.5 12 6.5",
   // What sections of a story are about.
   layer: "M8 2 14 5 8 8 2 5zM2 8l6 3 6-3M2 11l6 3 6-3",
@@ -41,7 +47,7 @@ export function isIcon(name: string): name is IconName {
 
 export function Icon({ name, size = 15 }: { readonly name: IconName; readonly size?: number }) {
   return (
-    <svg class="icon" width={size} height={size} viewBox="0 0 16 16" aria-hidden="true">
+    <svg class="glyph" width={size} height={size} viewBox="0 0 16 16" aria-hidden="true">
       <path d={PATHS[name]} fill="none" stroke="currentColor" stroke-width="1.4" stroke-linecap="round" stroke-linejoin="round" />
     </svg>
   );

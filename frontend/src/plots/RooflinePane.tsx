@@ -6,7 +6,8 @@ import { heatIn, isMeasured } from "../heat";
 import { paneKeys } from "../panekeys";
 import type { PaneProps } from "../panes/registry";
 import { point as pointAt, reachIn, show } from "../state";
-import { duration, percent } from "../story/shares";
+import { timeText } from "../parts/figures";
+import { percent } from "../story/shares";
 import type { Overview, Roofline } from "../wire";
 import { ErrorBox } from "../parts/ErrorBox";
 import { ticksOf } from "./axes";
@@ -151,7 +152,7 @@ function Points({ build, plot, over, enter, choose }: PointsProps) {
           key={n}
           class={`point ${point.limit === "compute" ? "computes" : "waits"} ${lit[n] || n === over ? "lit" : some ? "faint" : ""}`}
           role="button"
-          aria-label={`${point.text}: ${duration(point.ns)}, ${rounded(point.gflops)} GFLOP/s, limit ${point.limit}`}
+          aria-label={`${point.text}: ${timeText(point.ns)}, ${rounded(point.gflops)} GFLOP/s, limit ${point.limit}`}
           onPointerEnter={() => enter(n)}
           onClick={(event) => choose(n, event.ctrlKey || event.metaKey)}
         >
@@ -186,7 +187,7 @@ function Told({ overview, roofline, group }: { readonly overview: Overview; read
       {kernel && <p class="dim">{group.kernels.length > 1 ? `${group.kernels.length} kernels, as ${kernel.name}` : kernel.name}</p>}
       {kernel && <p>{layersText(overview, kernel, 3)}</p>}
       <p>
-        {duration(group.ns)}, {percent(total ? group.ns / total : 0)} of the kernels' time
+        {timeText(group.ns)}, {percent(total ? group.ns / total : 0)} of the kernels' time
       </p>
       <p>
         {rounded(group.gflops)} GFLOP/s at {group.intensity.toPrecision(3)} FLOP per byte
@@ -201,10 +202,10 @@ function Told({ overview, roofline, group }: { readonly overview: Overview; read
 function Rest({ rest }: { readonly rest: readonly Group[] }) {
   const kernels = rest.reduce((sum, group) => sum + group.kernels.length, 0);
   const ns = rest.reduce((sum, group) => sum + group.ns, 0);
-  return <p class="plot-foot dim">{`Not shown: ${plural(kernels, "kernel")} that only ${kernels === 1 ? "moves" : "move"} data, ${duration(ns)}.`}</p>;
+  return <p class="plot-foot dim">{`Not shown: ${plural(kernels, "kernel")} that only ${kernels === 1 ? "moves" : "move"} data, ${timeText(ns)}.`}</p>;
 }
 
 function line(overview: Overview, group: Group): string {
   const names = group.kernels.map((kernel) => overview.kernels[kernel]?.name ?? "").join(" ");
-  return [duration(group.ns), `${rounded(group.gflops)} GFLOP/s`, `${group.intensity.toPrecision(3)} FLOP/B`, group.limit, percent(group.limitShare), names].join("\t");
+  return [timeText(group.ns), `${rounded(group.gflops)} GFLOP/s`, `${group.intensity.toPrecision(3)} FLOP/B`, group.limit, percent(group.limitShare), names].join("\t");
 }

@@ -9,7 +9,8 @@ import type { PaneProps } from "../panes/registry";
 import { ErrorBox } from "../parts/ErrorBox";
 import { format, parse, type Ref } from "../refs";
 import { metric, point, reachIn, selected, show } from "../state";
-import { duration, percent } from "../story/shares";
+import { timeText } from "../parts/figures";
+import { percent } from "../story/shares";
 import type { Reach } from "../thread";
 import type { Overview, Slice, Timeline } from "../wire";
 import { NotMeasured } from "./NotMeasured";
@@ -116,7 +117,7 @@ function Run({ pane, build, overview, timeline }: RunProps) {
     <div class="timeline">
       <div class="plot-head timeline-head">
         <span>
-          {whole ? `One run: ${duration(timeline.wall_ns)}` : `${duration(view.from)} to ${duration(view.to)} of ${duration(span)}`}
+          {whole ? `One run: ${timeText(timeline.wall_ns)}` : `${timeText(view.from)} to ${timeText(view.to)} of ${timeText(span)}`}
         </span>
         <span class="grow" />
         <button aria-label="Zoom out" title="Zoom out (wheel)" disabled={whole} onClick={() => setView(zoomed(view, (view.from + view.to) / 2, 0.5, span))}>−</button>
@@ -146,7 +147,7 @@ function Run({ pane, build, overview, timeline }: RunProps) {
               return (
                 <g key={at}>
                   <line class="grid" x1={x} x2={x} y1={HEAD} y2={height} />
-                  <text class="tick" x={Math.min(width - 2, Math.max(2, x))} y={11} text-anchor={x < 30 ? "start" : x > width - 30 ? "end" : "middle"}>{at ? duration(at) : "0"}</text>
+                  <text class="tick" x={Math.min(width - 2, Math.max(2, x))} y={11} text-anchor={x < 30 ? "start" : x > width - 30 ? "end" : "middle"}>{at ? timeText(at) : "0"}</text>
                 </g>
               );
             })}
@@ -176,8 +177,8 @@ function Run({ pane, build, overview, timeline }: RunProps) {
         {over && (
           <Tip x={over.x} y={over.y + LANE - 6}>
             <b>{over.slice.text}</b>
-            <p>{duration(over.slice.ns)}, {percent(over.slice.ns / (timeline.wall_ns || span))} of the run</p>
-            <p class="dim">{over.track.slice(0, -1)}, from {duration(over.slice.start_ns)}</p>
+            <p>{timeText(over.slice.ns)}, {percent(over.slice.ns / (timeline.wall_ns || span))} of the run</p>
+            <p class="dim">{over.track.slice(0, -1)}, from {timeText(over.slice.start_ns)}</p>
           </Tip>
         )}
       </div>
@@ -290,7 +291,7 @@ function Longest({ build, overview, slices, view, span, pick }: LongestProps) {
             onClick={(event) => pick(ref, event.ctrlKey || event.metaKey)}
           >
             <span class="rank-percent">{percent(slice.ns / span)}</span>
-            <span class="rank-figure">{duration(slice.ns)}</span>
+            <span class="rank-figure">{timeText(slice.ns)}</span>
             <span class="rank-title">{kernel ? doing(overview, kernel) : slice.text}</span>
             <span class="rank-share">
               <span class="rank-bar" style={{ width: `${(100 * slice.ns) / most}%` }} />

@@ -2,7 +2,8 @@
 // Lightness grows (or falls, on a light page) all the way, so that the scale works without hue.
 
 import { effect, signal } from "@preact/signals";
-import { count, duration, percent } from "../story/shares";
+import { timeText } from "../parts/figures";
+import { count, percent } from "../story/shares";
 import { theme, type Metric } from "../state";
 
 export interface Tick {
@@ -26,7 +27,7 @@ export function adds(metric: Metric): boolean {
 export function figureText(metric: Metric, figure: number): string {
   switch (metric) {
     case "time":
-      return duration(figure);
+      return timeText(figure);
     case "flops":
       return `${count(figure)}FLOP`;
     case "bytes":

@@ -1,7 +1,7 @@
 // All that is searched through, as columns: lower-case texts are made once, so that a key press costs
 // a pass over an array.
 
-import { FUZZY, NONE, rank, rankWords, span, SUBSTRING, type Rank } from "./rank";
+import { EXACT, FUZZY, NONE, PREFIX, rank, rankWords, span, SUBSTRING, WORD, type Rank } from "./rank";
 import { KINDS, type Kind, type Query } from "./query";
 
 /** Something that can be found. `ref` is a text, parsed when it is gone to. */
@@ -59,9 +59,20 @@ function match(one: Part, query: Query, found: Found): void {
     // A layer is found by `op:` through its type, which stands beside its name.
     const text = (byType && item.kind === "layer" ? one.details[n] : one.lower[n]) ?? "";
     let rated: Rank = needle ? rank(text, needle) : SUBSTRING;
+    if (item.kind === "layer" && !byType && needle) rated = least(rated, besideRank(one.details[n] ?? "", needle));
     if (rated === NONE && words.length) rated = rankWords(text, one.details[n] ?? "", words);
     if (rated !== NONE) found.add(item, rated);
   }
+}
+
+/** A layer's type counts a little less than its name. */
+function besideRank(type: string, needle: string): Rank {
+  const rated = rank(type, needle);
+  return rated === EXACT ? PREFIX : rated === PREFIX ? WORD : NONE;
+}
+
+function least(a: Rank, b: Rank): Rank {
+  return a < b ? a : b;
 }
 
 function matchFuzzy(one: Part, { filter, needle, words }: Query, found: Found): void {

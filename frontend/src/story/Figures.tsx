@@ -18,7 +18,7 @@ export function Figures({ build, about }: { readonly build: Build; readonly abou
           <div class="share-text">
             <b>{percent(share.share)}</b> of the {share.basis === "time" ? "time" : "arithmetic"}
             <span class="grow" />
-            <span class="dim">{share.text}</span>
+            <span class="dim" title={share.text}>{share.text.split(" of ")[0]}</span>
           </div>
           <div class="track">
             <div class="fill" style={{ width: `${Math.max(0.5, share.share * 100)}%` }} />

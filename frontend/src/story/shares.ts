@@ -1,6 +1,7 @@
 // Figures that stand beside a story: its share of the time, and the stages in which it changed.
 
 import { value, type Build } from "../builds";
+import { digits, timeText } from "../parts/figures";
 import type { Ref } from "../refs";
 import type { Heat, Overview } from "../wire";
 import type { Reach } from "../thread";
@@ -27,7 +28,7 @@ export function shareOf(build: Build, ref: Ref, reach: Reach): Share | null {
   if (heat) {
     const ns = timeAt(heat, overview, ref, reach);
     const total = heat.total ?? sum(heat.kernels);
-    return ns === null || !total ? null : { share: ns / total, text: `${duration(ns)} of ${duration(total)}`, basis: "time" };
+    return ns === null || !total ? null : { share: ns / total, text: `${timeText(ns)} of ${timeText(total)}`, basis: "time" };
   }
   if (ref.kind !== "kernel") return null;
   const total = overview.kernels.reduce((s, k) => s + k.flops, 0);
@@ -68,27 +69,16 @@ export function sum(figures: readonly (number | null)[]): number {
   return figures.reduce((s: number, x) => s + (x ?? 0), 0);
 }
 
-/** A time in its best unit, with three figures: `1.24 ms`. */
-export function duration(ns: number): string {
-  if (ns < 1e3) return `${three(ns)} ns`;
-  if (ns < 1e6) return `${three(ns / 1e3)} µs`;
-  return ns < 1e9 ? `${three(ns / 1e6)} ms` : `${three(ns / 1e9)} s`;
-}
-
 /** A count with a prefix of the SI and a space behind it: `3.87 G`. */
 export function count(x: number): string {
   for (const [unit, size] of [["T", 1e12], ["G", 1e9], ["M", 1e6], ["k", 1e3]] as const) {
-    if (x >= size) return `${three(x / size)} ${unit}`;
+    if (x >= size) return `${digits(x / size)} ${unit}`;
   }
-  return `${three(x)} `;
+  return `${digits(x)} `;
 }
 
 export function percent(share: number): string {
   const p = share * 100;
   if (p > 0 && p < 0.1) return "< 0.1 %";
   return `${p < 9.95 ? p.toFixed(1) : p.toFixed(0)} %`;
-}
-
-function three(x: number): string {
-  return x >= 99.95 || Number.isInteger(x) ? x.toFixed(0) : x >= 9.995 ? x.toFixed(1) : x.toFixed(2);
 }

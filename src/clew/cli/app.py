@@ -52,6 +52,7 @@ from clew.cli.partition import partition
 from clew.cli.precision import precision as precision_
 from clew.cli.predict import predict
 from clew.cli.profile import profile
+from clew.cli.report import report
 from clew.cli.tap import tap
 from clew.cli.tracing import trace
 from clew.support.difference import relative_error
@@ -205,6 +206,7 @@ app.command()(tap)
 app.command()(extract)
 app.command()(partition)
 app.command()(explore)
+app.command()(report)
 app.command()(ops)
 app.add_typer(storage.app)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
+from rich.text import Text
 
 from clew.cli import options as opt
 from clew.cli.arguments import shapes
@@ -92,7 +93,7 @@ def explore(
         fuse=fuse,
         shapes={name: list(sizes) for name, sizes in shapes(shape).items()},
     )
-    models = _models(model, model_b, own, for_b)
+    models = asked_models(model, model_b, own, for_b)
     if get:
         print(_answer(models, get))
         return
@@ -101,7 +102,7 @@ def explore(
     )
 
 
-def _models(
+def asked_models(
     a: Path | None, b: Path | None, own: Options, for_b: list[str]
 ) -> tuple[tuple[Path, Options], ...]:
     """Returns the files to compile, and how.
@@ -195,6 +196,8 @@ async def _serve(
 
 async def _follow(serving: Serving) -> None:
     """Says on stderr what becomes of the first jobs."""
+    from clew.explorer.failures import error_text  # noqa: PLC0415
+
     for job in serving.jobs:
         with progress(job.about) as say:
             async for found in job.follow():
@@ -202,5 +205,6 @@ async def _follow(serving: Serving) -> None:
                     say(f"{job.about}: {found[1].text}")
                 elif found is not None:
                     event = found[1]
-                    problem = f": error[{event.error.code}] {event.text}" if event.error else ""
-                    note(f"{job.about}: {event.kind} after {event.seconds:.1f} s{problem}")
+                    note(f"{job.about}: {event.kind} after {event.seconds:.1f} s")
+                    if event.error is not None:
+                        stderr().print(Text(error_text(event.error), style="red"))

@@ -26,8 +26,10 @@ import gzip
 import html
 from collections.abc import AsyncIterator
 from typing import Any, Final
+from urllib.parse import urlencode
 
 from starlette.applications import Starlette
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
@@ -38,6 +40,7 @@ from clew.explorer.builds import Builds, result_of
 from clew.explorer.bundle import Bundle
 from clew.explorer.choices import action_params, choices
 from clew.explorer.failures import Failure, error_info
+from clew.explorer.models import Part
 from clew.explorer.processes import Answer
 from clew.explorer.wire import to_json
 from clew.support.errors import ClewError, CompileError, InputError
@@ -84,11 +87,10 @@ class Endpoints:
         self._builds.get(build)
         if route.endswith(".json"):
             return await self._asked(request, build, route.removesuffix(".json"))
-        accepted = request.headers.get("accept", "")
-        if "text/html" not in accepted:
+        if "text/html" not in request.headers.get("accept", ""):
             return await self._asked(request, build, route)
-        depth = "../" * (route.count("/") + 1)
-        return RedirectResponse(f"{depth}#build={build}", 303)
+        depth = request.scope["raw_path"].count(b"/") - 1  # names may hold encoded slashes
+        return RedirectResponse("../" * depth + _place(build, route), 303)
 
     # --- builds ---
 
@@ -201,7 +203,10 @@ class Endpoints:
         options = reading.read(schema.Options, asked, "options")
         size = request.headers.get("content-length", "")
         announced = int(size) if size.isdecimal() and len(size) < 20 else None
-        model = await self._builds.models.upload(query.get("name", ""), announced, request.stream())
+        parts = _parts(query.get("parts", ""))
+        model = await self._builds.models.upload(
+            query.get("name", ""), announced, request.stream(), parts
+        )
         try:
             return self._builds.open(model, options)
         except Failure:
@@ -227,6 +232,7 @@ class Endpoints:
 
 def make_app(builds: Builds, files: Bundle, *, body_wait_s: float = _BODY_WAIT_S) -> Starlette:
     """Returns the application, without its guard."""
+    register_url_convertor("any", _AnyPath())
     on = Endpoints(builds, files, body_wait_s=body_wait_s)
     routes = [
         Route("/", on.page),
@@ -241,8 +247,8 @@ def make_app(builds: Builds, files: Bundle, *, body_wait_s: float = _BODY_WAIT_S
         Route("/api/jobs/{job}/events", on.events),
         Route("/api/jobs/{job}/result", on.result),
         Route("/api/{build}/actions/{name}", on.act, methods=["POST"]),
-        Route("/api/{build}/{route:path}", on.route),
-        Route("/{build}/{route:path}", on.page_route),
+        Route("/api/{build}/{route:any}", on.route),
+        Route("/{build}/{route:any}", on.page_route),
     ]
     handlers: dict[Any, Any] = {
         Failure: _failed,
@@ -252,6 +258,56 @@ def make_app(builds: Builds, files: Bundle, *, body_wait_s: float = _BODY_WAIT_S
         Exception: _broken,
     }
     return Starlette(routes=routes, exception_handlers=handlers)
+
+
+# The pane of the page that shows a route.
+_PANES: Final = {
+    "stage": "stage",
+    "code": "loops",
+    "schedule": "schedule",
+    "source": "model",
+    "roofline": "roofline",
+    "timeline": "timeline",
+}
+
+
+def _place(build: str, route: str) -> str:
+    """Returns the page's hash for a route, as `frontend/src/url.ts` reads it."""
+    head, _, rest = route.partition("/")
+    query = [] if build == "a" else [("build", build)]
+    if head in _PANES:
+        query.append(("p", f"{build}/{_PANES[head]}:{rest if rest.isdecimal() else 0}"))
+    elif head == "story":
+        query.append(("at", f"{build}/{rest}"))
+    elif head == "heat":
+        query.append(("heat", rest))
+    return f"#{urlencode(query)}"
+
+
+class _AnyPath(Convertor[str]):
+    """The rest of a path, line breaks included: names of layers have what they please."""
+
+    regex = "(?s:.*)"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+def _parts(text: str) -> list[Part]:
+    """Returns the files that an upload is made of, from `[["m.onnx", 12], ["m.data", 345]]`."""
+    if not text:
+        return []
+    found = reading.parsed(text.encode())
+    rows = reading.read(list[list[str | int]], found, "parts")
+    if not all(len(row) == 2 for row in rows):
+        raise InputError("I210", "the request does not fit: parts are pairs of name and bytes")
+    return [
+        Part(reading.read(str, name, "a part's name"), reading.read(int, count, "a part's number"))
+        for name, count in rows
+    ]
 
 
 def _media_type(request: Request) -> str:

@@ -9,17 +9,18 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Coroutine
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from string import ascii_lowercase
 from typing import Any, Final
 
 from clew.explorer.failures import Cancelled, Failure
-from clew.explorer.jobs import Job, Jobs
+from clew.explorer.jobs import Job, Jobs, forget
 from clew.explorer.lanes import Lanes
 from clew.explorer.models import Model, Models
 from clew.explorer.processes import Answer, Died, WorkerProcess
 from clew.explorer.protocol import Head
 from clew.explorer.schema import BuildInfo, Options
+from clew.explorer.wire import to_json
 from clew.support.errors import InputError
 
 # Builds that a session may have, and those of them that have a process at a time.
@@ -195,10 +196,11 @@ class Builds:
             worker = build.worker = await self._new_worker()
             try:
                 head = {**build.head, "do": "compile"}
-                return await job.race(worker.ask(head, job.say), self.limits.seconds)
+                await job.race(worker.ask(head, job.say), self.limits.seconds)
             except BaseException:
                 worker.kill()
                 raise
+        return Answer(to_json(replace(build.info, state="ready")))
 
     def _make_room(self, build: Build) -> None:
         """Ends the process that was not asked for the longest time, where there are too many."""
@@ -294,6 +296,7 @@ class Builds:
     async def _stoppable(self, worker: WorkerProcess, head: Head, job: Job) -> Answer:
         """Does an action; one that is to stop gets the time to do so, then its process ends."""
         work = asyncio.ensure_future(worker.ask(head, job.say))
+        work.add_done_callback(forget)
         try:
             return await job.race(_awaited(work), self.limits.seconds)
         except (Cancelled, Failure):
@@ -311,6 +314,7 @@ class Builds:
         self, job: Job, work: Coroutine[Any, Any, WorkerProcess]
     ) -> WorkerProcess:
         task = asyncio.ensure_future(work)
+        task.add_done_callback(forget)
         stop = asyncio.ensure_future(job.cancel_asked.wait())
         await asyncio.wait({task, stop}, return_when="FIRST_COMPLETED")
         stop.cancel()

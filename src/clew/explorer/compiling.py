@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,9 +17,9 @@ from clew.frontends import load
 from clew.ir.module import Module
 from clew.runtime.drawing import draw, settled, sizes_of
 
-# How much of the work is behind when a step begins, and what its text begins with. Shares are those
-# of a network compiled without the cache; within the kernels nothing is known of the end.
-_STEPS: Final = (("graph passes", 0.05), ("kernel", None), ("linking", 0.85))
+# How much of the work is behind when a step begins: shares of a network compiled without the cache.
+_PASSES, _KERNELS, _LINKING, _TRACE = 0.05, 0.2, 0.85, 0.9
+_KERNEL: Final = re.compile(r"kernel (\d+) of (\d+)")
 
 Arrays: TypeAlias = dict[str, Any]
 
@@ -60,19 +61,26 @@ def open_session(
     loaded = time.perf_counter()
 
     def on_progress(text: str) -> None:
-        say(text, next((share for head, share in _STEPS if text.startswith(head)), None))
+        say(text, _fraction(text))
 
     compiled = compile(module, **compile_options(options), cache=cache, on_progress=on_progress)
     for wanted in compiled.inputs:
         settled(wanted, {})
-    say("building", None)
     compiled.build  # noqa: B018 - one that the cache had whole is built here
     done = time.perf_counter()
     seconds = {"load": loaded - start, "compile": done - loaded}
     session = Session(compiled, model=model, path=path, options=options, seconds=seconds)
-    say("reading the trace", 0.9)
+    say("reading the trace", _TRACE)
     session.numbers  # noqa: B018 - made while the page still shows progress
     return session
+
+
+def _fraction(text: str) -> float | None:
+    """Returns how much of compiling is done, from what `clew.compile` says that it does."""
+    kernel = _KERNEL.match(text)
+    if kernel is not None:
+        return _KERNELS + (_LINKING - _KERNELS) * (int(kernel[1]) - 1) / int(kernel[2])
+    return {"graph passes": _PASSES, "linking": _LINKING}.get(text)
 
 
 def drawn_inputs(compiled: CompiledModel, seed: int = 0) -> Arrays:

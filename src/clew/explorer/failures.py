@@ -28,7 +28,7 @@ class Cancelled(Exception):
 
 def error_info(error: BaseException, folders: Iterable[Path] = ()) -> ErrorInfo:
     """Returns what is shown of an error; paths lose `folders` and the machine's usual ones."""
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) or isinstance(error.__cause__, MemoryError):
         error = CompileError(
             "I218",
             "the worker process ran out of the memory it may use",
@@ -49,6 +49,13 @@ def error_info(error: BaseException, folders: Iterable[Path] = ()) -> ErrorInfo:
         pass_name=error.pass_name,
         hint=_without(error.hint, hidden),
     )
+
+
+def error_text(info: ErrorInfo) -> str:
+    """Returns what the command line prints of an error."""
+    error = ClewError(info.code, info.message, hint=info.hint, layer=info.layer)
+    error.stage, error.pass_name = info.stage, info.pass_name
+    return str(error)
 
 
 def died(code: int | None) -> ErrorInfo:

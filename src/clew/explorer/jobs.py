@@ -88,6 +88,7 @@ class Job:
         Raises `Cancelled`, or `Failure` with I219; what does the work has to be stopped then.
         """
         task = asyncio.ensure_future(work)
+        task.add_done_callback(forget)
         stop = asyncio.ensure_future(self.cancel_asked.wait())
         try:
             await asyncio.wait({task, stop}, timeout=limit_s, return_when="FIRST_COMPLETED")
@@ -95,7 +96,6 @@ class Job:
             stop.cancel()
         if task.done():
             return task.result()
-        task.add_done_callback(_forget)
         if self.cancel_asked.is_set():
             raise Cancelled
         raise Failure(too_long(limit_s))
@@ -110,7 +110,7 @@ class Job:
         return time.monotonic() - self._start
 
 
-def _forget(task: asyncio.Future[Any]) -> None:
+def forget(task: asyncio.Future[Any]) -> None:
     """Takes note of how abandoned work ended, so that nobody is told."""
     if not task.cancelled():
         task.exception()

@@ -6,9 +6,10 @@ A model is asked for by the name that it has here, never by a path.
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -19,10 +20,21 @@ from clew.support.errors import InputError
 SUFFIXES: Final = (".onnx", ".txt")
 _LONGEST_NAME: Final = 100
 _MOST_UPLOADING: Final = 2
+_MOST_PARTS: Final = 64
+# Names of files as models refer to them: no folders, nothing hidden.
+_PART_NAME: Final = re.compile(r"(?!\.)[^/\\\x00-\x1f\x7f]{1,200}")
 # All uploads together may be this many times as large as one.
 _UPLOADS: Final = 4
 _CHUNK_WAIT_S: Final = 15.0
 _UPLOAD_WAIT_S: Final = 600.0
+
+
+@dataclass(frozen=True)
+class Part:
+    """One of the files that an upload is made of, and how many bytes of it are the file's."""
+
+    name: str
+    bytes: int
 
 
 @dataclass(frozen=True)
@@ -76,17 +88,29 @@ class Models:
         return model
 
     def drop(self, model: Model) -> None:
-        """Forgets an uploaded model and removes its file."""
+        """Forgets an uploaded model and removes its files."""
         if model.folder is not None:
             self._models.pop(model.name, None)
             shutil.rmtree(model.folder, ignore_errors=True)
 
-    async def upload(self, name: str, announced: int | None, chunks: AsyncIterator[bytes]) -> Model:
-        """Returns a model whose file comes in parts; `name` is for display alone.
+    async def upload(
+        self,
+        name: str,
+        announced: int | None,
+        chunks: AsyncIterator[bytes],
+        parts: Sequence[Part] = (),
+    ) -> Model:
+        """Returns a model whose file comes in chunks; `name` is for display alone. `announced` is
+        how many bytes are said to come.
 
-        Raises `Failure`: I228 (kind of file), I212 (size), I213 (time), I215 (too many at once).
+        A model with weights in files of their own is uploaded with these: `parts` are the files
+        that follow each other in the chunks, the model's first. They are stored beside each other
+        under the names given, which are how the model refers to them.
+
+        Raises `Failure`: I228 (kind of file), I210 (parts), I212 (size), I213 (time), I215 (too
+        many at once).
         """
-        shown = display_name(name)
+        shown = display_name(parts[0].name if parts else name)
         suffix = Path(shown).suffix.lower()
         if suffix not in SUFFIXES:
             raise Failure(
@@ -97,38 +121,45 @@ class Models:
                 ),
                 415,
             )
+        _check_parts(parts)
         if self._uploading >= _MOST_UPLOADING:
             raise Failure(InputError("I215", f"{_MOST_UPLOADING} models are being uploaded"), 429)
-        self._check(announced or 0)
+        self._check(max(announced or 0, sum(part.bytes for part in parts)))
         folder = self._folder / secrets.token_hex(8)
         folder.mkdir(mode=0o700)
-        path = folder / f"model{suffix}"
+        files = list(parts) or [Part(f"model{suffix}", -1)]
         self._uploading += 1
         try:
-            count = await self._receive(path, chunks)
+            count = await self._receive(folder, files, chunks)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
         finally:
             self._uploading -= 1
-        return self._add(Model(self._unique(shown), path, folder, count))
+        return self._add(Model(self._unique(shown), folder / files[0].name, folder, count))
 
-    async def _receive(self, path: Path, chunks: AsyncIterator[bytes]) -> int:
+    async def _receive(
+        self, folder: Path, files: Sequence[Part], chunks: AsyncIterator[bytes]
+    ) -> int:
         count = 0
+        incoming = _Incoming(chunks, self._chunk_wait_s)
         try:
             async with asyncio.timeout(_UPLOAD_WAIT_S):
-                with path.open("xb") as file:
-                    while True:
-                        try:
-                            async with asyncio.timeout(self._chunk_wait_s):
-                                chunk = await anext(chunks)
-                        except StopAsyncIteration:
-                            return count
-                        count += len(chunk)
-                        self._check(count)
-                        file.write(chunk)
+                for part in files:
+                    with (folder / part.name).open("xb") as file:
+                        missing = part.bytes
+                        while missing and (chunk := await incoming.next(missing)):
+                            count += len(chunk)
+                            missing -= len(chunk) if part.bytes >= 0 else 0
+                            self._check(count)
+                            file.write(chunk)
+                    if missing > 0:
+                        raise _bad_parts("there are fewer bytes than the parts have")
+                if await incoming.next(1):
+                    raise _bad_parts("there are more bytes than the parts have")
         except TimeoutError:
             raise Failure(InputError("I213", "the upload came too slowly"), 408) from None
+        return count
 
     def _check(self, count: int) -> None:
         if count > self.most_bytes:
@@ -155,6 +186,45 @@ class Models:
         while found in self._models:
             found, number = f"{name} ({number})", number + 1
         return found
+
+
+class _Incoming:
+    """The bytes of an upload, in pieces as they are asked for."""
+
+    def __init__(self, chunks: AsyncIterator[bytes], wait_s: float) -> None:
+        self._chunks = chunks
+        self._wait_s = wait_s
+        self._rest = b""
+
+    async def next(self, most: int) -> bytes:
+        """Returns at most so many bytes (all there are, if negative); none at the end."""
+        while not self._rest:
+            async with asyncio.timeout(self._wait_s):
+                try:
+                    self._rest = await anext(self._chunks)
+                except StopAsyncIteration:
+                    return b""
+        if most < 0:
+            found, self._rest = self._rest, b""
+        else:
+            found, self._rest = self._rest[:most], self._rest[most:]
+        return found
+
+
+def _check_parts(parts: Sequence[Part]) -> None:
+    if len(parts) > _MOST_PARTS:
+        raise _bad_parts(f"more than {_MOST_PARTS}")
+    if len({part.name for part in parts}) < len(parts):
+        raise _bad_parts("two have one name")
+    for part in parts:
+        if not _PART_NAME.fullmatch(part.name) or len(part.name.encode()) > 240:
+            raise _bad_parts(f"{display_name(part.name)!r} is no plain file name")
+        if part.bytes < 0:
+            raise _bad_parts("a size is negative")
+
+
+def _bad_parts(reason: str) -> Failure:
+    return Failure(InputError("I210", f"the request does not fit: parts: {reason}"), 400)
 
 
 def display_name(name: str) -> str:

@@ -71,7 +71,7 @@ class WorkerProcess:
                 *map(str, (theirs.fileno(), memory_bytes, os.getpid())),
                 pass_fds=[theirs.fileno()],
                 stdin=asyncio.subprocess.DEVNULL,
-                stdout=sys.stderr if sys.stderr is sys.__stderr__ else None,
+                stdout=2,  # what is printed is no data
                 start_new_session=True,
             )
         reader, writer = await asyncio.open_connection(sock=ours)

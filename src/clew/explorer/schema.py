@@ -144,6 +144,7 @@ class Nodes:
 
     `kind` is `Call`, `Constant`, `Var`, `Function` and so on, `title` the operator's name;
     `layers` those a node serves, `marks` those whose result it *is*; `inputs` the numbers it reads;
+    `functions` those of the functions it holds (a fused function, branches, parts of a loop);
     `parent` is the number of the function it stands in (-1: the main one); `kernel` the kernel that
     computes it (last stage only, else -1); `born` the stage that made it.
     """
@@ -156,6 +157,7 @@ class Nodes:
     layers: list[list[Number]]
     marks: list[list[Number]]
     inputs: list[list[Number]]
+    functions: list[list[Number]]
     parent: list[Number]
     kernel: list[Number]
     born: list[int]

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 TOKEN_BYTES: Final = 24
 LONGEST_URL_BYTES: Final = 8192
+MOST_HEADER_BYTES: Final = 32 << 10
 CONTENT_SECURITY_POLICY: Final = "; ".join(
     (
         "default-src 'none'",
@@ -116,12 +117,15 @@ class Guard:
             return 421, scope
         if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > LONGEST_URL_BYTES:
             return 414, scope
+        if sum(len(name) + len(value) for name, value in headers) > MOST_HEADER_BYTES:
+            return 431, scope
         first, _, rest = scope["path"].removeprefix("/").partition("/")
         if not hmac.compare_digest(first.encode("utf-8", "replace"), self._token):
             return 404, scope
         if scope["method"] not in ("GET", "HEAD", "POST", "DELETE"):
             return 405, scope
-        inner = {**scope, "path": f"/{rest}", "raw_path": None, "root_path": ""}
+        raw = b"/" + (scope.get("raw_path") or b"").removeprefix(b"/").partition(b"/")[2]
+        inner = {**scope, "path": f"/{rest}", "raw_path": raw, "root_path": ""}
         return (0 if self._is_own(scope, hosts[0], f"/{rest}") else 403), inner
 
     def _is_own(self, scope: Scope, host: bytes, path: str) -> bool:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -174,18 +175,25 @@ def _protocol(head_wait_s: float) -> type[asyncio.Protocol]:
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
-            self._waiting = self.loop.call_later(head_wait_s, transport.close)
+            self._watch()
 
-        def handle_events(self) -> None:
-            super().handle_events()
-            if self.cycle is not None and self._waiting is not None:
-                self._waiting.cancel()
-                self._waiting = None
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            self._watch()
 
         def connection_lost(self, exc: Exception | None) -> None:
             if self._waiting is not None:
                 self._waiting.cancel()
             super().connection_lost(exc)
+
+        def _watch(self) -> None:
+            """Sets the clock while the head of a request is not here, and stops it when it is."""
+            if self.conn.their_state is not h11.IDLE:
+                if self._waiting is not None:
+                    self._waiting.cancel()
+                self._waiting = None
+            elif self._waiting is None:
+                self._waiting = self.loop.call_later(head_wait_s, self.transport.close)
 
     return Impatient
 

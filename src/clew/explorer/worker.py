@@ -188,11 +188,11 @@ def end_group() -> None:
 
 
 def limit_process(memory_bytes: int, parent: int) -> None:
-    """Ties this process to its parent and bounds the memory that it may write to."""
+    """Ties this process to its parent and bounds the memory that it may map."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if memory_bytes:
-        resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
+        resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)
     if os.getppid() != parent:  # it went before the line above

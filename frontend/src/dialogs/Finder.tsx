@@ -7,7 +7,7 @@ import { Icon } from "../parts/Icon";
 
 export type Row<T> = { readonly head: string; readonly count: string } | { readonly item: T };
 
-interface ChooserProps<T> {
+interface FinderProps<T> {
   readonly label: string;
   readonly placeholder: string;
   readonly query: string;
@@ -27,7 +27,7 @@ interface ChooserProps<T> {
 const ROW = 28;
 const SPARE = 6;
 
-export function Chooser<T>(props: ChooserProps<T>) {
+export function Finder<T>(props: FinderProps<T>) {
   const { label, rows, onPoint } = props;
   const [active, setActive] = useState(-1);
   const [top, setTop] = useState(0);
@@ -42,7 +42,6 @@ export function Chooser<T>(props: ChooserProps<T>) {
     list.current?.scrollTo(0, 0);
   }, [props.query]);
   useLayoutEffect(() => {
-    input.current?.focus();
     const element = list.current;
     if (!element) return;
     const watch = new ResizeObserver(() => setHeight(element.clientHeight));
@@ -90,12 +89,13 @@ export function Chooser<T>(props: ChooserProps<T>) {
   const from = Math.max(0, Math.floor(top / ROW) - SPARE);
   const to = Math.min(rows.length, Math.ceil((top + height) / ROW) + SPARE);
   return (
-    <div class="chooser" onKeyDown={onKeyDown}>
-      <div class="chooser-line">
+    <div class="finder" onKeyDown={onKeyDown}>
+      <div class="finder-line">
         <Icon name="search" />
         <input
           ref={input}
           type="text"
+          autofocus
           role="combobox"
           aria-label={label}
           aria-expanded="true"
@@ -112,7 +112,7 @@ export function Chooser<T>(props: ChooserProps<T>) {
       <div
         ref={list}
         id="chosen-from"
-        class="chooser-list"
+        class="finder-list"
         role="listbox"
         tabIndex={0}
         aria-label={label}
@@ -153,7 +153,7 @@ export function Chooser<T>(props: ChooserProps<T>) {
         </div>
         {first < 0 && <p class="empty">{props.empty}</p>}
       </div>
-      <footer class="chooser-foot">{props.below}</footer>
+      <footer class="finder-foot">{props.below}</footer>
     </div>
   );
 }
