@@ -14,6 +14,7 @@ import { Dialogs } from "./dialogs/Dialogs";
 import { Drop } from "./build/Drop";
 import { Offer } from "./build/Offer";
 import { Waiting, waits } from "./build/Waiting";
+import { HeatBar } from "./plots/HeatBar";
 import { ErrorBox } from "./parts/ErrorBox";
 
 export function App() {
@@ -25,6 +26,7 @@ export function App() {
     <>
       <TopBar build={build} />
       {build && <FilmStrip build={build} />}
+      <HeatBar />
       <main>
         {waits(build) ? <Waiting build={build} /> : <Panes />}
         {story.value && <StoryPanel />}

@@ -2,6 +2,7 @@
 
 import { value, type Build } from "../builds";
 import { layerColor } from "../colors";
+import { MeasureButton } from "../plots/NotMeasured";
 import { timeText } from "../parts/figures";
 import { RefLink } from "../parts/RefLink";
 import type { KernelInfo, Overview } from "../wire";
@@ -37,7 +38,10 @@ export function Summary({ build }: { readonly build: Build }) {
         {alive < overview.layers.length && ` that compute ${alive} of them`}; {plural(passes, "pass", "passes")} changed something
         on the way.
       </p>
-      <h3>{heat ? "Where the time goes" : "Where the arithmetic is"}</h3>
+      <div class="summary-head">
+        <h3>{heat ? "Where the time goes" : "Where the arithmetic is"}</h3>
+        {!heat && build.source.live && <MeasureButton build={build} what="time" />}
+      </div>
       <ol class="hottest">
         {rows.map((row) => (
           <Kernels key={row.kernels[0]?.index} build={build.id} overview={overview} row={row} total={total} most={rows[0]?.figure ?? 0} />
@@ -60,6 +64,8 @@ function rowsOf(kernels: readonly KernelInfo[], figures: readonly number[]): Row
     row.figure += figures[kernel.index] ?? 0;
     rows.set(kernel.distinct, row);
   }
+  const hotter = (a: KernelInfo, b: KernelInfo): number => (figures[b.index] ?? 0) - (figures[a.index] ?? 0);
+  for (const row of rows.values()) row.kernels.sort(hotter);
   return [...rows.values()].sort((a, b) => b.figure - a.figure);
 }
 
