@@ -2,7 +2,7 @@
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { value, type Build } from "../builds";
-import { isMeasured } from "../heat";
+import { heatIn, isMeasured } from "../heat";
 import { paneKeys } from "../panekeys";
 import type { PaneProps } from "../panes/registry";
 import { point as pointAt, reachIn, show } from "../state";
@@ -39,9 +39,10 @@ function Drawn({ pane, build, overview, roofline }: DrawnProps) {
   const space = useRef<HTMLDivElement>(null);
   const svg = useRef<SVGSVGElement>(null);
   const { width, height } = useSize(space);
+  const heat = heatIn(build, "time");
   const plot = useMemo(
-    () => (width && height ? plotted(overview, roofline, width, height) : null),
-    [overview, roofline, width, height],
+    () => (width && height ? plotted(overview, roofline, heat?.layers ?? [], width, height) : null),
+    [overview, roofline, heat, width, height],
   );
   const [over, setOver] = useState(-1);
   const enter = (n: number): void => {
@@ -67,7 +68,8 @@ function Drawn({ pane, build, overview, roofline }: DrawnProps) {
   return (
     <div class="roofline">
       <p class="plot-head">
-        Each point is a kernel, its area the time. On {plural(roofline.threads, "thread")}; the roofs were measured on this machine.
+        Each point is the kernels of one code, its area their time. <span class="computes">●</span> arithmetic limits them,{" "}
+        <span class="waits">◆</span> memory does. Roofs as measured here, {plural(roofline.threads, "thread")}.
       </p>
       <div class="plot-space" ref={space}>
         {plot && (
@@ -96,7 +98,7 @@ function Axes({ plot }: { readonly plot: Plot }) {
       {ticksOf(x).map(({ value: at, text }) => (
         <g key={`x${at}`}>
           <line class="grid" x1={x.at(at)} x2={x.at(at)} y1={inside.y} y2={bottom} />
-          <text class="tick" x={x.at(at)} y={bottom + 14} text-anchor="middle">{text}</text>
+          <text class="tick" x={x.at(at)} y={bottom + 14} text-anchor={right - x.at(at) < 14 ? "end" : "middle"}>{text}</text>
         </g>
       ))}
       {ticksOf(y).map(({ value: at, text }) => (

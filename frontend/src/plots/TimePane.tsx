@@ -100,18 +100,18 @@ function Ranking({ pane, build, overview, heat, measured }: RankingProps) {
             onPointerEnter={() => row.ref && point({ build: build.id, ref: row.ref })}
             onClick={(event) => { cursor.current = n; choose(row, event.ctrlKey || event.metaKey); }}
           >
+            <span class="rank-percent">{percent(total ? row.figure / total : 0)}</span>
+            <span class="rank-figure">{figureText(metric, row.figure)}</span>
+            <span class="rank-title">{row.title}</span>
             <span class="rank-share">
               <span class="rank-bar" style={{ width: `${(100 * row.figure) / (rows[0]?.figure ?? 1)}%` }} />
-              <span class="rank-percent">{percent(total ? row.figure / total : 0)}</span>
             </span>
-            <span class="rank-figure">{figureText(metric, row.figure)}</span>
-            <span class="rank-dots">
+            <span class="rank-detail">
               {row.layers.slice(0, DOTS).map((layer) => (
                 <i key={layer} class="dot" style={{ background: layerColor(layer) }} />
               ))}
+              {row.detail}
             </span>
-            <span class="rank-title">{row.title}</span>
-            <span class="rank-detail">{row.detail}</span>
           </li>
         ))}
       </ol>
@@ -129,8 +129,9 @@ function Wall({ build, heat }: { readonly build: Build; readonly heat: Heat }) {
   const line = value(build.ask("timeline").value);
   const total = heat.total ?? 0;
   if (!line) return <>{`${figureText("time", total)} in kernels. `}</>;
-  const outside = Math.max(0, line.wall_ns - total);
-  return <>{`One run: ${figureText("time", line.wall_ns)}, of which ${figureText("time", total)} in kernels and ${figureText("time", outside)} outside. `}</>;
+  const outside = line.wall_ns - total;
+  const where = outside > 0 ? `${figureText("time", total)} of it in kernels, the rest outside` : "all of it in kernels";
+  return <>{`One run takes ${figureText("time", line.wall_ns)}, ${where}. `}</>;
 }
 
 /** Lights the rows that belong to what is pointed at, without drawing the table anew. */

@@ -3,21 +3,23 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { value, type Build } from "../builds";
 import { layerColor } from "../colors";
-import { heatColor, isMeasured } from "../heat";
+import { heatColor, isMeasured, wholeScale } from "../heat";
 import { paneKeys } from "../panekeys";
 import type { PaneProps } from "../panes/registry";
 import { ErrorBox } from "../parts/ErrorBox";
 import { format, parse, type Ref } from "../refs";
-import { point, reachIn, show } from "../state";
+import { metric, point, reachIn, selected, show } from "../state";
 import { timeText } from "../parts/figures";
 import { percent } from "../story/shares";
 import type { Reach } from "../thread";
 import type { Overview, Slice, Timeline } from "../wire";
 import { NotMeasured } from "./NotMeasured";
+import { colorAt, palette } from "./scale";
 import { useSize } from "./size";
 import { standalone } from "./svg";
 import { drawn, marks, moved, spanOf, TRACKS, tracksOf, zoomed, type Drawn, type Track, type View } from "./timeline";
 import { Tip } from "./Tip";
+import { doing } from "./words";
 
 const HEAD = 16;
 const LANE = 40;
@@ -107,6 +109,9 @@ function Run({ pane, build, overview, timeline }: RunProps) {
       }),
     [timeline, view],
   );
+  const picked = selected.value;
+  const wanted = picked?.build === build.id ? format(picked.ref) : "";
+  const chosen = wanted ? timeline.slices.find((slice) => slice.ref === wanted) : undefined;
   const whole = view.to - view.from >= span * 0.999;
   return (
     <div class="timeline">
@@ -116,7 +121,8 @@ function Run({ pane, build, overview, timeline }: RunProps) {
         </span>
         <span class="grow" />
         <button aria-label="Zoom out" title="Zoom out (wheel)" disabled={whole} onClick={() => setView(zoomed(view, (view.from + view.to) / 2, 0.5, span))}>−</button>
-        <button aria-label="Zoom in" title="Zoom in (wheel, double click)" onClick={() => setView(zoomed(view, (view.from + view.to) / 2, 2, span))}>+</button>
+        <button aria-label="Zoom in" title="Zoom in (wheel)" onClick={() => setView(zoomed(view, (view.from + view.to) / 2, 2, span))}>+</button>
+        <button disabled={!chosen} title="Zoom to what is chosen" onClick={() => chosen && zoomTo(chosen)}>Chosen</button>
         <button disabled={whole} onClick={() => setView({ from: 0, to: span })}>All</button>
       </div>
       <div
@@ -141,7 +147,7 @@ function Run({ pane, build, overview, timeline }: RunProps) {
               return (
                 <g key={at}>
                   <line class="grid" x1={x} x2={x} y1={HEAD} y2={height} />
-                  <text class="tick" x={Math.min(width - 2, Math.max(2, x))} y={11} text-anchor={x < 30 ? "start" : x > width - 30 ? "end" : "middle"}>{timeText(at)}</text>
+                  <text class="tick" x={Math.min(width - 2, Math.max(2, x))} y={11} text-anchor={x < 30 ? "start" : x > width - 30 ? "end" : "middle"}>{at ? timeText(at) : "0"}</text>
                 </g>
               );
             })}
@@ -164,7 +170,6 @@ function Run({ pane, build, overview, timeline }: RunProps) {
                   drag.current = null;
                   if (!moved_ && piece.slice) pick(parse(piece.slice.ref), beside);
                 }}
-                zoom={(piece) => piece.slice && zoomTo(piece.slice)}
               />
             ))}
           </svg>
@@ -177,7 +182,7 @@ function Run({ pane, build, overview, timeline }: RunProps) {
           </Tip>
         )}
       </div>
-      <Longest build={build} overview={overview} slices={kernels} view={view} zoom={zoomTo} pick={pick} />
+      <Longest build={build} overview={overview} slices={kernels} view={view} span={timeline.wall_ns || span} pick={pick} />
     </div>
   );
 }
@@ -190,12 +195,13 @@ interface LaneProps {
   readonly pieces: readonly Drawn[];
   readonly enter: (piece: Drawn) => void;
   readonly choose: (piece: Drawn, beside: boolean) => void;
-  readonly zoom: (piece: Drawn) => void;
 }
 
-function Lane({ build, overview, track, y, pieces, enter, choose, zoom }: LaneProps) {
+function Lane({ build, overview, track, y, pieces, enter, choose }: LaneProps) {
   const reach = reachIn(build.id).value;
   const heat = heatColor.value;
+  const scale = wholeScale.value;
+  const timed = metric.value === "time" && scale !== null;
   const thread = build.thread.value;
   const some = reach.layers.size > 0 || reach.kernels.size > 0;
   return (
@@ -205,9 +211,12 @@ function Lane({ build, overview, track, y, pieces, enter, choose, zoom }: LanePr
         {pieces.map((piece, n) => {
           const ref = piece.slice ? parse(piece.slice.ref) : null;
           const layers = ref ? layersOf(ref, overview, thread?.links.layers ?? [], (name) => thread?.layer(name)) : [];
-          const color = (ref && heat({ build: build.id, ref })) ?? (layers[0] !== undefined ? layerColor(layers[0]) : null);
+          // Each slice has its own time; other figures are those of what it shows.
+          const level = piece.slice && timed ? scale.level(piece.slice.ns) : null;
+          const hot = level === null ? ref && heat({ build: build.id, ref }) : colorAt(palette.value, level);
+          const color = hot ?? (layers[0] !== undefined ? layerColor(layers[0]) : null);
           const lit = some && ref !== null && isLit(ref, reach, layers);
-          const name = piece.slice && piece.width >= LEAST_NAME ? piece.slice.text : "";
+          const name = piece.slice && piece.width >= LEAST_NAME ? piece.slice.text.replace(/^nn\./, "") : "";
           return (
             <g
               key={n}
@@ -215,7 +224,6 @@ function Lane({ build, overview, track, y, pieces, enter, choose, zoom }: LanePr
               data-ref={ref ? format(ref) : undefined}
               onPointerEnter={() => enter(piece)}
               onClick={(event) => choose(piece, event.ctrlKey || event.metaKey)}
-              onDblClick={() => zoom(piece)}
             >
               <rect x={piece.x} width={Math.max(0.8, piece.width - (piece.width > 3 ? 0.8 : 0))} height={LANE - 8} style={color ? { fill: color } : {}} />
               {name && <Name text={name} x={piece.x} width={piece.width} />}
@@ -231,7 +239,7 @@ function Lane({ build, overview, track, y, pieces, enter, choose, zoom }: LanePr
 function Name({ text, x, width }: { readonly text: string; readonly x: number; readonly width: number }) {
   const left = Math.max(0, x);
   const room = Math.floor((x + width - left - 8) / LETTER);
-  if (room < 3) return null;
+  if (room < Math.min(4, text.length)) return null;
   const shown = text.length > room ? `${text.slice(0, room - 1)}…` : text;
   return (
     <g class="slice-name">
@@ -259,12 +267,12 @@ interface LongestProps {
   readonly overview: Overview;
   readonly slices: readonly Slice[];
   readonly view: View;
-  readonly zoom: (slice: Slice) => void;
+  readonly span: number;
   readonly pick: (ref: Ref | null, beside: boolean) => void;
 }
 
 /** The kernels in view that take longest. */
-function Longest({ build, overview, slices, view, zoom, pick }: LongestProps) {
+function Longest({ build, overview, slices, view, span, pick }: LongestProps) {
   const seen = slices
     .filter((slice) => slice.start_ns < view.to && slice.start_ns + slice.ns > view.from)
     .sort((a, b) => b.ns - a.ns)
@@ -281,16 +289,17 @@ function Longest({ build, overview, slices, view, zoom, pick }: LongestProps) {
             title={slice.text}
             onPointerEnter={() => point(ref ? { build: build.id, ref } : null)}
             onClick={(event) => pick(ref, event.ctrlKey || event.metaKey)}
-            onDblClick={() => zoom(slice)}
           >
+            <span class="rank-percent">{percent(slice.ns / span)}</span>
+            <span class="rank-figure">{timeText(slice.ns)}</span>
+            <span class="rank-title">{kernel ? doing(overview, kernel) : slice.text}</span>
             <span class="rank-share">
               <span class="rank-bar" style={{ width: `${(100 * slice.ns) / most}%` }} />
             </span>
-            <span class="rank-figure">{timeText(slice.ns)}</span>
-            <span class="rank-dots">
+            <span class="rank-detail">
               {kernel?.layers.slice(0, 4).map((layer) => <i key={layer} class="dot" style={{ background: layerColor(layer) }} />)}
+              {slice.text}
             </span>
-            <span class="rank-title">{slice.text}</span>
           </li>
         );
       })}

@@ -3,6 +3,7 @@
 // Source: Williams, Waterman and Patterson, Roofline: An Insightful Visual Performance Model for
 // Multicore Architectures, 2009.
 
+import { percent } from "../story/shares";
 import type { Overview, Roofline, RooflinePoint } from "../wire";
 import { logAxis, type Axis } from "./axes";
 import { overlap, place, type Box } from "./labels";
@@ -12,6 +13,8 @@ import { doing, shortened } from "./words";
 export interface Group {
   readonly kernels: readonly number[];
   readonly name: string;
+  /** In a word, for a label. */
+  readonly short: string;
   readonly ns: number;
   readonly intensity: number;
   readonly gflops: number;
@@ -60,18 +63,28 @@ const SMALLEST = 3.5;
 const LABELLED = 14;
 const LONGEST = 26;
 
-export function groups(overview: Overview, points: readonly RooflinePoint[]): Group[] {
+type Figures = readonly (number | null)[];
+
+/** `heat` (of layers, by their places) says which of a kernel's layers it is named after. */
+export function groups(overview: Overview, points: readonly RooflinePoint[], heat: Figures): Group[] {
   const found = new Map<number, RooflinePoint[]>();
   for (const point of points) {
     const distinct = overview.kernels[point.kernel]?.distinct ?? -1;
     found.set(distinct, [...(found.get(distinct) ?? []), point]);
   }
   return [...found.values()]
-    .map((uses) => together(overview, uses))
+    .map((uses) => together(overview, uses, heat))
     .sort((a, b) => b.ns - a.ns);
 }
 
-function together(overview: Overview, uses: readonly RooflinePoint[]): Group {
+/** The type of the layer that has most of a kernel's time. */
+function leading(overview: Overview, layers: readonly number[], heat: Figures): string {
+  let best = layers[0];
+  for (const layer of layers) if ((heat[layer] ?? 0) > (heat[best ?? -1] ?? 0)) best = layer;
+  return overview.layers[best ?? -1]?.op ?? "";
+}
+
+function together(overview: Overview, uses: readonly RooflinePoint[], heat: Figures): Group {
   const ns = uses.reduce((sum, p) => sum + p.ns, 0);
   const mean = (of: (p: RooflinePoint) => number) => (ns ? uses.reduce((sum, p) => sum + of(p) * p.ns, 0) / ns : 0);
   const first = uses[0];
@@ -79,6 +92,7 @@ function together(overview: Overview, uses: readonly RooflinePoint[]): Group {
   return {
     kernels: [...uses].sort((a, b) => b.ns - a.ns).map((p) => p.kernel),
     name: kernel ? doing(overview, kernel) : "",
+    short: (kernel && leading(overview, kernel.layers, heat)) || (kernel?.name ?? ""),
     ns,
     intensity: first?.intensity ?? 0,
     gflops: mean((p) => p.gflops),
@@ -87,8 +101,9 @@ function together(overview: Overview, uses: readonly RooflinePoint[]): Group {
   };
 }
 
-export function plotted(overview: Overview, roofline: Roofline, width: number, height: number): Plot {
-  const all = groups(overview, roofline.points);
+export function plotted(overview: Overview, roofline: Roofline, heat: Figures, width: number, height: number): Plot {
+  const all = groups(overview, roofline.points, heat);
+  const total = all.reduce((sum, group) => sum + group.ns, 0);
   const shown = all.filter((group) => group.intensity > 0 && group.gflops > 0);
   const peaks = peaksOf(roofline, shown);
   const top = Math.max(...peaks.map(([, gflops]) => gflops));
@@ -102,7 +117,7 @@ export function plotted(overview: Overview, roofline: Roofline, width: number, h
   const slope = -(y.at(10) - y.at(1)) / (x.at(10) - x.at(1));
   const angle = -Math.atan(slope);
   const roofs = [...slopes(bandwidths, top, x, y, angle), ...flats(peaks, bandwidths, x, y, inside)];
-  return { x, y, inside, roofs, angle: (angle * 180) / Math.PI, points: points(shown, x, y, inside, roofs), rest: all.filter((g) => !shown.includes(g)) };
+  return { x, y, inside, roofs, angle: (angle * 180) / Math.PI, points: points(shown, total, x, y, inside, roofs), rest: all.filter((g) => !shown.includes(g)) };
 }
 
 /** The peaks that matter here: that of the matrix unit only where something may reach it. */
@@ -145,19 +160,19 @@ function flats(peaks: readonly [string, number][], bandwidths: readonly [string,
       name, text, flat: true,
       from: [x.at(from), y.at(gflops)],
       to: [right, y.at(gflops)],
-      label: [right - text.length * LETTER, y.at(gflops) - 5],
+      label: [Math.max(inside.x, Math.min(x.at(from) + 4, right - text.length * LETTER)), y.at(gflops) - 5],
     };
   });
 }
 
-function points(shown: readonly Group[], x: Axis, y: Axis, inside: Box, roofs: readonly Roof[]): Point[] {
+function points(shown: readonly Group[], total: number, x: Axis, y: Axis, inside: Box, roofs: readonly Roof[]): Point[] {
   const most = shown[0]?.ns ?? 1;
   const bare = shown.map((group) => ({
     ...group,
     x: x.at(group.intensity),
     y: y.at(group.gflops),
     radius: Math.max(SMALLEST, LARGEST * Math.sqrt(group.ns / most)),
-    text: shortened(group.name, LONGEST) + (group.kernels.length > 1 ? ` ×${group.kernels.length}` : ""),
+    text: `${shortened(group.short, LONGEST)}${group.kernels.length > 1 ? ` ×${group.kernels.length}` : ""}, ${percent(group.ns / total)}`,
   }));
   const taken: Box[] = roofs
     .filter((roof) => roof.flat)

@@ -62,7 +62,7 @@ export function scaleOf(metric: Metric, least: number, most: number): Scale {
     return { level, ticks };
   }
   const level = (x: number) => (most > 0 ? Math.sqrt(Math.min(1, Math.max(0, x / most))) : 0);
-  return { level, ticks: [0, 0.5, 1].map((at) => ({ at, text: figureText(metric, most * at * at) })) };
+  return { level, ticks: [0, 0.5, 1].map((at) => ({ at, text: at ? figureText(metric, most * at * at) : "0" })) };
 }
 
 const RAISED: Readonly<Record<string, string>> = {
