@@ -1,5 +1,5 @@
-"""Writes what clew's own trace says of a model, for the page's tests: `frontend/test/thread.test.ts`
-follows the same refs through the wire format and must come to the same.
+"""Writes what clew's own trace says of a model, for the page's tests:
+`frontend/test/thread.test.ts` follows the same refs through the wire format and must come to the same.
 
 python tools/thread_truth.py MODEL > truth.json
 """
@@ -65,16 +65,19 @@ def _reached(session: Session, text: str, ref: Ref) -> dict[str, Any]:
     stages = range(len(session.trace.stages))
     nodes = [forward.at(n) + backward.at(n) for n in stages]
     both: list[Reach] = [forward, backward]
-    lines = {
-        level: sorted({(session.kernel_of_call[x.call], x.line) for r in both for x in getattr(r, level)})
-        for level in ("loops", "llvm", "asm")
-    }  # fmt: skip
+    code = session.kernel_of_call
+
+    def lines(level: str) -> list[tuple[int, int]]:
+        return sorted({(code[x.call], x.line) for r in both for x in getattr(r, level)})
+
     return {
         "ref": text,
         "layers": sorted({session.layers[x.layer] for r in both for x in r.layers}),
         "nodes": [sorted({session.numbers[x.node] for x in found}) for found in nodes],
-        "kernels": sorted({session.kernel_of_call[x.call] for r in both for x in r.kernels}),
-        **lines,
+        "kernels": sorted({code[x.call] for r in both for x in r.kernels}),
+        "loops": lines("loops"),
+        "llvm": lines("llvm"),
+        "asm": lines("asm"),
     }
 
 
