@@ -108,12 +108,20 @@ class Reading {
       layers: layers[place] ?? [],
       marks: marks[place] ?? [],
       kernel: this.kernelOf(parent[place] ?? -1),
-      by: role === "op" ? this.madeBy(origins.get(mine) ?? this.links?.born[mine] ?? 0) : "",
+      by: role === "op" ? this.madeBy(place, origins) : "",
       cluster,
     };
   }
 
-  private madeBy(stage: number): string {
+  private madeBy(place: number, origins: ReadonlyMap<number, number>): string {
+    const origin = (at: number) => {
+      const number = this.nodes.number[at] ?? -1;
+      return origins.get(number) ?? this.links?.born[number] ?? 0;
+    };
+    let stage = origin(place);
+    // What a fused function results in is what its call is.
+    const owner = this.nodes.parent[place] ?? -1;
+    if (this.results.get(owner) === place) for (const holder of this.holders.get(owner) ?? []) stage = Math.min(stage, origin(holder));
     return stage ? (this.overview.stages[stage]?.name ?? "") : "";
   }
 
