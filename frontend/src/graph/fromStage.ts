@@ -21,6 +21,7 @@ class Reading {
   /** The places of nodes that hold a function, by its number. */
   private readonly holders = new Map<number, number[]>();
   private readonly made = new Map<number, number>();
+  private readonly bodies = new Map<number, number>();
   private readonly lines: readonly string[];
   private readonly kernelOfCall: ReadonlyMap<number, number>;
 
@@ -167,6 +168,12 @@ class Reading {
   }
 
   private bodyCluster(owner: number, tree: ClusterTree, paths: readonly (readonly string[])[]): number {
+    let found = this.bodies.get(owner);
+    if (found === undefined) this.bodies.set(owner, (found = this.makeBody(owner, tree, paths)));
+    return found;
+  }
+
+  private makeBody(owner: number, tree: ClusterTree, paths: readonly (readonly string[])[]): number {
     const holder = this.holders.get(owner)?.[0];
     if (holder === undefined) return -1;
     const { number, layers, parent, title, functions } = this.nodes;
