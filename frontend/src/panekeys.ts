@@ -8,6 +8,8 @@ export interface PaneKeys {
   readonly move?: (by: number) => void;
   /** Chooses what is pointed at, as a click does. */
   readonly choose?: () => void;
+  /** To the next (`by` 1) or previous (-1) place that belongs to what is in focus. */
+  readonly step?: (by: number) => void;
   /** Opens the pane's own search. */
   readonly find?: () => void;
   /** Folds or unfolds what is pointed at. */

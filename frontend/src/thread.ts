@@ -23,6 +23,25 @@ interface StageIndex {
 
 export const NOTHING: Reach = { layers: new Set(), nodes: [], kernels: new Map(), line: null };
 
+/** Returns all that any of these lead to. */
+export function union(reaches: readonly Reach[]): Reach {
+  const [first = NOTHING, ...rest] = reaches;
+  if (!rest.length) return first;
+  const kernels = new Map<number, Positions>();
+  for (const reach of reaches) {
+    for (const [kernel, positions] of reach.kernels) {
+      const known = kernels.get(kernel);
+      kernels.set(kernel, known === null || !positions ? null : new Set([...(known ?? []), ...positions]));
+    }
+  }
+  return {
+    layers: new Set(reaches.flatMap((reach) => [...reach.layers])),
+    nodes: first.nodes.map((_, stage) => new Set(reaches.flatMap((reach) => [...(reach.nodes[stage] ?? EMPTY)]))),
+    kernels,
+    line: null,
+  };
+}
+
 /** What a line of code says of its kernel's loop nest: needs the kernel's code (see `loopLine`). */
 export interface CodeLines {
   loopOf(ref: Ref): number;
@@ -36,6 +55,7 @@ export class Thread {
   private readonly layerNodes = new Map<number, number[]>();
   private readonly kernelsOf = new Map<number, [number, number][]>();
   private readonly layerIndex = new Map<string, number>();
+  private readonly away = new Map<number, (readonly [number, number])[]>();
 
   constructor(
     readonly overview: Overview,
@@ -48,6 +68,9 @@ export class Thread {
       if (links.born[number] !== 0) return;
       for (const layer of layers) push(this.layerNodes, layer, number);
     });
+    for (const [number, first, end] of links.away) {
+      if (number !== undefined) push(this.away, number, [first ?? 0, end ?? 0] as const);
+    }
     for (const kernel of this.kernels) {
       kernel.numbers.forEach((number, position) => push(this.kernelsOf, number, [kernel.index, position]));
     }
@@ -155,7 +178,8 @@ export class Thread {
   }
 
   private alive(number: number, stage: number): boolean {
-    return (this.links.born[number] ?? 0) <= stage && stage <= (this.links.last[number] ?? -1);
+    const within = (this.links.born[number] ?? 0) <= stage && stage <= (this.links.last[number] ?? -1);
+    return within && !this.away.get(number)?.some(([first, end]) => first <= stage && stage < end);
   }
 
   /** The links into a stage, by node, made when first walked. */

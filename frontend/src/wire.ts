@@ -166,10 +166,14 @@ export interface StageLinks {
 /**
  * What became of nodes, over all stages. `born` and `last` are, by a node's number, the first
  * and last stage that has it, and `layers` those it serves; `stages[0]` is empty.
+ *
+ * Stages between have it, too, but for `away`: rows of a number, the first stage without the node
+ * and the one that it is back in. Hardly any pass brings a node back.
  */
 export interface Links {
   readonly born: number[];
   readonly last: number[];
+  readonly away: number[][];
   readonly layers: number[][];
   readonly stages: StageLinks[];
 }
@@ -424,6 +428,32 @@ export interface BuildInfo {
 }
 
 /**
+ * Asks for a build (`POST api/builds`) of a model that `Choices.models` names. A file is posted
+ * as `application/octet-stream`, with `name` and `options` (JSON) in the query.
+ */
+export interface NewBuild {
+  readonly model: string;
+  readonly options: Options;
+}
+
+/**
+ * Asks for the difference of two builds (`POST api/diff`), with times and with errors.
+ */
+export interface NewDiff {
+  readonly a: string;
+  readonly b: string;
+  readonly time: boolean;
+  readonly numerics: boolean;
+}
+
+/**
+ * A job was begun: its events are at `api/jobs/JOB/events`, what it gives at `.../result`.
+ */
+export interface Started {
+  readonly job: string;
+}
+
+/**
  * What the form for a new build offers.
  */
 export interface Choices {
@@ -493,4 +523,10 @@ export interface Answers {
   readonly schedule: ScheduleView;
   /** `code/{kernel}`: a kernel's loops, LLVM text and instructions */
   readonly code: Code;
+  /** `heat/{metric}`: figures to colour by, such as time */
+  readonly heat: Heat;
+  /** `roofline`: kernels under the machine's roofs */
+  readonly roofline: Roofline;
+  /** `timeline`: one run: layers, kernels, operators */
+  readonly timeline: Timeline;
 }

@@ -1,17 +1,20 @@
 // The frame of a pane: its kind, which stage or kernel it shows, text or graph, what to do with it.
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { buildOf, builds, value, type Build } from "../builds";
+import { buildOf, value, type Build } from "../builds";
+import { BuildState } from "../build/BuildState";
+import { BuildBadge } from "../compare/Badge";
 import { layerColor } from "../colors";
-import { focusedPane } from "../panekeys";
+import { keysOf } from "../panekeys";
 import { close, open, panes, update, type Pane, type PaneKind } from "../state";
 import type { Overview } from "../wire";
 import { short } from "../strip/frames";
-import { Chooser, type Choice } from "./Chooser";
+import { Chooser, type Choice } from "./Which";
 import { DRAGGED, readDragged, writeDragged } from "./drag";
+import { copyPane, savePane, savePaneDrawing } from "./exports";
 import { become, drop, moveTo } from "./order";
 import { REGISTRY } from "./registry";
-import { canSave, copyText, saveSvg, saveText } from "./save";
+
 import { sizeOf } from "./sizes";
 
 export function PaneFrame({ pane, place }: { readonly pane: Pane; readonly place: number }) {
@@ -20,17 +23,14 @@ export function PaneFrame({ pane, place }: { readonly pane: Pane; readonly place
   const [over, setOver] = useState(false);
   if (!build) return null;
   const Body = pane.view === "graph" && shown.drawn ? shown.drawn : shown.text;
-  const focused = focusedPane.value === pane.key;
   return (
     <section
-      class={`pane${focused ? " focused" : ""}${over ? " over" : ""}`}
+      class={over ? "pane over" : "pane"}
       style={{ flexGrow: sizeOf(pane.key) }}
       data-kind={pane.kind}
       data-key={pane.key}
       data-arg={pane.arg}
       aria-label={shown.title}
-      onFocusCapture={() => (focusedPane.value = pane.key)}
-      onPointerDownCapture={() => (focusedPane.value = pane.key)}
       onDragOver={(event) => {
         if (!event.dataTransfer?.types.includes(DRAGGED)) return;
         event.preventDefault();
@@ -53,12 +53,14 @@ export function PaneFrame({ pane, place }: { readonly pane: Pane; readonly place
           title={`Pane ${place + 1}: press ${place + 1} to go to it, drag to move it`}
           onDragStart={(event) => event.dataTransfer?.setData(DRAGGED, writeDragged(pane.build, pane.kind, pane.arg, pane.key))}
         >
-          {builds.value.length > 1 ? `${place + 1}${pane.build}` : place + 1}
+          {place + 1}
         </span>
+        <BuildBadge build={build} />
         <select
           class="kind"
           aria-label="What the pane shows"
           value={pane.kind}
+          style={{ width: `calc(${shown.title.length}ch + 34px)` }}
           onChange={(event) => become(pane, event.currentTarget.value as PaneKind)}
         >
           {(Object.keys(REGISTRY) as PaneKind[]).map((kind) => (
@@ -71,7 +73,7 @@ export function PaneFrame({ pane, place }: { readonly pane: Pane; readonly place
         <span class="grow" />
         {shown.graph && (
           <button
-            class="icon"
+            class="pane-icon"
             aria-pressed={pane.view === "graph"}
             title={pane.view ? "Show as text" : "Show as graph"}
             data-view={pane.view || "text"}
@@ -80,13 +82,13 @@ export function PaneFrame({ pane, place }: { readonly pane: Pane; readonly place
             {pane.view ? "text" : "graph"}
           </button>
         )}
-        <Menu pane={pane} build={build} place={place} />
-        <button class="icon" title="Close" aria-label="Close" onClick={() => close(pane.key)}>
+        <Menu pane={pane} place={place} />
+        <button class="pane-icon" title="Close" aria-label="Close" onClick={() => close(pane.key)}>
           ×
         </button>
       </header>
       <div class="body">
-        <Body pane={pane} build={build} />
+        {build.info.value.state === "ready" ? <Body pane={pane} build={build} /> : <BuildState build={build} />}
       </div>
     </section>
   );
@@ -130,36 +132,34 @@ function kernelChoices(overview: Overview): Choice[] {
 
 interface MenuProps {
   readonly pane: Pane;
-  readonly build: Build;
   readonly place: number;
 }
 
 /** What is wanted seldom: saving, moving. */
-function Menu({ pane, build, place }: MenuProps) {
+function Menu({ pane, place }: MenuProps) {
   const [opened, setOpened] = useState(false);
   const holder = useRef<HTMLSpanElement>(null);
   useEffect(() => {
     if (!opened) return undefined;
-    holder.current?.querySelector<HTMLElement>(".menu button")?.focus();
+    holder.current?.querySelector<HTMLElement>(".pane-menu button")?.focus();
     const outside = (event: Event) => {
       if (holder.current && !event.composedPath().includes(holder.current)) setOpened(false);
     };
     addEventListener("pointerdown", outside, true);
     return () => removeEventListener("pointerdown", outside, true);
   }, [opened]);
-  const model = build.info.value.model;
-  const can = canSave(pane);
+  const can = keysOf(pane.key);
   const entries: [string, boolean, () => unknown][] = [
-    ["Save as text", can.text, () => saveText(model, pane)],
-    ["Copy all text", can.text, () => copyText(pane)],
-    ["Save as SVG", can.svg, () => saveSvg(model, pane)],
+    ["Save as text", can.text !== undefined, () => savePane(pane)],
+    ["Copy all text", can.text !== undefined, () => copyPane(pane)],
+    ["Save as SVG", can.svg !== undefined, () => savePaneDrawing(pane)],
     ["Move left", place > 0, () => moveTo(pane.key, place - 1)],
     ["Move right", place < panes.value.length - 1, () => moveTo(pane.key, place + 1)],
     ["Open another beside", true, () => open(pane.build, pane.kind, pane.arg, pane.view, true)],
   ];
   const keys = (event: KeyboardEvent) => {
     const by = event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
-    const all = [...(holder.current?.querySelectorAll<HTMLElement>(".menu button") ?? [])];
+    const all = [...(holder.current?.querySelectorAll<HTMLElement>(".pane-menu button") ?? [])];
     if (by && all.length) all[(all.indexOf(document.activeElement as HTMLElement) + by + all.length) % all.length]?.focus();
     else if (event.key === "Escape" && opened) {
       setOpened(false);
@@ -172,7 +172,7 @@ function Menu({ pane, build, place }: MenuProps) {
   return (
     <span ref={holder} onKeyDown={keys}>
       <button
-        class="icon"
+        class="pane-icon"
         title="Save, move"
         aria-label="More"
         aria-haspopup="menu"
@@ -182,7 +182,7 @@ function Menu({ pane, build, place }: MenuProps) {
         ⋯
       </button>
       {opened && (
-        <div class="menu" role="menu" style={{ right: `${innerWidth - (box?.right ?? 0)}px`, top: `${(box?.bottom ?? 0) + 3}px` }}>
+        <div class="pane-menu" role="menu" style={{ right: `${innerWidth - (box?.right ?? 0)}px`, top: `${(box?.bottom ?? 0) + 3}px` }}>
           {entries
             .filter(([, possible]) => possible)
             .map(([text, , act]) => (

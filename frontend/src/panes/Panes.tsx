@@ -1,15 +1,13 @@
 // Panes side by side, the borders between them, and links drawn from one to the next.
 
 import { Fragment } from "preact";
-import { useEffect } from "preact/hooks";
+import { started } from "../builds";
 import { panes, threads } from "../state";
 import { Divider } from "./Divider";
-import { listen } from "./keys";
 import { PaneFrame } from "./PaneFrame";
 import { Threads } from "./Threads";
 
 export function Panes() {
-  useEffect(listen, []);
   const shown = panes.value;
   return (
     <div class={threads.value ? "panes threaded" : "panes"}>
@@ -22,8 +20,16 @@ export function Panes() {
           </Fragment>
         );
       })}
-      {shown.length === 0 && <p class="empty">No pane is open: choose a stage above, or press + at the end of the strip.</p>}
+      {started.value.state === "ready" && shown.length === 0 && <Nothing />}
       {threads.value && <Threads />}
     </div>
+  );
+}
+
+function Nothing() {
+  return (
+    <p class="empty">
+      Nothing is open. Press <kbd>Ctrl K</kbd> to open a pane, or choose a stage above.
+    </p>
   );
 }

@@ -276,3 +276,8 @@ export function placesOf(touched: Touched): number[] {
   const lines = (best.length ? best : [...touched]).map(([line]) => line).sort((a, b) => a - b);
   return lines.filter((line, n) => lines[n - 1] !== line - 1);
 }
+
+/** The layer that stands for a line: one that is pointed at where it has such. */
+export function first(layers: readonly number[], wanted: ReadonlySet<number>): number {
+  return layers.find((layer) => wanted.has(layer)) ?? layers[0] ?? 0;
+}

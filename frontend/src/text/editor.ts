@@ -14,7 +14,6 @@ export interface Events {
   /** The mouse is on a line, or on none (0). */
   onPoint(line: number, timeStamp: number): void;
   onClick(line: number): void;
-  onFocus(): void;
   /** Lines moved on the screen. */
   onMove(): void;
 }
@@ -188,7 +187,6 @@ export class Editor {
       const line = lineAt(event.clientY);
       if (line) this.events.onClick(line);
     });
-    view.contentDOM.addEventListener("focus", () => this.events.onFocus());
     view.dom.addEventListener("keydown", (event) => {
       const target = event.target instanceof Element ? event.target : null;
       // What is typed into the search panel is no key of the page.

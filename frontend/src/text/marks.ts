@@ -21,13 +21,15 @@ export interface Lit {
   readonly touched: Touched;
   /** The line of what is chosen, 0 for none. */
   readonly chosen: number;
+  /** The layers that are pointed at. */
+  readonly layers: ReadonlySet<number>;
 }
 
 export const setLit = StateEffect.define<Lit>();
 /** Asks for the gutter to be drawn anew, as after a change of heat. */
 export const redraw = StateEffect.define<null>();
 
-const DARK: Lit = { touched: new Map(), chosen: 0 };
+const DARK: Lit = { touched: new Map(), chosen: 0, layers: new Set() };
 
 export const lit = StateField.define<Lit>({
   create: () => DARK,

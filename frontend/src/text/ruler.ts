@@ -3,10 +3,10 @@
 
 import type { EditorView } from "@codemirror/view";
 import { layerColorOn } from "../colors";
-import { WEAK } from "./content";
+import { first, WEAK } from "./content";
 import { lit, look } from "./marks";
 
-const WIDTH = 12;
+export const WIDTH = 10;
 
 export class Ruler {
   readonly dom = document.createElement("canvas");
@@ -23,7 +23,13 @@ export class Ruler {
     style.cursor = "pointer";
     this.dom.title = "Where the lines are that belong to what is pointed at; click to go there";
     this.dom.dataset["ruler"] = "";
-    this.dom.addEventListener("click", (event) => this.jump(event.offsetY));
+    this.dom.addEventListener("pointerdown", (event) => {
+      this.dom.setPointerCapture(event.pointerId);
+      this.jump(event.offsetY);
+    });
+    this.dom.addEventListener("pointermove", (event) => {
+      if (event.buttons) this.jump(event.offsetY);
+    });
     this.resized = new ResizeObserver(() => this.draw());
     this.resized.observe(this.dom);
   }
@@ -58,14 +64,14 @@ export class Ruler {
       pen.fillStyle = style.getPropertyValue("--line");
       pen.fillRect(0, (scrollTop / scrollHeight) * height, WIDTH, Math.max(6, (clientHeight / scrollHeight) * height));
     }
-    const { touched, chosen } = this.view.state.field(lit);
+    const { touched, chosen, layers } = this.view.state.field(lit);
     const content = this.view.state.facet(look)?.content;
     const lines = this.view.state.doc.lines;
     const size = Math.max(2, height / lines);
     for (const [line, strength] of touched) {
-      const layer = content?.layersOf(line)[0] ?? 0;
+      const layer = first(content?.layersOf(line) ?? [], layers);
       pen.fillStyle = layerColorOn(dark, layer, strength === WEAK ? 0.35 : 1);
-      pen.fillRect(strength === WEAK ? 6 : 2, this.at(line, lines, height), strength === WEAK ? 4 : 8, size);
+      pen.fillRect(strength === WEAK ? 5 : 1, this.at(line, lines, height), strength === WEAK ? 4 : 8, size);
     }
     if (chosen) {
       pen.fillStyle = style.getPropertyValue("--hot");

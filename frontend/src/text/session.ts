@@ -4,9 +4,8 @@
 import { effect, signal, untracked, type ReadonlySignal } from "@preact/signals";
 import { buildOf, value, type Asked, type Build } from "../builds";
 import { heatColor } from "../heat";
-import { focusedPane, paneKeys } from "../panekeys";
+import { paneKeys } from "../panekeys";
 import { lines as screens, type Spot } from "../panes/lines";
-import { steps } from "../panes/steps";
 import type { Here } from "../refs";
 import { focus, go, hover, point, reachIn, reveal, selected, type Reveal } from "../state";
 import { hoverStarts } from "../timing";
@@ -49,9 +48,9 @@ export class TextSession {
         choose: () => this.choose(this.cursor),
         find: () => this.editor?.find(),
         fold: () => this.editor?.fold(this.cursor),
+        step: (by) => this.step(by),
         text: () => this.content?.text ?? "",
       }),
-      steps.register(key, (by) => this.step(by)),
       screens.register(key, { spots: (most) => this.spots(most) }),
     );
   }
@@ -99,7 +98,6 @@ export class TextSession {
             point(this.here(line));
           },
           onClick: (line) => this.choose(line),
-          onFocus: () => (focusedPane.value = this.key),
           onMove: () => screens.moved(),
         },
       );
@@ -117,7 +115,7 @@ export class TextSession {
     const own = (here: Here | null) => (here?.build === this.build.id ? here.ref : null);
     const mine = own(chosen);
     const touched = content.touched(reach, own(at));
-    this.editor.light({ touched, chosen: mine ? content.lineOf(mine) : 0 });
+    this.editor.light({ touched, chosen: mine ? content.lineOf(mine) : 0, layers: reach.layers });
     const lines = placesOf(touched);
     const was = this.places.peek().lines;
     if (lines.length !== was.length || lines.some((line, n) => line !== was[n])) {
@@ -187,14 +185,20 @@ export class TextSession {
     if (!editor || !content || !(hover.peek() ?? selected.peek()) || !buildOf(this.build.id)) {
       return { spots: [], total: 0 };
     }
-    const { touched } = editor.lit;
+    const { touched, layers } = editor.lit;
     const lines = placesOf(touched);
     const spots: Spot[] = [];
     for (const line of lines) {
       if (spots.length >= most) break;
       const box = editor.lineBox(line);
-      if (box) spots.push({ ...box, layers: content.layersOf(line), strength: touched.get(line) ?? 0 });
+      if (box) spots.push({ ...box, layers: wanted(content.layersOf(line), layers), strength: touched.get(line) ?? 0 });
     }
     return { spots, total: lines.length };
   }
+}
+
+/** Of a line's layers those that are pointed at, where it has such: links take their colours. */
+function wanted(layers: readonly number[], pointed: ReadonlySet<number>): readonly number[] {
+  const found = layers.filter((layer) => pointed.has(layer));
+  return found.length ? found : layers;
 }

@@ -2,13 +2,14 @@
 // page's policy allows no style elements. Variables of styles/theme.css reach in, its rules do not.
 
 import { EditorView } from "@codemirror/view";
+import { WIDTH } from "./ruler";
 
 const TOKENS = ["comment", "string", "keyword", "number", "type", "operator", "name"] as const;
 
 export const theme = EditorView.theme({
-  "&": { height: "100%", backgroundColor: "transparent", color: "var(--text)", fontSize: "12px" },
+  "&": { height: "100%", width: `calc(100% - ${WIDTH}px)`, backgroundColor: "transparent", color: "var(--text)", fontSize: "12px" },
   "&.cm-focused": { outline: "none" },
-  ".cm-scroller": { fontFamily: "var(--mono)", lineHeight: "18px", overflow: "auto", scrollbarGutter: "stable" },
+  ".cm-scroller": { fontFamily: "var(--mono)", lineHeight: "18px", overflow: "auto", scrollbarWidth: "thin" },
   ".cm-content": { padding: "2px 0", caretColor: "transparent" },
   ".cm-line": { padding: "0 24px 0 4px", cursor: "default" },
   ".cm-line.weak": { backgroundColor: "var(--highlight-weak)" },

@@ -198,10 +198,14 @@ class StageLinks:
 class Links:
     """What became of nodes, over all stages. `born` and `last` are, by a node's number, the first
     and last stage that has it, and `layers` those it serves; `stages[0]` is empty.
+
+    Stages between have it, too, but for `away`: rows of a number, the first stage without the node
+    and the one that it is back in. Hardly any pass brings a node back.
     """
 
     born: list[int]
     last: list[int]
+    away: list[list[int]]
     layers: list[list[Number]]
     stages: list[StageLinks]
 
@@ -477,6 +481,33 @@ class BuildInfo:
     state: Literal["compiling", "ready", "failed", "cancelled"]
     job: str
     error: ErrorInfo | None
+
+
+@dataclass(frozen=True)
+class NewBuild:
+    """Asks for a build (`POST api/builds`) of a model that `Choices.models` names. A file is posted
+    as `application/octet-stream`, with `name` and `options` (JSON) in the query.
+    """
+
+    model: str
+    options: Options = field(default_factory=Options)
+
+
+@dataclass(frozen=True)
+class NewDiff:
+    """Asks for the difference of two builds (`POST api/diff`), with times and with errors."""
+
+    a: str
+    b: str
+    time: bool = True
+    numerics: bool = True
+
+
+@dataclass(frozen=True)
+class Started:
+    """A job was begun: its events are at `api/jobs/JOB/events`, what it gives at `.../result`."""
+
+    job: str
 
 
 @dataclass(frozen=True)

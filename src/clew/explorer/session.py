@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from clew.explorer.schema import Options
 from clew.support.errors import InputError
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from clew.frontends.onnx.listing import Listing
     from clew.trace.kernels import KernelTrace
     from clew.trace.trace import Trace
+
+T = TypeVar("T")
 
 
 class Session:
@@ -40,6 +42,14 @@ class Session:
         self.options: Final = options or Options()
         self.seconds: Final = dict(seconds or {})
         self.measured: Final[dict[str, Any]] = {}
+        self._made: dict[Any, Any] = {}
+
+    def once(self, make: Callable[[Session], T]) -> T:
+        """Returns what a function makes of the session, made once: views keep their tables so."""
+        if make not in self._made:
+            self._made[make] = make(self)
+        found: T = self._made[make]
+        return found
 
     @cached_property
     def trace(self) -> Trace:

@@ -41,6 +41,15 @@ from clew.te.tensor import Tensor, loads, stages
 _MOVES: Final = frozenset(("reshape", "slice", "transpose"))
 _POINTWISE: Final = (Kind.ELEMENTWISE, Kind.BROADCAST)
 _MAX_NAMED: Final = 8
+# What remarks call the kinds.
+_WORDS: Final = {
+    Kind.ELEMENTWISE: "elementwise",
+    Kind.BROADCAST: "elementwise",
+    Kind.INJECTIVE: "a move of elements",
+    Kind.REDUCTION: "a reduction",
+    Kind.ANCHOR: "a convolution or product",
+    Kind.OPAQUE: "fused with nothing",
+}
 
 
 @dataclass(eq=False)
@@ -217,7 +226,7 @@ class Grouper:
             return "its value is used outside kernels"
         assert isinstance(user, Call)
         if self._kinds[user.id] not in _POINTWISE:
-            return f"it is {self._kinds[user.id].name.lower()}, not elementwise"
+            return f"it is {_WORDS[self._kinds[user.id]]}, not elementwise"
         if user.tensor.shape != root.tensor.shape:
             return f"its result is {user.type}, not of the shape {root.type}"
         if len(self._group[user.id].members) > 1:
@@ -273,7 +282,8 @@ class Grouper:
             return
         reason = self._unfit_producer(group, target)
         if reason:
-            self._ctx.remark(root, f"{root.op_name} not fused into its user: {reason}")
+            into = " and ".join(dict.fromkeys(map(_label, users)))
+            self._ctx.remark(root, f"{root.op_name} not fused into {into}: {reason}")
             return
         self._absorb(group, target)
 
@@ -290,11 +300,15 @@ class Grouper:
         if any(self._group.get(u.id) is not target for u in self._users[root.id]):
             return "its value has several users, which are not all in one kernel"
         if group.kind > Kind.INJECTIVE:
-            return f"it is {group.kind.name.lower()}, and its user is no tail of it"
+            if group.kind is Kind.OPAQUE:
+                return "it is fused with nothing"
+            return f"what follows {_WORDS[group.kind]} in a kernel is elementwise"
         melted = self._is_melted(group, target)
         joins = melted or self._reads_in_place(group, target) or self._is_operand_of_tail(group)
         if target.kind > Kind.REDUCTION and not joins:
-            return f"its user's kernel is {target.kind.name.lower()}"
+            if target.kind is Kind.OPAQUE:
+                return "that is fused with nothing"
+            return f"{_WORDS[target.kind]} reads its operands from memory"
         reason = self._too_large(group, target)
         if reason:
             return reason

@@ -48,8 +48,8 @@ class Place:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a story: `kind` is `import`, `pass`, `kernel` or `end`. The first of the
-    `sentences` continues the head.
+    """A part of a story: `kind` is a chapter's, `kernel` or `end`. The first of the `sentences`
+    continues the head.
     """
 
     kind: str
@@ -62,7 +62,8 @@ class Section:
 @dataclass(frozen=True)
 class Chapter:
     """What a stage did to the layer, and the layer's nodes after it; `remarks` are what the pass
-    has to say of it.
+    has to say of it. `kind` is `import`, `fold` (constants came), `layout` (another than before),
+    `fuse` (it was put into functions) or `pass`.
 
     Stages that only computed the layer from other nodes than before have no chapter.
     """
@@ -71,7 +72,8 @@ class Chapter:
     name: str
     told: Sentence
     places: tuple[Place, ...]
-    remarks: tuple[str, ...] = ()
+    remarks: tuple[Phrase, ...] = ()
+    kind: str = "pass"
 
     @property
     def event(self) -> str:
@@ -138,9 +140,10 @@ class LayerStory:
     def sections(self) -> Iterator[Section]:
         """The story in parts: what the terminal prints, and other tellers show with links."""
         for chapter in self.chapters:
-            kind = "pass" if chapter.stage else "import"
-            why = tuple((Phrase(f"remark: {text}"),) for text in chapter.remarks)
-            yield Section(kind, chapter.name, chapter.stage, (chapter.told, *why), chapter.places)
+            why = tuple((Phrase(f"{chapter.name} says: "), said) for said in chapter.remarks)
+            yield Section(
+                chapter.kind, chapter.name, chapter.stage, (chapter.told, *why), chapter.places
+            )
         for share in self.kernels:
             sentences = [share.told()]
             if share.layers:
@@ -155,8 +158,13 @@ class LayerStory:
         for section in self.sections:
             first, *rest = map(said, section.sentences)
             lines.append(f"  {section.head}{_colon(section)} {first}")
-            lines += [f"    {text}" for text in [*rest, *_lines(section.places)]]
+            lines += [f"    {text}" for text in [*rest, *place_lines(section.places)]]
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        # Stands on this module, and is loaded in notebooks alone.
+        shown: str = importlib.import_module("clew.explorer.notebook").story_html(self)
+        return shown
 
     def __rich__(self) -> RenderableType:
         # Only who prints with rich needs it, and has imported it.
@@ -167,7 +175,7 @@ class LayerStory:
             first, *rest = map(said, section.sentences)
             branch = tree.add(text.assemble((section.head, "cyan"), _colon(section), " ", first))
             more = [text(sentence) for sentence in rest]
-            more += [text(p, style="dim", no_wrap=True) for p in _lines(section.places)]
+            more += [text(p, style="dim", no_wrap=True) for p in place_lines(section.places)]
             if more:
                 branch.add(group(*more))
         shown: RenderableType = tree
@@ -198,7 +206,8 @@ def _colon(section: Section) -> str:
     return "" if section.kind == "kernel" else ":"
 
 
-def _lines(places: tuple[Place, ...]) -> list[str]:
+def place_lines(places: tuple[Place, ...]) -> list[str]:
+    """Returns places as text: the first lines of them, and how many more there are."""
     shown = [f"{p.line:>5} | {p.text}" for p in places[:_MOST_LINES]]
     if len(places) > _MOST_LINES:
         shown.append(f"      ... and {len(places) - _MOST_LINES} more")
@@ -208,9 +217,11 @@ def _lines(places: tuple[Place, ...]) -> list[str]:
 def tell(trace: Trace, layer: str) -> LayerStory:
     """Returns a layer's story, which must be one of the trace's."""
     remarks = trace.remarks_of(layer)
-    by_stage: dict[int, dict[str, None]] = {}
+    by_stage: dict[int, dict[str, Phrase]] = {}
     for stage, remark in remarks:
-        by_stage.setdefault(stage, {})[remark.text] = None
+        before = max(stage - 1, 0)
+        place = NodeRef(before if remark.node_id in trace.nodes(before) else stage, remark.node_id)
+        by_stage.setdefault(stage, {}).setdefault(remark.text, Phrase(remark.text, place))
     return LayerStory(
         layer=layer,
         op=_op_type(trace, layer),
@@ -229,7 +240,9 @@ def _op_type(trace: Trace, layer: str) -> str:
     return ""
 
 
-def _chapters(trace: Trace, layer: str, remarks: Mapping[int, Iterable[str]]) -> Iterator[Chapter]:
+def _chapters(
+    trace: Trace, layer: str, remarks: Mapping[int, Mapping[str, Phrase]]
+) -> Iterator[Chapter]:
     if layer not in trace.layer_nodes(0):
         return  # the import needed no node for it
     reached = trace.forward(LayerRef(layer)).nodes
@@ -240,9 +253,9 @@ def _chapters(trace: Trace, layer: str, remarks: Mapping[int, Iterable[str]]) ->
         places = trace.printed(stage).line_of
         own.update(ref.node for ref in reached.get(stage, ()))
         nodes = sorted(own, key=places.__getitem__)
-        why = tuple(remarks.get(stage, ()))
+        why = tuple(remarks.get(stage, {}).values())
         unchanged = stage and (nodes == before or not record.changed)
-        shown = () if unchanged else tuple(_places(trace, stage, nodes))
+        shown = () if unchanged else tuple(_places(trace, stage, _telling(trace, stage, nodes)))
         texts = [_NUMBER.sub("%", place.text) for place in shown]
         # Where only what it is computed from has changed, there is nothing to tell.
         if unchanged or (stage and texts == told):
@@ -255,11 +268,19 @@ def _chapters(trace: Trace, layer: str, remarks: Mapping[int, Iterable[str]]) ->
             if stage
             else (Phrase(_titles(trace, 0, nodes), code=True),)
         )
-        yield Chapter(stage, record.name, event, shown, why)
+        kind = _kind(trace, stage, before, nodes) if stage else "import"
+        yield Chapter(stage, record.name, event, shown, why, kind)
         told = texts
         if not nodes:
             return
         before = nodes
+
+
+def _telling(trace: Trace, stage: int, ids: list[int]) -> list[int]:
+    """Returns the nodes that say something, without functions and their parameters."""
+    nodes, kind = trace.nodes(stage), trace.reader.kind
+    functions = any(_holds(trace, nodes[n]) for n in ids)
+    return [n for n in ids if not functions or kind(nodes[n]) not in ("Function", "Var")]
 
 
 def _titles(trace: Trace, stage: int, ids: Iterable[int]) -> str:
@@ -326,6 +347,29 @@ def _event(
             Phrase(title, NodeRef(stage, function.id), code=True),
         )
     yield from _results(trace, layer, stage, gone, after)
+    yield from _companions(trace, layer, stage, before, come)
+
+
+def _kind(trace: Trace, stage: int, before: list[int], after: list[int]) -> str:
+    """Returns what kind of change a pass made."""
+    nodes = trace.nodes(stage)
+    come = [nodes[n] for n in after if n not in set(before)]
+    if any(_holds(trace, n) for n in come):
+        return "fuse"
+    if come and all(trace.reader.kind(n) == "Constant" for n in come):
+        return "fold"
+    olds = trace.nodes(stage - 1)
+    if _layouts(come) - _layouts(olds[n] for n in before):
+        return "layout"
+    made = {trace.reader.kind(n) for n in come}
+    gone = [n for n in before if n not in set(after)]
+    computed = sum(trace.reader.kind(olds[n]) == "Call" for n in gone)
+    kept = sum(trace.reader.kind(n) == "Call" for n in come)
+    return "fold" if "Constant" in made and kept < computed else "pass"
+
+
+def _layouts(nodes: Iterable[Any]) -> set[str]:
+    return {getattr(node.type, "layout", "") for node in nodes} - {""}
 
 
 def _results(
@@ -350,13 +394,26 @@ def _results(
         yield Phrase(was, code=True)
 
 
+def _companions(
+    trace: Trace, layer: str, stage: int, before: list[int], come: list[int]
+) -> Iterator[Phrase]:
+    """Yields the layers whose work and this one's are the same operators from here on."""
+    olds, nodes, kind = trace.nodes(stage - 1), trace.nodes(stage), trace.reader.kind
+    if any(_holds(trace, nodes[n]) for n in come):
+        return  # a kernel's nodes serve all its layers; operators inside tell more
+    known = {la for n in before for la in olds[n].span.layers}
+    new = {la for n in come if kind(nodes[n]) == "Call" for la in nodes[n].span.layers}
+    others = trace.in_order(new - known - {layer})
+    if others:
+        yield from (Phrase("; from here on in one operator with "), *listed(others))
+
+
 def _is_result(node: Any, layer: str) -> bool:
     return any(s.layer == layer and s.output is not None for s in node.span.sources)
 
 
 def _places(trace: Trace, stage: int, ids: Iterable[int]) -> Iterator[Place]:
-    form = trace.printed(stage)
-    lines = form.text.splitlines()
+    form, lines = trace.printed(stage), trace.lines(stage)
     for line, node in sorted((form.line_of[n], n) for n in ids):
         yield Place(line, lines[line - 1].strip(), NodeRef(stage, node))
 
@@ -379,7 +436,7 @@ def _shares(trace: Trace, layer: str) -> Iterator[KernelShare]:
             ),
             instructions=sum(i.loop_line in lines for i in kernel.asm),
             kernel_instructions=len(kernel.asm),
-            layers=tuple(la for la in trace.kernel_layers(kernel) if la != layer),
+            layers=trace.in_order(la for la in trace.kernel_layers(kernel) if la != layer),
         )
 
 

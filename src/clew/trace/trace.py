@@ -129,6 +129,7 @@ class Trace:
             for stage, given in (links or {}).items()
         }
         self._layers: dict[int, dict[str, list[int]]] = {}
+        self._lines: dict[int, list[str]] = {}
 
     # --- what there is ---
 
@@ -153,6 +154,15 @@ class Trace:
         """Layers that the import itself did away with, and why: shapes it knew, results unused."""
         return dict(self.reader.eliminated(self.stages[0].module))
 
+    @cached_property
+    def _layer_order(self) -> dict[str, int]:
+        return {name: position for position, name in enumerate(self.layers)}
+
+    def in_order(self, layers: Iterable[str]) -> tuple[str, ...]:
+        """Returns layers in the order of the import, each once; others behind them."""
+        order = self._layer_order
+        return tuple(sorted(dict.fromkeys(layers), key=lambda la: order.get(la, len(order))))
+
     def nodes(self, stage: int) -> Mapping[int, Node]:
         """Returns the nodes of a stage by id. Stages with one module share them."""
         module = self.stages[stage].module
@@ -168,6 +178,14 @@ class Trace:
         found = self._printed.get(id(module))
         if found is None:
             found = self._printed[id(module)] = self.reader.printed(module)
+        return found
+
+    def lines(self, stage: int) -> Sequence[str]:
+        """Returns the lines of a stage's text."""
+        key = id(self.stages[stage].module)
+        found = self._lines.get(key)
+        if found is None:
+            found = self._lines[key] = self.printed(stage).text.splitlines()
         return found
 
     def links(self, stage: int) -> StageLinks:
@@ -249,8 +267,7 @@ class Trace:
 
     def text(self, ref: NodeRef) -> str:
         """Returns the line of text that a node stands on."""
-        form = self.printed(ref.stage)
-        return form.text.splitlines()[form.line_of[ref.node] - 1].strip()
+        return self.lines(ref.stage)[self.line(ref) - 1].strip()
 
     def kernel(self, ref: KernelRef | LoopRef | LlvmRef | AsmRef) -> KernelTrace:
         """Returns the kernel that a reference lies in.
@@ -290,13 +307,17 @@ class Trace:
 
     def remarks_of(self, layer: str) -> list[tuple[int, Remark]]:
         """Returns the remarks on nodes of a layer, each with the stage it was made at."""
-        found = []
+        return self._remarks.get(layer, [])
+
+    @cached_property
+    def _remarks(self) -> dict[str, list[tuple[int, Remark]]]:
+        found: dict[str, list[tuple[int, Remark]]] = {}
         for index, stage in enumerate(self.stages):
             before, after = self.nodes(max(index - 1, 0)), self.nodes(index)
             for remark in stage.remarks:
                 node = before.get(remark.node_id) or after.get(remark.node_id)
-                if node is not None and layer in node.span.layers:
-                    found.append((index, remark))
+                for layer in node.span.layers if node is not None else ():
+                    found.setdefault(layer, []).append((index, remark))
         return found
 
     def forward(self, ref: Ref) -> Reach:

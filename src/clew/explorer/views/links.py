@@ -1,4 +1,22 @@
-"""What became of nodes, stage by stage: the page follows values with it, without asking again."""
+"""What became of nodes, stage by stage: the page follows values with it, without asking again.
+
+The walk, which `frontend/src/thread.ts` does and `tests/explorer/views/page_walk.py` holds against
+`Trace.forward` and `Trace.backward`:
+
+- A stage that is not `changed` (`Overview.stages`) has the nodes of the one before.
+- Into a changed stage, a node leads to itself, if both stages have it (`born`, `last`, `away`), and
+  to `new` of every link whose `old` it is; backwards likewise from `new` to `old`.
+- Forwards from a layer: from the nodes that are born in stage 0 and serve it. Those reached in the
+  last stage are in the kernels that have them among their `numbers`, with these positions; a
+  kernel of which no operator is reached, but whose `call` is, is meant as a whole.
+- In a kernel, operators at some positions have those lines of the loop nest whose `loop_op`
+  (`Code`) is one of them, or -1; a kernel meant as a whole, or with all positions, has all lines.
+  LLVM lines and instructions belong to the line that `llvm_loop` and `asm_loop` give, 0 to none.
+- Backwards from a line of code: its line of the loop nest gives the operator, all of the kernel's
+  for -1, and nothing for line 0. From the operators' nodes in the last stage back to stage 0; the
+  layers are those that any node on the way serves (`layers`), that of the start included.
+- From a node both ways: backwards to the layers, forwards to the kernels.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +27,9 @@ from clew.trace.links import LinkKind
 
 def links(session: Session) -> Links:
     """Returns the links of all stages."""
-    born, last = lifetimes(session)
+    born, last, away = lifetimes(session)
     stages = [_links(session, n) for n in range(len(session.trace.stages))]
-    return Links(born, last, _layers(session), stages)
+    return Links(born, last, away, _layers(session), stages)
 
 
 def _layers(session: Session) -> list[list[int]]:
@@ -20,21 +38,28 @@ def _layers(session: Session) -> list[list[int]]:
     for stage in range(len(session.trace.stages)):
         for node in session.trace.nodes(stage).values():
             names = node.span.layers
-            found[session.numbers[node.id]] = [session.layers[n] for n in names]
+            found[session.numbers[node.id]] = [
+                session.layers[n] for n in names if n in session.layers
+            ]
     return found
 
 
-def lifetimes(session: Session) -> tuple[list[int], list[int]]:
-    """Returns by node numbers the first and the last stage that has each."""
-    born = [0] * len(session.numbers)
-    last = [0] * len(session.numbers)
-    for stage in range(len(session.trace.stages) - 1, -1, -1):
-        for node in session.trace.nodes(stage):
-            born[session.numbers[node]] = stage
+def lifetimes(session: Session) -> tuple[list[int], list[int], list[list[int]]]:
+    """Returns by node numbers the first and the last stage that has each, and rows of those that
+    some stage between has not: number, first stage without, stage with it again.
+    """
+    born = [-1] * len(session.numbers)
+    last = [-1] * len(session.numbers)
+    away: list[list[int]] = []
     for stage in range(len(session.trace.stages)):
         for node in session.trace.nodes(stage):
-            last[session.numbers[node]] = stage
-    return born, last
+            number = session.numbers[node]
+            if born[number] < 0:
+                born[number] = stage
+            elif last[number] < stage - 1:
+                away.append([number, last[number] + 1, stage])
+            last[number] = stage
+    return born, last, away
 
 
 def _links(session: Session, stage: int) -> StageLinks:

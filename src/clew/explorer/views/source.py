@@ -182,7 +182,7 @@ class _Writer:
             text = f"{name} = {op}({reads}){made if layer.kinds else ''}"
             self.add(1 + len(group), f"{text} → {results}{note}" if results else text + note, place)
             for read in dict.fromkeys(layer.reads):
-                self.edge(session.layers.get(read, NOWHERE), place, read)
+                self.edge(session.layers.get(read, NOWHERE), place, read or "input")
         self._results()
 
     def _results(self) -> None:

@@ -39,7 +39,7 @@ def _nodes(session: Session, place: int) -> Nodes:
     reader = trace.reader
     parents = _parents(trace.stages[place].module)
     kernels = session.kernels_of_node if place == trace.last else {}
-    born = lifetimes(session)[0]
+    born, _, _ = lifetimes(session)
     return Nodes(
         number=[numbers[n.id] for n in ordered],
         line=[line_of[n.id] for n in ordered],

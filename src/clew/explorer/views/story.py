@@ -2,65 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-
-from clew.explorer.schema import Part, Section, Sentence, Story
+from clew.explorer.schema import Section, Story
 from clew.explorer.session import Session
-from clew.explorer.views.refs import Place, parse_ref, wire_ref
+from clew.explorer.views.refs import parse_ref
+from clew.explorer.views.source import source
+from clew.explorer.views.stories.code import line_story, node_story
+from clew.explorer.views.stories.kernel import kernel_story
+from clew.explorer.views.stories.layer import layer_story
+from clew.explorer.views.stories.parts import sentence
+from clew.explorer.views.stories.stage import stage_story
 from clew.support.errors import InputError
-from clew.trace.story import LayerStory
-from clew.trace.story import Phrase as TracePhrase
-from clew.trace.story import Section as TraceSection
-
-_MOST_LINES = 12
 
 
 def story(session: Session, ref: str) -> Story:
-    """Returns the story of a layer or kernel, or what a node or a line of code comes from.
+    """Returns the story of whatever a ref names.
 
-    Errors: I240 for a ref that has no story; I070 to I072, I200 for things that do not exist.
+    Errors: I240 for text that is no ref; I070 (layer), I071 (stage), I072 (line), I200 (kernel),
+    I241 (node), I242 (line of the model) for what does not exist.
     """
     place = parse_ref(session, ref)
     match place.kind:
         case "layer":
-            return _layer(session, place)
+            return layer_story(session, place.name)
         case "kernel":
-            return _kernel(session, place)
-    raise InputError("I240", f"{ref[:80]!r} has no story", hint="stories are of layers, kernels")
+            return kernel_story(session, place.number)
+        case "stage":
+            return stage_story(session, place.number)
+        case "node":
+            return node_story(session, place.line, place.number)
+        case "source":
+            return _source_story(session, place.line)
+    return line_story(session, place)
 
 
-def _layer(session: Session, place: Place) -> Story:
-    told: LayerStory = session.trace.layer(place.name)
-    sections = [_section(session, section) for section in told.sections]
-    return Story(f"layer:{place.name}", told.layer, told.op, sections)
-
-
-def _kernel(session: Session, place: Place) -> Story:
-    kernel = session.uses[place.number]
-    layers = [Part(name, f"layer:{name}", True) for name in kernel.layers]
-    parts = [Part("computes "), *joined(layers)]
-    section = Section("kernel", "layers", f"kernel:{place.number}", [Sentence(parts)])
-    return Story(f"kernel:{place.number}", kernel.name, ", ".join(kernel.rules), [section])
-
-
-def joined(parts: Iterable[Part]) -> Iterator[Part]:
-    """Yields parts with commas between them."""
-    for n, part in enumerate(parts):
-        if n:
-            yield Part(", ")
-        yield part
-
-
-def _section(session: Session, section: TraceSection) -> Section:
-    sentences = [
-        Sentence([_part(session, phrase) for phrase in sentence]) for sentence in section.sentences
+def story_refs(session: Session) -> list[str]:
+    """Returns refs of the stories that a report is to hold: layers, kernels and stages."""
+    return [
+        *(f"layer:{name}" for name in session.layers),
+        *(f"kernel:{place}" for place in range(len(session.kernels))),
+        *(f"stage:{place}" for place in range(len(session.trace.stages))),
     ]
-    sentences += [
-        Sentence([Part(f"{p.line:>5}", wire_ref(session, p.ref)), Part(p.text, code=True)], 1)
-        for p in section.places[:_MOST_LINES]
-    ]
-    return Section(section.kind, section.head, wire_ref(session, section.ref), sentences)
 
 
-def _part(session: Session, phrase: TracePhrase) -> Part:
-    return Part(phrase.text, wire_ref(session, phrase.ref), phrase.code)
+def _source_story(session: Session, line: int) -> Story:
+    """Returns the story of the layer on a line of the model pane."""
+    model = session.once(source)
+    if not 0 < line <= len(model.line_layers):
+        raise InputError("I242", f"the model has no line {line}",
+                         hint=f"it has {len(model.line_layers)}")  # fmt: skip
+    layer = model.line_layers[line - 1]
+    if layer >= 0:
+        return layer_story(session, list(session.layers)[layer])
+    text = model.text.split("\n")[line - 1].strip()
+    ref = f"source:{line}"
+    return Story(ref, text, "", [Section("source", "model", ref, [sentence("No layer is here.")])])
