@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import models
 import pytest
@@ -204,3 +205,15 @@ def test_bad_refs_have_codes(block: Session) -> None:
         with pytest.raises(ClewError) as caught:
             answer(block, f"story/{ref}")
         assert caught.value.code == code, ref
+
+
+def test_what_a_pass_added_for_no_layer_of_the_model(block: Session) -> None:
+    @clew.graph_pass
+    def brighten(module: clew.Module, ctx: Any) -> clew.Editor:
+        return clew.edit(module).insert_after("stem/relu", clew.get_op("tanh"))
+
+    compiled = clew.compile(block.path or "", extend=[brighten])
+    session = Session(compiled, model="added", path=block.path)
+    added = {la for n in session.trace.nodes(session.trace.last).values() for la in n.span.layers}
+    assert added - set(session.layers)
+    all_routes(session)
