@@ -173,5 +173,8 @@ def _layers(session: Session, reach: Reach) -> Section:
     text = sentence("All of this is work for ", layer_parts(session, names), ".")
     none = sentence("It serves no layer of the model by name.")
     return Section(
-        "layer", "layers", wire_ref(session, reach.layers[0]) if names else "", [text if names else none]
+        "layer",
+        "layers",
+        wire_ref(session, reach.layers[0]) if names else "",
+        [text if names else none],
     )
