@@ -254,8 +254,8 @@ def _code(session: Session, place: int, facts: dict[str, Any]) -> Section:
             if phase["shared"] and facts["threads"] > 1
             else "on one thread"
         )
-        pieces = count(int(phase["grid"]), "piece")
-        sentences.append(sentence(f"{which} in {pieces} of the outermost loops, {by}."))
+        pieces, lines = count(int(phase["grid"]), "piece"), count(int(phase["lines"]), "line")
+        sentences.append(sentence(f"{which} in {pieces} of {lines} each, {by}."))
     return Section("code", "code", first, sentences)
 
 
