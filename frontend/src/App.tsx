@@ -2,33 +2,41 @@
 
 import { useEffect } from "preact/hooks";
 import { builds, buildOf, started } from "./builds";
-import { arrange, current, panes, story } from "./state";
-import { PaneFrame } from "./panes/PaneFrame";
+import { starter } from "./build/starter";
+import { current, story } from "./state";
+import { listen } from "./keyboard";
+import { Panes } from "./panes/Panes";
 import { FilmStrip } from "./strip/FilmStrip";
 import { StoryPanel } from "./story/StoryPanel";
+import { Notices } from "./bar/Notices";
+import { StatusLine } from "./bar/StatusLine";
 import { TopBar } from "./bar/TopBar";
 import { Dialogs } from "./dialogs/Dialogs";
+import { Drop } from "./build/Drop";
+import { Offer } from "./build/Offer";
+import { Waiting, waits } from "./build/Waiting";
 import { ErrorBox } from "./parts/ErrorBox";
 
 export function App() {
   const start = started.value;
   const build = buildOf(current.value) ?? builds.value[0] ?? null;
   const ready = build?.overview.value.state;
-  useEffect(arrange, [ready]);
+  useEffect(starter, [ready, start.state, build?.info.value.state]);
+  useEffect(listen, []);
   if (start.state === "failed") return <ErrorBox error={start.error} />;
   return (
     <>
       <TopBar build={build} />
       {build && <FilmStrip build={build} />}
       <main>
-        <div class="panes">
-          {panes.value.map((pane) => (
-            <PaneFrame key={pane.key} pane={pane} />
-          ))}
-        </div>
+        {waits(build) ? <Waiting build={build} /> : <Panes />}
         {story.value && <StoryPanel />}
       </main>
+      <StatusLine />
+      <Notices />
       <Dialogs />
+      <Drop />
+      <Offer />
     </>
   );
 }

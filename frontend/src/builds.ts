@@ -5,7 +5,7 @@ import { computed, effect, signal, type ReadonlySignal, type Signal } from "@pre
 import { coded, Coded, type Source } from "./source";
 import { Thread, type CodeLines } from "./thread";
 import type { Ref } from "./refs";
-import type { Answers, BuildInfo, Code, ErrorInfo, Links, Overview, Source as ModelSource, Stage, Start } from "./wire";
+import type { Answers, BuildInfo, Code, ErrorInfo, Heat, Index, Links, Overview, Source as ModelSource, Stage, Start, Story } from "./wire";
 
 /** Something asked for: not here yet, here, or refused. */
 export type Asked<T> =
@@ -68,7 +68,29 @@ export class Build implements CodeLines {
   }
 
   get model(): ReadonlySignal<Asked<ModelSource>> {
-    return this.ask("source" as keyof Answers) as unknown as ReadonlySignal<Asked<ModelSource>>;
+    return this.ask("source");
+  }
+
+  get index(): ReadonlySignal<Asked<Index>> {
+    return this.ask("index");
+  }
+
+  /** The story of what a ref names. */
+  story(ref: string): ReadonlySignal<Asked<Story>> {
+    return this.ask(`story/${ref}`);
+  }
+
+  /** A figure for all parts of the build, asked for again when it has been measured anew. */
+  heat(metric: string): ReadonlySignal<Asked<Heat>> {
+    return this.ask(`heat/${metric}`);
+  }
+
+  /** Answers that are here, with the paths that they answer. */
+  loaded(): [path: string, answer: object][] {
+    return [...this.kept].flatMap(([path, asked]): [string, object][] => {
+      const found = value(asked.peek());
+      return found ? [[path, found]] : [];
+    });
   }
 
   /** The line of the loop nest behind a line of code; 0 where it is unknown or not loaded. */

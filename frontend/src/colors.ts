@@ -1,20 +1,28 @@
-// One colour for each layer, the same in all panes. Neighbouring layers differ most: hues go round in
-// steps of the golden angle over palettes that colour-blind readers tell apart by lightness as well.
+// One colour for each layer, the same in all panes. Colours are in OKLCH, where equal lightness looks
+// equally light. Hue and lightness both change from a layer to the next, with periods that share no
+// divisor: 24 colours, of which neighbours differ for colour-blind eyes as well (by lightness).
 
-/** Hues of Okabe and Ito's palette, in an order that keeps neighbours far apart. */
-const HUES = [205, 40, 160, 325, 25, 250, 55, 185] as const;
-const LIGHT = [0, 14, -12] as const;
+/** Hues near those of Okabe and Ito's palette, in an order that keeps neighbours far apart. */
+export const HUES = [250, 65, 205, 105, 345, 160, 300, 30] as const;
+/** Added to the theme's lightness, in per cent. */
+export const STEPS = [0, 11, -11] as const;
+/** As `--layer-light` and `--layer-chroma` in theme.css, for a canvas, which knows no variables. */
+const DARK = { light: 72, chroma: 0.095 } as const;
+const LIGHT = { light: 54, chroma: 0.095 } as const;
 
 /** Returns a layer's colour, for text marks, hulls and links; it works on both themes. */
 export function layerColor(layer: number, alpha = 1): string {
-  const hue = HUES[layer % HUES.length] ?? 0;
-  const step = LIGHT[Math.floor(layer / HUES.length) % LIGHT.length] ?? 0;
-  return `hsl(${hue} 65% calc(var(--layer-light) + ${step}%) / ${alpha})`;
+  const [hue, step] = place(layer);
+  return `oklch(calc(var(--layer-light) + ${step}%) var(--layer-chroma) ${hue} / ${alpha})`;
 }
 
-/** The same for a canvas, which knows no variables. */
+/** The same for a canvas. */
 export function layerColorOn(dark: boolean, layer: number, alpha = 1): string {
-  const hue = HUES[layer % HUES.length] ?? 0;
-  const step = LIGHT[Math.floor(layer / HUES.length) % LIGHT.length] ?? 0;
-  return `hsl(${hue} 65% ${(dark ? 62 : 42) + step}% / ${alpha})`;
+  const [hue, step] = place(layer);
+  const { light, chroma } = dark ? DARK : LIGHT;
+  return `oklch(${light + step}% ${chroma} ${hue} / ${alpha})`;
+}
+
+function place(layer: number): [hue: number, step: number] {
+  return [HUES[layer % HUES.length] ?? 0, STEPS[layer % STEPS.length] ?? 0];
 }

@@ -3,7 +3,9 @@
 import { effect } from "@preact/signals";
 import { render } from "preact";
 import { App } from "./App";
+import { watchBuilds } from "./build/builder";
 import { begin } from "./builds";
+import { linkBuilds } from "./compare/diffs";
 import { source } from "./source";
 import { theme } from "./state";
 import { connect, read } from "./url";
@@ -20,6 +22,8 @@ async function start(): Promise<void> {
   root.textContent = "";
   render(<App />, root);
   await begun;
+  watchBuilds();
+  linkBuilds();
   connect();
 }
 

@@ -1,6 +1,7 @@
 // Where answers come from: a server, or what a report carries inside itself. The rest of the page
 // does not know which.
 
+import { Report } from "./report";
 import type { Answers, BuildInfo, Diff, ErrorInfo, JobEvent, Options, Start } from "./wire";
 
 /** A coded error, as the server or the page found it. */
@@ -27,7 +28,7 @@ export interface Source {
   get<K extends keyof Answers>(build: string, path: K | `${K}/${string}`): Promise<Answers[K]>;
   diff(a: string, b: string): Promise<Diff>;
   /** Starts a build of a known model, or of a file; its job is in the answer. */
-  build(model: string | File, options: Options, onSent?: (share: number) => void): Promise<BuildInfo>;
+  build(model: string | File, options: Options, onSent?: (share: number) => void, stop?: AbortSignal): Promise<BuildInfo>;
   /** Starts an action of a build (profile, errors, schedule), or `diff`; returns the job's id. */
   act(build: string, action: string, params: Record<string, unknown>): Promise<string>;
   /** Follows a job to its end; resolves to its result. */
@@ -62,10 +63,15 @@ class Server implements Source {
     return this.json(`api/diff/${a}/${b}`);
   }
 
-  async build(model: string | File, options: Options, onSent?: (share: number) => void): Promise<BuildInfo> {
+  async build(
+    model: string | File,
+    options: Options,
+    onSent?: (share: number) => void,
+    stop?: AbortSignal,
+  ): Promise<BuildInfo> {
     if (typeof model === "string") return this.post("api/builds", { model, options });
     const query = new URLSearchParams({ name: model.name, options: JSON.stringify(options) });
-    return upload(`${this.root}api/builds?${query}`, model, onSent);
+    return upload(`${this.root}api/builds?${query}`, model, onSent, stop);
   }
 
   async act(build: string, action: string, params: Record<string, unknown>): Promise<string> {
@@ -127,68 +133,18 @@ async function answer<T>(response: Response): Promise<T> {
 }
 
 /** Sends a file with progress, which fetch cannot tell. */
-function upload(url: string, file: File, onSent?: (share: number) => void): Promise<BuildInfo> {
+function upload(url: string, file: File, onSent?: (share: number) => void, stop?: AbortSignal): Promise<BuildInfo> {
   return new Promise((resolve, reject) => {
     const request = new XMLHttpRequest();
     request.open("POST", url);
     request.setRequestHeader("content-type", "application/octet-stream");
     request.upload.onprogress = (event) => onSent?.(event.loaded / Math.max(1, event.total));
     request.onerror = () => reject(coded("W001", "the server is gone", "start clew explore again"));
+    request.onabort = () => reject(coded("W002", "cancelled"));
+    stop?.addEventListener("abort", () => request.abort());
     request.onload = () => {
       answer<BuildInfo>(new Response(request.responseText, { status: request.status })).then(resolve, reject);
     };
     request.send(file);
   });
-}
-
-/** Answers that a report carries: a JSON object from paths (`a/stage/3`) to answers, gzipped. */
-class Report implements Source {
-  readonly live = false;
-  private readonly answers: Promise<Record<string, unknown>>;
-
-  constructor(packed: string) {
-    this.answers = unpack(packed.trim());
-  }
-
-  async start(): Promise<Start> {
-    return this.find<Start>("start");
-  }
-
-  async get<K extends keyof Answers>(build: string, path: K | `${K}/${string}`): Promise<Answers[K]> {
-    return this.find<Answers[K]>(`${build}/${path}`);
-  }
-
-  async diff(a: string, b: string): Promise<Diff> {
-    return this.find<Diff>(`diff/${a}/${b}`);
-  }
-
-  build(): Promise<BuildInfo> {
-    return Promise.reject(this.refusal());
-  }
-
-  act(): Promise<string> {
-    return Promise.reject(this.refusal());
-  }
-
-  follow<T>(): Promise<T> {
-    return Promise.reject(this.refusal());
-  }
-
-  async cancel(): Promise<void> {}
-
-  private async find<T>(path: string): Promise<T> {
-    const found = (await this.answers)[path];
-    if (found === undefined) throw coded("W004", `the report does not hold ${path}`, "clew explore shows everything");
-    return found as T;
-  }
-
-  private refusal(): Coded {
-    return coded("W005", "a report can neither compile nor measure", "use clew explore");
-  }
-}
-
-async function unpack(packed: string): Promise<Record<string, unknown>> {
-  const bytes = Uint8Array.from(atob(packed), (c) => c.charCodeAt(0));
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-  return JSON.parse(await new Response(stream).text()) as Record<string, unknown>;
 }

@@ -2,22 +2,26 @@
 // other. Everything but `hover` is in the URL (url.ts).
 
 import { batch, computed, signal, type ReadonlySignal } from "@preact/signals";
-import { buildOf, builds, value, type Build } from "./builds";
+import { buildOf, builds, type Build } from "./builds";
 import { format, type Here, type Ref } from "./refs";
-import { NOTHING, type Reach } from "./thread";
+import { NOTHING, union, type Reach } from "./thread";
 
 /** Kinds of panes; panes/registry.ts has what shows each. */
 export type PaneKind =
   | "model" | "stage" | "kernels" | "loops" | "llvm" | "asm"
   | "time" | "roofline" | "timeline" | "schedule" | "diff";
 
-/** `arg` is the stage or kernel that is shown; `view` is "" for text or the only view, or "graph". */
+/**
+ * `arg` is the stage or kernel that is shown; `view` is "" for text or the only view, or "graph";
+ * `at` is the place inside what is shown, where the pane has such: the step of a schedule.
+ */
 export interface Pane {
   readonly key: number;
   readonly build: string;
   readonly kind: PaneKind;
   readonly arg: number;
   readonly view: "" | "graph";
+  readonly at?: number;
 }
 
 export type Metric = "" | "time" | "flops" | "bytes" | "peak" | "error";
@@ -32,6 +36,8 @@ export const theme = signal<Theme>("auto");
 export const story = signal(true);
 export const threads = signal(false);
 export const dialog = signal<Dialog>("");
+/** What was typed into the search: it is there when the search is opened again. */
+export const searched = signal("");
 /** The build that the film strip shows. */
 export const current = signal("a");
 
@@ -76,8 +82,10 @@ export function go(here: Here, from = -1): void {
   batch(() => {
     selected.value = here;
     hover.value = null;
-    const build = buildOf(here.build);
-    if (build) follow(build, here.ref, from);
+    for (const build of builds.peek()) {
+      const refs = build.id === here.build ? [here.ref] : translate(here, build.id);
+      if (refs[0]) follow(build, refs[0], from);
+    }
     reveal.value = { here, from };
   });
 }
@@ -97,17 +105,26 @@ function follow(build: Build, ref: Ref, from: number): void {
   );
 }
 
-/** Goes to a ref and makes sure that a pane shows it. */
-export function show(here: Here): void {
+/** Goes to a ref and makes sure that a pane shows it; `beside` opens one more. */
+export function show(here: Here, beside = false): void {
   batch(() => {
     const { build, ref } = here;
-    if (ref.kind === "stage") open(build, "stage", ref.stage);
-    else if (ref.kind === "node") open(build, "stage", ref.stage);
-    else if (ref.kind === "source") open(build, "model", 0, "");
-    else if (ref.kind === "loop") open(build, "loops", ref.kernel);
-    else if (ref.kind === "llvm" || ref.kind === "asm") open(build, ref.kind, ref.kernel);
+    if (ref.kind === "stage" || ref.kind === "node") open(build, "stage", ref.stage, undefined, beside);
+    else if (ref.kind === "source") open(build, "model", 0, "", beside);
+    else if (ref.kind === "loop") open(build, "loops", ref.kernel, undefined, beside);
+    else if (ref.kind === "llvm" || ref.kind === "asm") open(build, ref.kind, ref.kernel, undefined, beside);
+    else if (ref.kind === "layer" && (beside || !shows(build, LAYERS))) open(build, "model", 0, undefined, beside);
+    else if (ref.kind === "kernel" && (beside || !shows(build, KERNELS))) open(build, "loops", ref.kernel, undefined, beside);
     go(here);
   });
+}
+
+/** Panes in which a layer, or a kernel, can be seen. */
+const LAYERS: readonly PaneKind[] = ["model", "stage"];
+const KERNELS: readonly PaneKind[] = ["kernels", "loops", "llvm", "asm"];
+
+function shows(build: string, kinds: readonly PaneKind[]): boolean {
+  return panes.peek().some((pane) => pane.build === build && kinds.includes(pane.kind));
 }
 
 /** What is pointed at, else what is chosen. */
@@ -124,8 +141,8 @@ export function reachIn(id: string): ReadonlySignal<Reach> {
       const build = buildOf(id);
       const thread = build?.thread.value;
       if (!here || !build || !thread) return NOTHING;
-      const ref = here.build === id ? here.ref : translate(here, id);
-      return ref ? thread.reach(ref, build) : NOTHING;
+      const refs = here.build === id ? [here.ref] : translate(here, id);
+      return union(refs.map((ref) => thread.reach(ref, build)));
     });
     reaches.set(id, found);
   }
@@ -133,21 +150,8 @@ export function reachIn(id: string): ReadonlySignal<Reach> {
 }
 
 /** Says what a thing of one build is in another; compare/ sets it. */
-export const translation = signal<((here: Here, build: string) => Ref | null) | null>(null);
+export const translation = signal<((here: Here, build: string) => readonly Ref[]) | null>(null);
 
-function translate(here: Here, id: string): Ref | null {
-  return translation.value?.(here, id) ?? null;
-}
-
-/** The panes to start with: the model, what it became, its kernels' times. */
-export function arrange(): void {
-  const build = builds.peek()[0];
-  if (!build || panes.peek().length) return;
-  const overview = value(build.overview.peek());
-  if (!overview) return;
-  panes.value = [
-    makePane(build.id, "model"),
-    makePane(build.id, "stage", overview.stages.length - 1),
-    makePane(build.id, "loops", 0),
-  ];
+function translate(here: Here, id: string): readonly Ref[] {
+  return translation.value?.(here, id) ?? [];
 }

@@ -23,6 +23,25 @@ interface StageIndex {
 
 export const NOTHING: Reach = { layers: new Set(), nodes: [], kernels: new Map(), line: null };
 
+/** Returns all that any of these lead to. */
+export function union(reaches: readonly Reach[]): Reach {
+  const [first = NOTHING, ...rest] = reaches;
+  if (!rest.length) return first;
+  const kernels = new Map<number, Positions>();
+  for (const reach of reaches) {
+    for (const [kernel, positions] of reach.kernels) {
+      const known = kernels.get(kernel);
+      kernels.set(kernel, known === null || !positions ? null : new Set([...(known ?? []), ...positions]));
+    }
+  }
+  return {
+    layers: new Set(reaches.flatMap((reach) => [...reach.layers])),
+    nodes: first.nodes.map((_, stage) => new Set(reaches.flatMap((reach) => [...(reach.nodes[stage] ?? EMPTY)]))),
+    kernels,
+    line: null,
+  };
+}
+
 /** What a line of code says of its kernel's loop nest: needs the kernel's code (see `loopLine`). */
 export interface CodeLines {
   loopOf(ref: Ref): number;

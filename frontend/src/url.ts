@@ -15,14 +15,16 @@ const THEMES: readonly Theme[] = ["auto", "dark", "light"];
 
 export function paneText(pane: Pane): string {
   const view = pane.view ? `!${pane.view}` : "";
-  return `${pane.build}/${pane.kind}:${pane.arg}${view}`;
+  const at = pane.at === undefined ? "" : `@${pane.at}`;
+  return `${pane.build}/${pane.kind}:${pane.arg}${at}${view}`;
 }
 
 export function readPane(text: string): Pane | null {
-  const found = /^([a-z][a-z0-9]*)\/([a-z]+):(\d{1,6})(!graph)?$/.exec(text);
+  const found = /^([a-z][a-z0-9]*)\/([a-z]+):(\d{1,6})(?:@(\d{1,5}))?(!graph)?$/.exec(text);
   const kind = KINDS.find((k) => k === found?.[2]);
   if (!found?.[1] || !kind) return null;
-  return makePane(found[1], kind, Number(found[3]), found[4] ? "graph" : "");
+  const pane = makePane(found[1], kind, Number(found[3]), found[5] ? "graph" : "");
+  return found[4] === undefined ? pane : { ...pane, at: Number(found[4]) };
 }
 
 function hereText(here: Here): string {
@@ -70,7 +72,7 @@ export function connect(): void {
   let place = "";
   effect(() => {
     const text = write();
-    const now = [...panes.value.map(paneText), selected.value ? hereText(selected.value) : ""].join(" ");
+    const now = [...panes.value.map((p) => paneText(p).replace(/@\d+/, "")), selected.value ? hereText(selected.value) : ""].join(" ");
     if (text === written) return;
     written = text;
     // A step of its own in the history for what one may want to come back to.

@@ -114,6 +114,7 @@ export interface Overview {
  *
  * `kind` is `Call`, `Constant`, `Var`, `Function` and so on, `title` the operator's name;
  * `layers` those a node serves, `marks` those whose result it *is*; `inputs` the numbers it reads;
+ * `functions` those of the functions it holds (a fused function, branches, parts of a loop);
  * `parent` is the number of the function it stands in (-1: the main one); `kernel` the kernel that
  * computes it (last stage only, else -1); `born` the stage that made it.
  */
@@ -126,6 +127,7 @@ export interface Nodes {
   readonly layers: number[][];
   readonly marks: number[][];
   readonly inputs: number[][];
+  readonly functions: number[][];
   readonly parent: number[];
   readonly kernel: number[];
   readonly born: number[];
@@ -426,6 +428,32 @@ export interface BuildInfo {
 }
 
 /**
+ * Asks for a build (`POST api/builds`) of a model that `Choices.models` names. A file is posted
+ * as `application/octet-stream`, with `name` and `options` (JSON) in the query.
+ */
+export interface NewBuild {
+  readonly model: string;
+  readonly options: Options;
+}
+
+/**
+ * Asks for the difference of two builds (`POST api/diff`), with times and with errors.
+ */
+export interface NewDiff {
+  readonly a: string;
+  readonly b: string;
+  readonly time: boolean;
+  readonly numerics: boolean;
+}
+
+/**
+ * A job was begun: its events are at `api/jobs/JOB/events`, what it gives at `.../result`.
+ */
+export interface Started {
+  readonly job: string;
+}
+
+/**
  * What the form for a new build offers.
  */
 export interface Choices {
@@ -495,4 +523,10 @@ export interface Answers {
   readonly schedule: ScheduleView;
   /** `code/{kernel}`: a kernel's loops, LLVM text and instructions */
   readonly code: Code;
+  /** `heat/{metric}`: figures to colour by, such as time */
+  readonly heat: Heat;
+  /** `roofline`: kernels under the machine's roofs */
+  readonly roofline: Roofline;
+  /** `timeline`: one run: layers, kernels, operators */
+  readonly timeline: Timeline;
 }

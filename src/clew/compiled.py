@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from clew.build.build import Build, KernelUse, Options, bind_sizes, build_module
-from clew.build.kernel_trace import kernel_traces
+from clew.build.kernel_trace import UseTrace, kernel_traces
 from clew.build.lowering import operator_calls
 from clew.build.saving import SavedModel, SavedUse, save
 from clew.build.stored_builds import StoredBuild
@@ -49,6 +49,10 @@ class Kernel:
 
     def __repr__(self) -> str:
         return f"<Kernel {self.name}: {', '.join(self.layers)}>"
+
+    def _repr_html_(self) -> str:
+        shown: str = _room("explorer.notebook").kernel_html(self)
+        return shown
 
     @property
     def name(self) -> str:
@@ -149,6 +153,11 @@ class Kernel:
         """The instructions, disassembled from the object that is linked."""
         return disassemble(self.object_code).text
 
+    @property
+    def traced(self) -> UseTrace:
+        """Its loop nest, LLVM text and instructions line by line, as the trace links them."""
+        return next(t for t in kernel_traces(self._build) if t.call == self.call.id)
+
 
 class CompiledModel(ProfiledModel[Kernel]):
     """A compiled model.
@@ -204,6 +213,11 @@ class CompiledModel(ProfiledModel[Kernel]):
         return self._symbolic
 
     @property
+    def is_built(self) -> bool:
+        """Whether there are kernels to look at: not so for symbolic sizes before the first run."""
+        return self._last is not None or not self._symbolic
+
+    @property
     def from_cache(self) -> bool:
         """Whether the program was found in the disk cache whole. The passes have not run then; they
         do when somebody asks for what only they know (`build`, `kernels`, `trace`).
@@ -240,6 +254,10 @@ class CompiledModel(ProfiledModel[Kernel]):
                     raise InputError("I042", error.message) from error
         values = tuple((self.input_names[n], arrays[n].copy()) for n in self._by_value)
         return Specialize(tuple(sizes.items()), values)
+
+    def _repr_html_(self) -> str:
+        shown: str = _room("explorer.notebook").model_html(self)
+        return shown
 
     def recompiled(self, **changes: Any) -> CompiledModel:
         """Returns the same module compiled with other `Options`, by the names of their fields."""
@@ -322,6 +340,15 @@ class CompiledModel(ProfiledModel[Kernel]):
         if self._symbolic:
             self.build_for(checked)
         return _room("tap").tap(self, layers, checked, output=output, force=force)
+
+    def report(self, path: str | Path, *, profile: bool = True) -> None:
+        """Writes the explorer's page with all that it shows of this model as one HTML file, which
+        opens without clew or a network. `profile` measures runs with drawn inputs for it.
+
+        Errors: I044 and I045 (see `trace`), I061 (inputs that cannot be drawn), I250 (the page was
+        not built), I251 (the file).
+        """
+        _room("explorer.report").report(self, path, profile=profile)
 
     def build_with(self, module: Module, options: Options) -> Build:
         """Returns a build of its own of a module, with this model's cache and threads."""

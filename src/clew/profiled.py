@@ -13,7 +13,9 @@ from clew.runtime.model import K, Model
 
 
 class ProfiledModel(Model[K]):
-    """A model that says what its runs spend their time in."""
+    """A model that says what its runs spend their time in; `last_profile` is what it last said."""
+
+    last_profile: Any = None
 
     def profile(
         self,
@@ -39,7 +41,7 @@ class ProfiledModel(Model[K]):
         (numbers that are none).
         """
         modes = importlib.import_module("clew.profile.modes")
-        return modes.profile(
+        self.last_profile = modes.profile(
             self,
             arrays,
             repeats=repeats,
@@ -49,3 +51,4 @@ class ProfiledModel(Model[K]):
             roofline=roofline,
             on_progress=on_progress,
         )
+        return self.last_profile

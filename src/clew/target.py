@@ -151,6 +151,11 @@ _NAMED: Final = {
 }  # fmt: skip
 
 
+def target_names() -> tuple[str, ...]:
+    """Returns the names that `target_of` knows, this machine's first."""
+    return ("cpu", *sorted(_NAMED))
+
+
 def target_of(target: str | Target) -> Target:
     """Returns the target of a name: `cpu` is this machine.
 
@@ -163,5 +168,5 @@ def target_of(target: str | Target) -> Target:
     if target in _NAMED:
         return _NAMED[target]
     raise InputError(
-        "I010", f"no target {target!r}", hint=f"targets are cpu, {', '.join(sorted(_NAMED))}"
+        "I010", f"no target {target!r}", hint=f"targets are {', '.join(target_names())}"
     )

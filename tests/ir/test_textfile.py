@@ -48,3 +48,12 @@ def test_damaged_constants(tmp_path: Path, keep: int) -> None:
     (tmp_path / "m.npz").write_bytes(data[:keep])
     with pytest.raises(TextError, match="P011"):
         load_module(tmp_path / "m.clew")
+
+
+def test_a_text_that_names_no_arrays_needs_none(tmp_path: Path) -> None:
+    path = tmp_path / "m.txt"
+    path.write_text(
+        "clew 1\ndef @main(\n  %x: f32[2]\n) -> (f32[2],) {\n  %0: (f32[2],) = (%x,)\n"
+        "  return %0\n}\n"
+    )
+    assert load_module(path).main.params[0].name == "x"

@@ -43,6 +43,7 @@ _KERNEL = {
     "name": str, "kind": str, "ops": [str], "layers": [str], "runs": float, "time": _TIME,
     "share": float, "operators": [_OPERATOR], "samples": int, "error": float,
     "lines": [{"line": int, "text": str, "samples": float, "share": float}],
+    "instructions": {"place": [int], "address": [int], "line": [int], "samples": [float]},
     "roof": (_ROOF, type(None)),
 }  # fmt: skip
 _LAYER = {

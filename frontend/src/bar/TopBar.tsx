@@ -1,21 +1,95 @@
-// The bar on top: which build, search, heat, theme, help. Stand-in.
+// The bar on top: which build is shown, search, colour, what can be done, help.
 
-import type { Build } from "../builds";
-import { value } from "../builds";
-import { dialog, story } from "../state";
+import { builds, value, type Build } from "../builds";
+import { keyLabel } from "../keyboard";
+import { Icon } from "../parts/Icon";
+import { current, dialog, story, type Dialog } from "../state";
+import type { Options } from "../wire";
+import { HeatSelect } from "./HeatSelect";
+import { Jobs } from "./Jobs";
+import { ShareMenu } from "./ShareMenu";
+import { ThemeToggle } from "./ThemeToggle";
 
 export function TopBar({ build }: { readonly build: Build | null }) {
-  const overview = build && value(build.overview.value);
   return (
     <header class="bar">
       <h1>clew</h1>
-      <span class="model">{overview?.model ?? ""}</span>
+      {build && <Which build={build} />}
       <span class="grow" />
-      <button onClick={() => (dialog.value = "search")}>Search /</button>
-      <button onClick={() => (story.value = !story.value)} aria-pressed={story.value}>
-        Story
+      <Jobs />
+      <Opens what="search" label="Search" keys="/" />
+      {build && <HeatSelect build={build} />}
+      {build?.source.live && (
+        <button title="Another target, precision, pass list … or another model (n)" onClick={() => (dialog.value = "build")}>
+          <Icon name="play" /> <span class="wide-only">Try it</span>
+        </button>
+      )}
+      <ShareMenu live={build?.source.live ?? false} />
+      <ThemeToggle />
+      <button
+        class="icon-only"
+        aria-pressed={story.value}
+        aria-label="Story"
+        title="Story of what is chosen (s)"
+        onClick={() => (story.value = !story.value)}
+      >
+        <Icon name="story" />
       </button>
-      <button onClick={() => (dialog.value = "help")}>?</button>
+      <button class="icon-only" aria-label="Help" title="Help and keys (?)" onClick={() => (dialog.value = "help")}>
+        <Icon name="help" />
+      </button>
     </header>
   );
+}
+
+function Opens({ what, label, keys }: { readonly what: Dialog; readonly label: string; readonly keys: string }) {
+  return (
+    <button class="opens" aria-label={label} onClick={() => (dialog.value = what)}>
+      <Icon name="search" /> <span>{label}</span> <kbd>{keyLabel(keys)}</kbd>
+    </button>
+  );
+}
+
+/** The model and how it was built; a choice where there are several builds. */
+function Which({ build }: { readonly build: Build }) {
+  const all = builds.value;
+  const { options, model, state } = build.info.value;
+  const built = value(build.overview.value)?.options ?? options;
+  return (
+    <>
+      {all.length > 1 ? (
+        <select aria-label="Build" value={build.id} onChange={(event) => (current.value = event.currentTarget.value)}>
+          {all.map((b) => (
+            <option key={b.id} value={b.id}>
+              {b.id.toUpperCase()} {b.info.value.model} ({short(b.info.value.options)})
+            </option>
+          ))}
+        </select>
+      ) : (
+        <b class="model" title={model}>{model}</b>
+      )}
+      {all.length < 2 && <span class="options" title={long(built)}>{short(built)}</span>}
+      {state !== "ready" && <span class="options">{state}</span>}
+    </>
+  );
+}
+
+/** Options in short: `cpu · f32 · O3 · 2 threads`. */
+export function short(options: Options): string {
+  const { target, precision, opt_level, threads, fuse, disabled } = options;
+  const parts = [target, precision, `O${opt_level}`];
+  if (threads) parts.push(`${threads} ${threads === 1 ? "thread" : "threads"}`);
+  if (!fuse) parts.push("not fused");
+  if (disabled.length) parts.push(`without ${disabled.length} ${disabled.length === 1 ? "pass" : "passes"}`);
+  return parts.join(" · ");
+}
+
+function long(options: Options): string {
+  const { disabled, required, keep_f32, shapes } = options;
+  const lines = [short(options)];
+  if (disabled.length) lines.push(`without ${disabled.join(", ")}`);
+  if (required.length) lines.push(`with ${required.join(", ")}`);
+  if (keep_f32.length) lines.push(`kept in f32: ${keep_f32.join(", ")}`);
+  for (const [name, dims] of Object.entries(shapes)) lines.push(`${name}: ${dims.join(" × ")}`);
+  return lines.join("\n");
 }

@@ -1,11 +1,21 @@
-// Whichever dialog is open: palette, search, help, a new build. Stand-in.
+// Whichever dialog is open. A dialog is a line here and a component that stands in a Modal.
 
-import { dialog } from "../state";
+import type { ComponentType } from "preact";
+import { BuildDialog } from "../build/BuildDialog";
+import { SearchDialog } from "../search/SearchDialog";
+import { dialog, type Dialog } from "../state";
+import { Help } from "./Help";
+import { Palette } from "./Palette";
+
+const DIALOGS: Readonly<Record<Dialog, ComponentType | null>> = {
+  "": null,
+  search: SearchDialog,
+  palette: Palette,
+  help: Help,
+  build: BuildDialog,
+};
 
 export function Dialogs() {
-  return dialog.value ? (
-    <dialog open onClick={() => (dialog.value = "")}>
-      {dialog.value}
-    </dialog>
-  ) : null;
+  const Shown = DIALOGS[dialog.value];
+  return Shown && <Shown />;
 }

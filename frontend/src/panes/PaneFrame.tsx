@@ -1,35 +1,95 @@
-// The frame of a pane: its title, which stage or kernel it shows, text or graph, close.
+// The frame of a pane: its kind, which stage or kernel it shows, text or graph, what to do with it.
 
+import { useEffect, useRef, useState } from "preact/hooks";
 import { buildOf, value, type Build } from "../builds";
-import { close, update, type Pane } from "../state";
+import { BuildState } from "../build/BuildState";
+import { BuildBadge } from "../compare/Badge";
+import { layerColor } from "../colors";
+import { focusedPane, keysOf } from "../panekeys";
+import { close, open, panes, update, type Pane, type PaneKind } from "../state";
+import type { Overview } from "../wire";
+import { short } from "../strip/frames";
+import { Chooser, type Choice } from "./Chooser";
+import { DRAGGED, readDragged, writeDragged } from "./drag";
+import { copyPane, savePane, savePaneDrawing } from "./exports";
+import { become, drop, moveTo } from "./order";
 import { REGISTRY } from "./registry";
 
-export function PaneFrame({ pane }: { readonly pane: Pane }) {
+import { sizeOf } from "./sizes";
+
+export function PaneFrame({ pane, place }: { readonly pane: Pane; readonly place: number }) {
   const build = buildOf(pane.build);
   const shown = REGISTRY[pane.kind];
+  const [over, setOver] = useState(false);
   if (!build) return null;
   const Body = pane.view === "graph" && shown.drawn ? shown.drawn : shown.text;
+  const focused = focusedPane.value === pane.key;
   return (
-    <section class="pane" data-kind={pane.kind} data-key={pane.key} aria-label={shown.title}>
+    <section
+      class={`pane${focused ? " focused" : ""}${over ? " over" : ""}`}
+      style={{ flexGrow: sizeOf(pane.key) }}
+      data-kind={pane.kind}
+      data-key={pane.key}
+      data-arg={pane.arg}
+      aria-label={shown.title}
+      onDragOver={(event) => {
+        if (!event.dataTransfer?.types.includes(DRAGGED)) return;
+        event.preventDefault();
+        setOver(true);
+      }}
+      onDragLeave={() => setOver(false)}
+      onDrop={(event) => {
+        setOver(false);
+        const dragged = readDragged(event.dataTransfer?.getData(DRAGGED));
+        if (!dragged) return;
+        event.preventDefault();
+        event.stopPropagation();
+        drop(pane, dragged);
+      }}
+    >
       <header>
-        <h2>{shown.title}</h2>
+        <span
+          class="place"
+          draggable
+          title={`Pane ${place + 1}: press ${place + 1} to go to it, drag to move it`}
+          onDragStart={(event) => event.dataTransfer?.setData(DRAGGED, writeDragged(pane.build, pane.kind, pane.arg, pane.key))}
+        >
+          {place + 1}
+        </span>
+        <BuildBadge build={build} />
+        <select
+          class="kind"
+          aria-label="What the pane shows"
+          value={pane.kind}
+          style={{ width: `${shown.title.length + 4}ch` }}
+          onChange={(event) => become(pane, event.currentTarget.value as PaneKind)}
+        >
+          {(Object.keys(REGISTRY) as PaneKind[]).map((kind) => (
+            <option key={kind} value={kind}>
+              {REGISTRY[kind].title}
+            </option>
+          ))}
+        </select>
         <Which pane={pane} build={build} />
         <span class="grow" />
         {shown.graph && (
           <button
+            class="icon"
             aria-pressed={pane.view === "graph"}
-            title="Show as text or graph"
+            title={pane.view ? "Show as text" : "Show as graph"}
+            data-view={pane.view || "text"}
             onClick={() => update(pane.key, { view: pane.view ? "" : "graph" })}
           >
             {pane.view ? "text" : "graph"}
           </button>
         )}
-        <button title="Close" aria-label="Close" onClick={() => close(pane.key)}>
+        <Menu pane={pane} place={place} />
+        <button class="icon" title="Close" aria-label="Close" onClick={() => close(pane.key)}>
           ×
         </button>
       </header>
       <div class="body">
-        <Body pane={pane} build={build} />
+        {build.info.value.state === "ready" ? <Body pane={pane} build={build} /> : <BuildState build={build} />}
       </div>
     </section>
   );
@@ -40,21 +100,106 @@ function Which({ pane, build }: { readonly pane: Pane; readonly build: Build }) 
   const overview = value(build.overview.value);
   const counted = REGISTRY[pane.kind].arg;
   if (!overview || !counted) return null;
-  const options =
-    counted === "stage"
-      ? overview.stages.map((s) => ({ at: s.index, text: `${s.index} ${s.name}${s.changed ? "" : " ="}` }))
-      : overview.kernels.map((k) => ({ at: k.index, text: `${k.index} ${k.name}` }));
   return (
-    <select
-      value={pane.arg}
-      aria-label={counted}
-      onChange={(event) => update(pane.key, { arg: Number(event.currentTarget.value) })}
-    >
-      {options.map((o) => (
-        <option key={o.at} value={o.at}>
-          {o.text}
-        </option>
-      ))}
-    </select>
+    <Chooser
+      label={counted}
+      at={pane.arg}
+      choices={counted === "stage" ? stageChoices(overview) : kernelChoices(overview)}
+      onChoose={(arg, beside) => {
+        if (beside) open(build.id, pane.kind, arg, pane.view, true);
+        else update(pane.key, { arg });
+      }}
+    />
+  );
+}
+
+function stageChoices(overview: Overview): Choice[] {
+  return overview.stages.map((s) => {
+    const changes = [s.added && `+${short(s.added)}`, s.removed && `−${short(s.removed)}`, s.rewritten && `~${short(s.rewritten)}`];
+    const detail = s.index === 0 ? "" : s.changed ? changes.filter(Boolean).join(" ") : "unchanged";
+    return { at: s.index, text: `${s.index} ${s.name}`, detail, dim: !s.changed, colors: [] };
+  });
+}
+
+function kernelChoices(overview: Overview): Choice[] {
+  return overview.kernels.map((k) => ({
+    at: k.index,
+    text: `${k.index} ${k.name}`,
+    detail: k.layers.map((layer) => overview.layers[layer]?.name ?? "").join(" "),
+    dim: false,
+    colors: k.layers.slice(0, 4).map((layer) => layerColor(layer)),
+  }));
+}
+
+interface MenuProps {
+  readonly pane: Pane;
+  readonly place: number;
+}
+
+/** What is wanted seldom: saving, moving. */
+function Menu({ pane, place }: MenuProps) {
+  const [opened, setOpened] = useState(false);
+  const holder = useRef<HTMLSpanElement>(null);
+  useEffect(() => {
+    if (!opened) return undefined;
+    holder.current?.querySelector<HTMLElement>(".menu button")?.focus();
+    const outside = (event: Event) => {
+      if (holder.current && !event.composedPath().includes(holder.current)) setOpened(false);
+    };
+    addEventListener("pointerdown", outside, true);
+    return () => removeEventListener("pointerdown", outside, true);
+  }, [opened]);
+  const can = keysOf(pane.key);
+  const entries: [string, boolean, () => unknown][] = [
+    ["Save as text", can.text !== undefined, () => savePane(pane)],
+    ["Copy all text", can.text !== undefined, () => copyPane(pane)],
+    ["Save as SVG", can.svg !== undefined, () => savePaneDrawing(pane)],
+    ["Move left", place > 0, () => moveTo(pane.key, place - 1)],
+    ["Move right", place < panes.value.length - 1, () => moveTo(pane.key, place + 1)],
+    ["Open another beside", true, () => open(pane.build, pane.kind, pane.arg, pane.view, true)],
+  ];
+  const keys = (event: KeyboardEvent) => {
+    const by = event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
+    const all = [...(holder.current?.querySelectorAll<HTMLElement>(".menu button") ?? [])];
+    if (by && all.length) all[(all.indexOf(document.activeElement as HTMLElement) + by + all.length) % all.length]?.focus();
+    else if (event.key === "Escape" && opened) {
+      setOpened(false);
+      holder.current?.querySelector<HTMLElement>("button")?.focus();
+    } else return;
+    event.preventDefault();
+    event.stopPropagation();
+  };
+  const box = holder.current?.getBoundingClientRect();
+  return (
+    <span ref={holder} onKeyDown={keys}>
+      <button
+        class="icon"
+        title="Save, move"
+        aria-label="More"
+        aria-haspopup="menu"
+        aria-expanded={opened}
+        onClick={() => setOpened(!opened)}
+      >
+        ⋯
+      </button>
+      {opened && (
+        <div class="menu" role="menu" style={{ right: `${innerWidth - (box?.right ?? 0)}px`, top: `${(box?.bottom ?? 0) + 3}px` }}>
+          {entries
+            .filter(([, possible]) => possible)
+            .map(([text, , act]) => (
+              <button
+                key={text}
+                role="menuitem"
+                onClick={() => {
+                  setOpened(false);
+                  void act();
+                }}
+              >
+                {text}
+              </button>
+            ))}
+        </div>
+      )}
+    </span>
   );
 }

@@ -3,7 +3,11 @@
 import type { ComponentType } from "preact";
 import type { Build } from "../builds";
 import type { Pane, PaneKind } from "../state";
+import { DiffPane } from "../compare/DiffPane";
+import { SchedulePane } from "../schedule/SchedulePane";
 import { TextPane } from "../text/TextPane";
+import { KernelTable } from "./KernelTable";
+import { GraphPane } from "../graph/GraphPane";
 import { Missing } from "./Missing";
 
 export interface PaneProps {
@@ -22,15 +26,15 @@ export interface Shown {
 }
 
 export const REGISTRY: Readonly<Record<PaneKind, Shown>> = {
-  model: { title: "Model", graph: true, arg: "", text: TextPane, drawn: Missing },
-  stage: { title: "Graph", graph: true, arg: "stage", text: TextPane, drawn: Missing },
-  kernels: { title: "Kernels", graph: false, arg: "", text: Missing },
+  kernels: { title: "Kernels", graph: false, arg: "", text: KernelTable },
+  model: { title: "Model", graph: true, arg: "", text: TextPane, drawn: GraphPane },
+  stage: { title: "Graph", graph: true, arg: "stage", text: TextPane, drawn: GraphPane },
   loops: { title: "Loops", graph: false, arg: "kernel", text: TextPane },
   llvm: { title: "LLVM", graph: false, arg: "kernel", text: TextPane },
   asm: { title: "Assembly", graph: false, arg: "kernel", text: TextPane },
   time: { title: "Where the time goes", graph: false, arg: "", text: Missing },
   roofline: { title: "Roofline", graph: false, arg: "", text: Missing },
   timeline: { title: "Timeline", graph: false, arg: "", text: Missing },
-  schedule: { title: "Schedule", graph: false, arg: "kernel", text: Missing },
-  diff: { title: "Difference", graph: false, arg: "", text: Missing },
+  schedule: { title: "Schedule", graph: false, arg: "kernel", text: SchedulePane },
+  diff: { title: "Difference", graph: false, arg: "", text: DiffPane },
 };

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -190,11 +190,11 @@ class _Native:
         self.hits = 0
         self._library: SymbolTable | None = None
 
-    def compile(self, calls: Iterable[Call]) -> dict[int, KernelCode]:
+    def compile(self, calls: Sequence[Call]) -> dict[int, KernelCode]:
         """Returns the code of each called primitive function; equal ones share a kernel."""
         waiting: list[tuple[KernelSource, PendingObject]] = []
         keys: dict[int, str] = {}
-        for call in calls:
+        for number, call in enumerate(calls, 1):
             function = call.op
             assert isinstance(function, Function)
             source = KernelSource(function, self.options.target, self._by_hand(call, function))
@@ -208,7 +208,7 @@ class _Native:
                 self.binaries[source.key] = KernelBinary.from_bytes(stored)
                 self.hits += 1
             else:
-                self.options.on_progress(f"kernel {source.name}")
+                self.options.on_progress(f"kernel {number} of {len(calls)}, {source.name}")
                 text = source.emitted.llvm
                 waiting.append((source, submit(text, self.options.target)))
         for source, pending in waiting:

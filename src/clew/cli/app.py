@@ -26,6 +26,7 @@ from clew.cli.compare import onnxruntime_outputs
 from clew.cli.correlate import correlate
 from clew.cli.dataset import dataset
 from clew.cli.diff import diff
+from clew.cli.explore import explore
 from clew.cli.extract import extract
 from clew.cli.options import (
     SAVED_SUFFIX,
@@ -51,6 +52,7 @@ from clew.cli.partition import partition
 from clew.cli.precision import precision as precision_
 from clew.cli.predict import predict
 from clew.cli.profile import profile
+from clew.cli.report import report
 from clew.cli.tap import tap
 from clew.cli.tracing import trace
 from clew.support.difference import relative_error
@@ -203,6 +205,8 @@ app.command()(correlate)
 app.command()(tap)
 app.command()(extract)
 app.command()(partition)
+app.command()(explore)
+app.command()(report)
 app.command()(ops)
 app.add_typer(storage.app)
 

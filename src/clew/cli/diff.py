@@ -101,7 +101,9 @@ def diff(
         "fuse": fuse, "extend": extend,
     }  # fmt: skip
     asked = [
-        _options(typed, {key: values[n] for key, values in pairs.items() if values[n]}, f"--{name}")
+        build_options(
+            typed, {k: values[n] for k, values in pairs.items() if values[n]}, f"--{name}"
+        )
         for n, (typed, name) in enumerate(((for_a, "a"), (for_b, "b")))
     ]
     paths = [a, b or a]
@@ -149,7 +151,7 @@ def _saying(say: Callable[[str], None], name: str) -> Callable[[str], None]:
     return lambda text: say(f"{name}: {text}")
 
 
-def _options(typed: Sequence[str], pairs: Mapping[str, str], option: str) -> dict[str, Any]:
+def build_options(typed: Sequence[str], pairs: Mapping[str, str], option: str) -> dict[str, Any]:
     """Returns the arguments of `clew.compile` that were typed for one build.
 
     Errors: I166 for a file that gives no extensions; a usage error for all else.

@@ -12,13 +12,12 @@ from clew.compare.differences import layer_diffs
 from clew.compare.facts import build_facts, pass_facts
 from clew.compare.feeding import Feeds, check_outputs, feeds_of, outputs_of
 from clew.compare.groups import groups_of
+from clew.compare.reference import reference_of
 from clew.compare.report import DiffReport, LayerDiff, Summary
 from clew.compare.state import Side
 from clew.compare.times import Times, measure
 from clew.compare.values import Numerics, Run, compare_values, output_error
 from clew.compiled import CompiledModel
-from clew.compiler import compile
-from clew.pipelines import pipeline
 from clew.support.errors import InputError
 
 
@@ -98,12 +97,10 @@ def _references(
             found.append(found[0])
             continue
         say(f"compiling the reference of {'AB'[n]}")
-        options = model.options
-        plain = list(map(str, options.passes)) == list(map(str, pipeline(0)))
-        if plain and not (options.opt_level or options.has_user_code or options.disabled):
+        exact = reference_of(model)
+        if exact is model:
             found.append(Run(side, arrays))
             continue
-        exact = compile(model.module, options.target, threads=options.threads, opt_level=0)
         exact(*arrays)
         found.append(Run(Side(exact), arrays))
     return found[0], found[1]

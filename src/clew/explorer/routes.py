@@ -14,13 +14,16 @@ from typing import Any, Final
 from clew.explorer import schema
 from clew.explorer.session import Session
 from clew.explorer.views.code import code
+from clew.explorer.views.heat import heat
 from clew.explorer.views.index import index
 from clew.explorer.views.links import links
 from clew.explorer.views.overview import overview, totals
+from clew.explorer.views.roofline import roofline
 from clew.explorer.views.schedule import schedule
 from clew.explorer.views.source import source
 from clew.explorer.views.stage import stage
 from clew.explorer.views.story import story
+from clew.explorer.views.timeline import timeline
 from clew.support.errors import InputError
 
 
@@ -49,6 +52,9 @@ ROUTES: Final = (
     Route("story/{ref:path}", schema.Story, story, "the story of a layer or kernel"),
     Route("schedule/{kernel:int}", schema.ScheduleView, schedule, "a kernel's recorded schedule"),
     Route("code/{kernel:int}", schema.Code, code, "a kernel's loops, LLVM text and instructions"),
+    Route("heat/{metric:path}", schema.Heat, heat, "figures to colour by, such as time"),
+    Route("roofline", schema.Roofline, roofline, "kernels under the machine's roofs"),
+    Route("timeline", schema.Timeline, timeline, "one run: layers, kernels, operators"),
 )
 
 _PARAMETER: Final = re.compile(r"\{(\w+)(?::(\w+))?\}")

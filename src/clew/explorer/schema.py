@@ -144,6 +144,7 @@ class Nodes:
 
     `kind` is `Call`, `Constant`, `Var`, `Function` and so on, `title` the operator's name;
     `layers` those a node serves, `marks` those whose result it *is*; `inputs` the numbers it reads;
+    `functions` those of the functions it holds (a fused function, branches, parts of a loop);
     `parent` is the number of the function it stands in (-1: the main one); `kernel` the kernel that
     computes it (last stage only, else -1); `born` the stage that made it.
     """
@@ -156,6 +157,7 @@ class Nodes:
     layers: list[list[Number]]
     marks: list[list[Number]]
     inputs: list[list[Number]]
+    functions: list[list[Number]]
     parent: list[Number]
     kernel: list[Number]
     born: list[int]
@@ -479,6 +481,33 @@ class BuildInfo:
     state: Literal["compiling", "ready", "failed", "cancelled"]
     job: str
     error: ErrorInfo | None
+
+
+@dataclass(frozen=True)
+class NewBuild:
+    """Asks for a build (`POST api/builds`) of a model that `Choices.models` names. A file is posted
+    as `application/octet-stream`, with `name` and `options` (JSON) in the query.
+    """
+
+    model: str
+    options: Options = field(default_factory=Options)
+
+
+@dataclass(frozen=True)
+class NewDiff:
+    """Asks for the difference of two builds (`POST api/diff`), with times and with errors."""
+
+    a: str
+    b: str
+    time: bool = True
+    numerics: bool = True
+
+
+@dataclass(frozen=True)
+class Started:
+    """A job was begun: its events are at `api/jobs/JOB/events`, what it gives at `.../result`."""
+
+    job: str
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from clew.ir.parser import Lookup, parse_module
 from clew.ir.printer import printed
 from clew.ir.types import DTYPES, from_numpy, to_numpy
 from clew.support.errors import TextError
+
+# How a constant begins whose elements lie beside the text.
+_NAMED_ARRAY: Final = "const @"
 
 Arrays: TypeAlias = "Mapping[str, np.ndarray[Any, Any]]"
 
@@ -29,7 +32,7 @@ def save_module(module: Module, path: str | Path, arrays: Arrays | None = None) 
 
 
 def load_module(path: str | Path, *, operators: Lookup | None = None) -> Module:
-    """Returns the module that `save_module` wrote.
+    """Returns the module that `save_module` wrote; a text that names no arrays needs none.
 
     Errors: P011 when a file is missing or damaged, and those of `parse_module`.
     """
@@ -40,7 +43,9 @@ def load_module(path: str | Path, *, operators: Lookup | None = None) -> Module:
         text = path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise _unreadable(path, error, hint) from error
-    return parse_module(text, load_arrays(beside, hint=hint), operators=operators)
+    alone = _NAMED_ARRAY not in text and not beside.exists()
+    arrays = {} if alone else load_arrays(beside, hint=hint)
+    return parse_module(text, arrays, operators=operators)
 
 
 def save_arrays(path: Path, arrays: Arrays) -> None:

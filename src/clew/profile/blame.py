@@ -62,33 +62,49 @@ class Blame:
 
     @functools.cached_property
     def _arithmetic(self) -> list[dict[int, float]]:
-        """For each run how much of its arithmetic each line has, adding up to 1."""
+        """For each run how much of its arithmetic each instruction has, adding up to 1."""
         weights: list[dict[int, float]] = [{} for _ in range(self._runs[-1] + 1)]
-        for i, run in zip(self._instructions, self._runs, strict=True):
+        for position, (i, run) in enumerate(zip(self._instructions, self._runs, strict=True)):
             if not _uses_memory(i):
-                weight = _SLOW_WEIGHT if _SLOW.match(i.text) else 1.0
-                weights[run][i.line] = weights[run].get(i.line, 0.0) + weight
+                weights[run][position] = _SLOW_WEIGHT if _SLOW.match(i.text) else 1.0
         totals = [sum(w.values()) for w in weights]
         return [
-            {line: w / total for line, w in own.items()}
+            {position: w / total for position, w in own.items()}
             for own, total in zip(weights, totals, strict=True)
         ]
 
-    def lines(self, samples: Mapping[int, int]) -> dict[int, float]:
-        """Returns the samples of each line for those at each offset in the code."""
+    def instructions(self, samples: Mapping[int, int]) -> dict[int, float]:
+        """Returns the samples of each instruction, by its position in the listing, for those at
+        each offset in the code.
+        """
         found: dict[int, float] = {}
         spread: Counter[int] = Counter()
         for offset, count in samples.items():
             position = self._position(offset)
-            at = self._instructions[position]
-            if _uses_memory(at):
-                found[at.line] = found.get(at.line, 0.0) + count
+            if _uses_memory(self._instructions[position]):
+                found[position] = found.get(position, 0.0) + count
             else:
                 spread[self._runs[position]] += count
         for run, count in spread.items():
-            for line, share in self._arithmetic[run].items():
-                found[line] = found.get(line, 0.0) + count * share
+            for position, share in self._arithmetic[run].items():
+                found[position] = found.get(position, 0.0) + count * share
         return found
+
+    def lines(self, samples: Mapping[int, int]) -> dict[int, float]:
+        """Returns the samples of each line for those at each offset in the code."""
+        return self.lines_of(self.instructions(samples))
+
+    def lines_of(self, instructions: Mapping[int, float]) -> dict[int, float]:
+        """Returns the samples of each line for those of instructions, by position."""
+        found: dict[int, float] = {}
+        for position, count in instructions.items():
+            line = self._instructions[position].line
+            found[line] = found.get(line, 0.0) + count
+        return found
+
+    def at(self, position: int) -> Instruction:
+        """Returns the instruction at a position in the listing."""
+        return self._instructions[position]
 
     def instruction(self, offset: int) -> Instruction:
         """Returns the instruction that held things up when an offset was sampled."""

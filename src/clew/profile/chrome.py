@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from clew.profile.files import writing
+from clew.profile.slices import kernel_slices, layer_slices
 
 if TYPE_CHECKING:
     from clew.profile.report import Profile
@@ -53,60 +53,51 @@ def _process(profile: Profile, process: int) -> Iterator[dict[str, Any]]:
     about = {"wall_ns": profile.wall.ns, "kernels_ns": profile.kernels_ns}
     for track in (LAYERS_TRACK, KERNELS_TRACK):
         yield _Line(process, track).slice(
-            "model", "model", max(profile.wall.ns, profile.kernels_ns), about
+            "model", "model", 0.0, max(profile.wall.ns, profile.kernels_ns), about
         )
     yield from _layers(profile, _Line(process, LAYERS_TRACK))
     yield from _kernels(profile, _Line(process, KERNELS_TRACK))
 
 
 class _Line:
-    """A track on which slices are put one after another.
+    """A track of slices.
 
     Edges are whole nanoseconds, so that what is inside stays inside whatever reads it.
     """
 
     def __init__(self, process: int, track: int) -> None:
         self._ids = {"ph": "X", "pid": process, "tid": track}
-        self._now = 0.0
 
-    def slice(self, name: str, kind: str, ns: float, args: dict[str, Any]) -> dict[str, Any]:
-        """Returns a slice that begins now; the time does not move on."""
-        begin, end = round(self._now), round(self._now + ns)
+    def slice(
+        self, name: str, kind: str, start_ns: float, ns: float, args: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Returns a slice."""
+        begin, end = round(start_ns), round(start_ns + ns)
         times = {"ts": begin / 1e3, "dur": (end - begin) / 1e3}
         return {"name": name, "cat": kind, **self._ids, **times, "args": {"ns": ns, **args}}
 
-    def advance(self, ns: float) -> None:
-        """Moves on."""
-        self._now += ns
-
 
 def _layers(profile: Profile, line: _Line) -> Iterator[dict[str, Any]]:
-    """Yields layers, those that follow each other as one, with the parts of kernels inside."""
     types = {layer.layer: layer.op for layer in profile.layers}
-    parts = (
-        (kernel, operator, part)
-        for kernel in profile.kernels
-        for operator in kernel.operators
-        for part in operator.parts
-    )
-    for layer, group in groupby(parts, key=lambda row: row[2].layer):
-        inside = list(group)
-        total = sum(part.ns for _, _, part in inside)
-        name = layer or "(no layer)"
-        yield line.slice(name, "layer", total, {"op": types.get(layer, "")})
-        for kernel, operator, part in inside:
-            yield line.slice(kernel.name, "kernel", part.ns, _part_args(kernel, operator, part))
-            line.advance(part.ns)
-    yield line.slice("outside kernels", "outside", max(0.0, profile.outside_ns), {})
+    for piece in layer_slices(profile):
+        name, kind = piece.layer or "(no layer)", "layer"
+        args: dict[str, Any] = {"op": types.get(piece.layer, "")}
+        if piece.outside:
+            name, kind, args = "outside kernels", "outside", {}
+        elif piece.kernel is not None and piece.operator is not None and piece.part is not None:
+            name, kind = piece.kernel.name, "kernel"
+            args = _part_args(piece.kernel, piece.operator, piece.part)
+        yield line.slice(name, kind, piece.start_ns, piece.ns, args)
 
 
 def _kernels(profile: Profile, line: _Line) -> Iterator[dict[str, Any]]:
-    for kernel in profile.kernels:
-        yield line.slice(kernel.name, kernel.kind, kernel.ns, _kernel_args(kernel))
-        for operator in kernel.operators:
-            yield line.slice(operator.op, "operator", operator.ns, _operator_args(operator))
-            line.advance(operator.ns)
-    yield line.slice("outside kernels", "outside", max(0.0, profile.outside_ns), {})
+    for piece in kernel_slices(profile):
+        name, kind, args = "outside kernels", "outside", {}
+        if piece.operator is not None:
+            name, kind, args = piece.operator.op, "operator", _operator_args(piece.operator)
+        elif piece.kernel is not None:
+            name, kind, args = piece.kernel.name, piece.kernel.kind, _kernel_args(piece.kernel)
+        yield line.slice(name, kind, piece.start_ns, piece.ns, args)
 
 
 def _kernel_args(kernel: KernelProfile) -> dict[str, Any]:

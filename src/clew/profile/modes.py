@@ -42,6 +42,7 @@ class _Asked:
     warmup: int
     seconds: float
     must_sample: bool
+    every: bool
     here: Machine | None
     say: Say
 
@@ -55,24 +56,30 @@ def profile(
     sample: bool | float = True,
     mode: Mode = "fused",
     roofline: bool = True,
+    seconds: float | None = None,
+    every: bool = False,
     on_progress: Say | None = None,
 ) -> Profile:
-    """Returns where the time of a model's runs with these inputs goes; see `Model.profile`."""
+    """Returns where the time of a model's runs with these inputs goes; see `Model.profile`.
+
+    `seconds` is for runs with timers and without, at least five of each, instead of `repeats`. With
+    `every` kernels of one operator are sampled as often as others, for their lines' sake.
+    """
     say = on_progress or (lambda text: None)
     _check(model, repeats, warmup, sample, mode)
     must_sample = not isinstance(sample, bool)
-    seconds = float(sample) if must_sample else _SAMPLE_SECONDS * bool(sample)
+    sampled = float(sample) if must_sample else _SAMPLE_SECONDS * bool(sample)
     fused = Subject(model, arrays)
     subjects = [] if mode == "unfused" else [fused]
     if mode != "fused":
         say("compiling with one operator a kernel")
         subjects.append(Subject(_unfused(model), arrays))
-    found = measure(subjects, repeats, warmup, say)
+    found = measure(subjects, repeats, warmup, say, seconds)
     here = None
     if roofline and isinstance(model, CompiledModel):
         say("measuring the machine")
         here = machine(_threads(found[0]))
-    asked = _Asked(repeats, warmup, seconds, must_sample, here, say)
+    asked = _Asked(repeats, warmup, sampled, must_sample, every, here, say)
     profiles = [
         _profile("fused" if subject is fused else "unfused", subject, times, asked)
         for subject, times in zip(subjects, found, strict=True)
@@ -177,7 +184,9 @@ def _splits(
     if seconds:
         asked.say("sampling")
         try:
-            return split_kernels(model, arrays, seconds=seconds, on_progress=asked.say)
+            return split_kernels(
+                model, arrays, seconds=seconds, every=asked.every, on_progress=asked.say
+            )
         except InputError as error:
             if asked.must_sample or error.code != _NO_SAMPLING:
                 raise

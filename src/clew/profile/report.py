@@ -174,6 +174,15 @@ class Profile:
 
 
 def _kernel_json(kernel: KernelProfile) -> dict[str, Any]:
-    """Returns a kernel with those lines of its loop nest that samples fell on."""
+    """Returns a kernel with those lines of its loop nest that samples fell on, and instructions as
+    columns, for there may be thousands.
+    """
     lines = tuple(line for line in kernel.lines if line.samples)
-    return asdict(replace(kernel, lines=lines))
+    instructions = {
+        "place": [i.place for i in kernel.instructions],
+        "address": [i.address for i in kernel.instructions],
+        "line": [i.line for i in kernel.instructions],
+        "samples": [i.samples for i in kernel.instructions],
+    }
+    plain = asdict(replace(kernel, lines=lines, instructions=()))
+    return plain | {"instructions": instructions}

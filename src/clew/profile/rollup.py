@@ -102,6 +102,7 @@ def kernel_profile(
         samples=split.samples,
         error=split.error,
         lines=split.lines,
+        instructions=split.instructions,
         roof=roof,
     )
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from clew.profile.split import LineShare
+from clew.profile.split import InstructionShare, LineShare
 from clew.profile.timing import Time
 
 NO_LAYER: Final = ""
@@ -81,8 +81,8 @@ class KernelProfile:
     """A kernel, or a step that runs on the host.
 
     It ran `runs` times in a run; `time` is of all these. `share` is of the run's wall time. `lines`
-    has what each line of the loop nest takes, where `samples` were taken; `error` is the standard
-    error of the operators' measured shares.
+    has what each line of the loop nest takes, where `samples` were taken, and `instructions` those
+    that samples are about; `error` is the standard error of the operators' measured shares.
     """
 
     name: str
@@ -96,6 +96,7 @@ class KernelProfile:
     samples: int = 0
     error: float = 0.0
     lines: tuple[LineShare, ...] = ()
+    instructions: tuple[InstructionShare, ...] = ()
     roof: Roof | None = None
 
     @property

@@ -87,12 +87,14 @@ def sample_kernels(
     *,
     seconds: float = 1.0,
     interval_ns: int = INTERVAL_NS,
+    every: bool = False,
     on_progress: Callable[[str], None] = lambda text: None,
 ) -> Sampling:
     """Returns samples of the kernels in runs of a model with these inputs.
 
     `seconds` is for sampling, twice as much where kernels still have fewer than `LEAST` then; a few
-    plain runs come on top, and at least one run is sampled.
+    plain runs come on top, and at least one run is sampled. Kernels of one operator are met by the
+    way, and with `every` as often as others.
     Segments run one by one with what the program gives them; those that it does not reach with
     these inputs, and host steps, are left out.
 
@@ -102,7 +104,7 @@ def sample_kernels(
     build = compiled.build_for(given)
     segments = _segments(build, given)
     found = _Account(build, segments)
-    plan = _Plan(segments, seconds, interval_ns)
+    plan = _Plan(segments, seconds, interval_ns, every)
     alone = 0
     if plan.groups:
         with Sampler(build.segments[0].pool, interval_ns) as sampler:
@@ -160,13 +162,16 @@ class _Call:
 
 
 class _Plan:
-    """Decides how often each step runs, pass by pass, until every kernel of several operators had
-    enough samples or the time is over. Those that take most of a run come first.
+    """Decides how often each step runs, pass by pass, until every kernel of several operators (with
+    `every`, of one, too) had enough samples or the time is over. Those that take most of a run come
+    first.
 
     What sampling costs and gives on this machine it learns on the way.
     """
 
-    def __init__(self, segments: Sequence[_Segment], seconds: float, interval_ns: int) -> None:
+    def __init__(
+        self, segments: Sequence[_Segment], seconds: float, interval_ns: int, every: bool
+    ) -> None:
         self._start = time.monotonic()
         self._seconds = seconds
         self._run_ns = max(1, sum(segment.run_ns for segment in segments))
@@ -175,7 +180,7 @@ class _Plan:
         self.groups: dict[str, _Group] = {}
         for segment in segments:
             for use, time_ns in zip(segment.uses, segment.times_ns, strict=True):
-                if len(_calls(use)) > 1:
+                if every or len(_calls(use)) > 1:
                     self.groups.setdefault(use.source.key, _Group()).run_ns += time_ns
         self._missing: dict[str, int] = {}
         self._plain = int(seconds * 1e9 * _PLAIN_SHARE / (self._run_ns * _SLOWER))

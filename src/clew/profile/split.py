@@ -11,13 +11,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from clew.build.build import Build, KernelUse
 from clew.build.lowering import KernelSource, operator_calls
 from clew.compiled import CompiledModel
 from clew.ir.expr import Call, Function
+from clew.profile.blame import Blame
 from clew.profile.estimates import estimated_shares
 from clew.profile.sampling import ENOUGH, LEAST, Sampling, sample_kernels
 
@@ -50,10 +51,24 @@ class LineShare:
     share: float
 
 
+@dataclass(frozen=True, slots=True)
+class InstructionShare:
+    """An instruction: its place in the disassembly, from 0, its address in bytes from the code's
+    start, its line of the loop nest, and its share of the kernel's samples.
+    """
+
+    place: int
+    address: int
+    line: int
+    samples: float
+    share: float
+
+
 @dataclass(frozen=True)
 class Split:
     """How the time of one use of a kernel is split. `error` is the standard error of the largest
-    share, a binomial's; 0 where nothing was measured.
+    share, a binomial's; 0 where nothing was measured. `lines` and `instructions` are those that
+    have samples.
     """
 
     kernel: str
@@ -61,6 +76,7 @@ class Split:
     operators: tuple[OperatorShare, ...]
     lines: tuple[LineShare, ...]
     error: float
+    instructions: tuple[InstructionShare, ...] = ()
 
 
 def split_kernels(
@@ -68,6 +84,7 @@ def split_kernels(
     arrays: Sequence[Any],
     *,
     seconds: float = 1.0,
+    every: bool = False,
     on_progress: Callable[[str], None] = lambda text: None,
 ) -> dict[int, Split]:
     """Returns the split of each kernel in runs with these inputs, by the id of its call.
@@ -75,12 +92,12 @@ def split_kernels(
     Takes about `seconds`, on a busy machine up to twice as long. Samples go where they are needed,
     first `ENOUGH` to each kernel of several operators; a use that has fewer shares those of all
     uses of the same kernel, and without `LEAST` of them its shares are only estimated. A kernel of
-    one operator gives it all.
+    one operator gives it all; with `every` it gets samples like the others, for its lines' sake.
 
     Errors: I040, I042, I043 (the inputs); I117 where sampling is not possible, I118 while another
     one is at work.
     """
-    found = sample_kernels(compiled, arrays, seconds=seconds, on_progress=on_progress)
+    found = sample_kernels(compiled, arrays, seconds=seconds, every=every, on_progress=on_progress)
     return _splits(compiled.build, found)
 
 
@@ -105,10 +122,26 @@ def _splits(build: Build, found: Sampling | None) -> dict[int, Split]:
         code = pooled.get(key, Counter[int]())
         if use.call.id in uses and uses[use.call.id].total >= ENOUGH:
             code = uses[use.call.id].code
-        lines = found.blame[key].lines(code) if found is not None and code else {}
         total = code.total()
-        splits[use.call.id] = kernels[key].split(use.name, calls, lines, total, build.layer_order)
+        instructions: tuple[InstructionShare, ...] = ()
+        lines: Mapping[int, float] = {}
+        if found is not None and code:
+            lines, instructions = _sampled(found.blame[key], code)
+        split = kernels[key].split(use.name, calls, lines, total, build.layer_order)
+        splits[use.call.id] = replace(split, instructions=instructions)
     return splits
+
+
+def _sampled(
+    blame: Blame, code: Counter[int]
+) -> tuple[dict[int, float], tuple[InstructionShare, ...]]:
+    """Returns the samples of each line, and those of each instruction, by offset in the code."""
+    found, total = blame.instructions(code), code.total()
+    rows = []
+    for place, count in sorted(found.items()):
+        at = blame.at(place)
+        rows.append(InstructionShare(place, at.address, at.line, count, count / total))
+    return blame.lines_of(found), tuple(rows)
 
 
 def _calls(use: KernelUse) -> list[Call]:

@@ -13,6 +13,7 @@ from clew.runtime.program import RunHost
 from clew.runtime.timing import Turns
 
 FEWEST_ROUNDS: Final = 20
+_FEWEST_QUICK: Final = 5  # where somebody says how long it may take
 _MOST_ROUNDS = 200
 _SECONDS = 1.5
 
@@ -75,10 +76,12 @@ def measure(
     repeats: int | None,
     warmup: int,
     say: Callable[[str], None] = lambda text: None,
+    seconds: float | None = None,
 ) -> list[Measured]:
     """Returns the times of models that take turns.
 
-    `repeats` is the number of rounds; without it as many as a second allows, at least twenty.
+    `repeats` is the number of rounds; without it as many as a second allows, at least twenty, or as
+    `seconds` allow, at least five.
     """
     readies, turns = [], []
     for subject in subjects:
@@ -88,8 +91,9 @@ def measure(
         readies.append(ready)
         turns.append(Turns(ready.program, ready.segments, _inputs(model, arrays), warmup))
     each = sum(turn.round_ns for turn in turns)
-    fitting = int(_SECONDS * 1e9 / max(each, 1.0))
-    rounds = repeats or min(_MOST_ROUNDS, max(FEWEST_ROUNDS, fitting))
+    fewest = FEWEST_ROUNDS if seconds is None else _FEWEST_QUICK
+    fitting = int((_SECONDS if seconds is None else seconds) * 1e9 / max(each, 1.0))
+    rounds = repeats or min(_MOST_ROUNDS, max(fewest, fitting))
     for number in range(rounds):
         say(f"run {number + 1} of {rounds}")
         for turn in turns:

@@ -158,8 +158,13 @@ class LayerStory:
         for section in self.sections:
             first, *rest = map(said, section.sentences)
             lines.append(f"  {section.head}{_colon(section)} {first}")
-            lines += [f"    {text}" for text in [*rest, *_lines(section.places)]]
+            lines += [f"    {text}" for text in [*rest, *place_lines(section.places)]]
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        # Stands on this module, and is loaded in notebooks alone.
+        shown: str = importlib.import_module("clew.explorer.notebook").story_html(self)
+        return shown
 
     def __rich__(self) -> RenderableType:
         # Only who prints with rich needs it, and has imported it.
@@ -170,7 +175,7 @@ class LayerStory:
             first, *rest = map(said, section.sentences)
             branch = tree.add(text.assemble((section.head, "cyan"), _colon(section), " ", first))
             more = [text(sentence) for sentence in rest]
-            more += [text(p, style="dim", no_wrap=True) for p in _lines(section.places)]
+            more += [text(p, style="dim", no_wrap=True) for p in place_lines(section.places)]
             if more:
                 branch.add(group(*more))
         shown: RenderableType = tree
@@ -201,7 +206,8 @@ def _colon(section: Section) -> str:
     return "" if section.kind == "kernel" else ":"
 
 
-def _lines(places: tuple[Place, ...]) -> list[str]:
+def place_lines(places: tuple[Place, ...]) -> list[str]:
+    """Returns places as text: the first lines of them, and how many more there are."""
     shown = [f"{p.line:>5} | {p.text}" for p in places[:_MOST_LINES]]
     if len(places) > _MOST_LINES:
         shown.append(f"      ... and {len(places) - _MOST_LINES} more")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from clew.explorer.schema import Code
 from clew.explorer.session import Session
+from clew.trace.kernels import KernelTrace
 
 
 def code(session: Session, kernel: int) -> Code:
@@ -13,7 +14,11 @@ def code(session: Session, kernel: int) -> Code:
 
     Errors: I200 for a kernel that does not exist.
     """
-    used = session.kernel(kernel)
+    return code_of(kernel, session.kernel(kernel))
+
+
+def code_of(kernel: int, used: KernelTrace) -> Code:
+    """Returns the code of a use of a kernel, which is called by a number."""
     lines = used.llvm_lines
     return Code(
         kernel=kernel,

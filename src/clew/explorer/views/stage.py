@@ -49,6 +49,7 @@ def _nodes(session: Session, place: int) -> Nodes:
         layers=[[layers[la] for la in n.span.layers if la in layers] for n in ordered],
         marks=[_marks(session, n) for n in ordered],
         inputs=[[numbers[c.id] for c in _operands(n)] for n in ordered],
+        functions=[[numbers[f.id] for f in inner_functions(n)] for n in ordered],
         parent=[numbers.get(parents.get(n.id, -1), -1) for n in ordered],
         kernel=[kernels.get(n.id, [session.kernel_of_call.get(n.id, -1)])[0]
                 if place == trace.last else -1 for n in ordered],

@@ -22,7 +22,7 @@ from clew.loop.ir import (
     walk,
 )
 from clew.loop.primitives.common import primitive, rewrite_loops
-from clew.loop.primitives.prefetch import CACHE_LINE_BYTES, insert_shares, iterations
+from clew.loop.primitives.prefetch import CACHE_LINE_BYTES, check_lines, insert_shares, iterations
 from clew.support.errors import ScheduleError
 from clew.te.expr import INDEX, Imm, Index, Load, Scalar, binary
 from clew.te.tensor import substitute
@@ -50,8 +50,10 @@ def overlap(
     well, `distance` bytes behind those that it reads.
 
     Errors: S001; S012 when `at` is not always run inside `ahead`; S032 when the stage does not
-    stand in scratch at the start of `ahead`, or reads anything but inputs.
+    stand in scratch at the start of `ahead`, or reads anything but inputs;
+    S033 for more than 1024 `lines`.
     """
+    check_lines(lines)
 
     def rewrite(found: For) -> Stmt:
         own, *rest = block(found.body).stmts

@@ -26,6 +26,7 @@ from clew.support.errors import ScheduleError
 from clew.te.expr import INDEX, Imm, Load, Scalar, binary
 
 CACHE_LINE_BYTES = 64
+_MOST_LINES = 1024
 
 
 @primitive
@@ -38,7 +39,7 @@ def prefetch(nest: Nest, simplifier: Simplifier, *, buffer: str, ahead: str, at:
     `ahead` asks for its own again.
 
     Errors: S001; S011 when `buffer` is not read in runs of memory, one an iteration of `ahead`;
-    S012 when `at` is not inside `ahead`.
+    S012 when `at` is not inside `ahead`; S033 when a share is of more than 1024 lines.
     """
     placed = False
 
@@ -54,6 +55,7 @@ def prefetch(nest: Nest, simplifier: Simplifier, *, buffer: str, ahead: str, at:
         stmt, load = load_of[0]
         assert isinstance(stmt, Store)
         share = _Share(load.source, outer, stmt.stage, panel, steps)
+        check_lines(share.each)
         placed = True
         return replace(found, body=insert_shares(found.body, at, Imm(0, INDEX), share, simplifier))
 
@@ -136,6 +138,19 @@ class _Share:
 
 def _bytes(buffer: Buffer) -> int:
     return buffer.size_bytes // max(1, math.prod(buffer.shape))
+
+
+def check_lines(lines: int) -> None:
+    """Refuses a share of so many cache lines that asking for them would be all that there is.
+
+    Errors: S033.
+    """
+    if lines > _MOST_LINES:
+        raise ScheduleError(
+            "S033",
+            f"an iteration would ask for {lines} cache lines; {_MOST_LINES} are the limit",
+            hint="let a loop with more iterations ask",
+        )
 
 
 def iterations(stmt: Stmt, at: str) -> int:

@@ -1,0 +1,31 @@
+// Chooses what colours mean: the layer only, or a figure.
+
+import type { Build } from "../builds";
+import { metric, type Metric } from "../state";
+
+const NAMES: Readonly<Record<Metric, string>> = {
+  "": "by layer",
+  time: "by time",
+  flops: "by FLOP",
+  bytes: "by bytes",
+  peak: "by share of peak",
+  error: "by error",
+};
+
+export function HeatSelect({ build }: { readonly build: Build }) {
+  void build;
+  return (
+    <label class="heat-select" title="What colours mean">
+      <span class="wide-only">Colour</span>
+      <select
+        aria-label="Colour"
+        value={metric.value}
+        onChange={(event) => (metric.value = event.currentTarget.value as Metric)}
+      >
+        {(Object.keys(NAMES) as Metric[]).map((name) => (
+          <option key={name} value={name}>{NAMES[name]}</option>
+        ))}
+      </select>
+    </label>
+  );
+}

@@ -1,0 +1,179 @@
+// The dialog for a new build: which model, and how it is compiled. While it compiles, its progress.
+
+import { useEffect, useMemo, useState } from "preact/hooks";
+import { buildOf, builds, theSource, value } from "../builds";
+import { Modal } from "../dialogs/Modal";
+import { jobs } from "../jobs";
+import { bytesText } from "../parts/figures";
+import { ErrorBox } from "../parts/ErrorBox";
+import { Progress } from "../parts/Progress";
+import { current, dialog } from "../state";
+import type { Choices } from "../wire";
+import { awaited, buildError, buildTitle, cancelSending, choices, chosenModel, compile, sending, startOptions } from "./builder";
+import { ChooseFile } from "./ChooseFile";
+import { DEFAULTS, formOf, optionsOf, type Form } from "./options";
+import { Passes } from "./Passes";
+
+export function BuildDialog() {
+  return (
+    <Modal label="Compile a model" wide>
+      <Inside />
+    </Modal>
+  );
+}
+
+function Inside() {
+  const offers = choices();
+  if (!theSource().live || !offers) {
+    return <p class="empty">A report can neither compile nor measure. Start <code>clew explore</code> to try other models and options.</p>;
+  }
+  const build = awaited.value;
+  if (build && build.info.value.state !== "ready") return <Compiling offers={offers} />;
+  return <BuildForm offers={offers} />;
+}
+
+/** How the build that was started here gets on. */
+function Compiling({ offers }: { readonly offers: Choices }) {
+  const build = awaited.value;
+  if (!build) return null;
+  const { state, error } = build.info.value;
+  const job = jobs.value.find((j) => j.state !== "done" && j.title === buildTitle(build));
+  if (state !== "failed" && state !== "cancelled") {
+    return (
+      <section class="new-build" aria-label="Compiling">
+          {job ? <Progress job={job} /> : <p class="empty">Compiling …</p>}
+        <p class="dim">You may close this: compiling goes on, and the bar on top shows it.</p>
+      </section>
+    );
+  }
+  return <BuildForm offers={offers} failed={state === "cancelled" ? "cancelled" : error} />;
+}
+
+interface Props {
+  readonly offers: Choices;
+  readonly failed?: import("../wire").ErrorInfo | "cancelled" | null;
+}
+
+function BuildForm({ offers, failed }: Props) {
+  const shown = buildOf(current.value) ?? builds.value[0] ?? null;
+  const info = awaited.value?.info.value ?? shown?.info.value;
+  const [form, setForm] = useState<Form>(() => formOf(startOptions.peek() ?? info?.options ?? DEFAULTS));
+  const model = chosenModel.value ?? info?.model ?? null;
+  useEffect(() => {
+    if (chosenModel.peek() === null && info) chosenModel.value = info.model;
+    startOptions.value = null;
+  }, []);
+  const change = (to: Partial<Form>): void => setForm({ ...form, ...to });
+  const [wrong, setWrong] = useState("");
+  const share = sending.value;
+  const inputs = useMemo(() => {
+    const build = builds.value.find((b) => b.info.value.model === model && b.info.value.state === "ready");
+    return build ? (value(build.overview.peek())?.inputs ?? []) : [];
+  }, [model]);
+  const submit = (event: Event): void => {
+    event.preventDefault();
+    const options = optionsOf(form);
+    if (typeof options === "string") return setWrong(options);
+    setWrong("");
+    if (model !== null) void compile(model, options);
+  };
+  return (
+    <form class="new-build" aria-label="New build" onSubmit={submit}>
+      <div class="columns">
+        <div class="fields">
+          <Model offers={offers} model={model} />
+          <label>
+            target
+            <select name="target" value={form.target} onChange={(e) => change({ target: e.currentTarget.value })}>
+              {offers.targets.map((name) => <option key={name}>{name}</option>)}
+            </select>
+          </label>
+          <label>
+            precision
+            <select name="precision" value={form.precision} onChange={(e) => change({ precision: e.currentTarget.value })}>
+              {offers.precisions.map((name) => <option key={name}>{name}</option>)}
+            </select>
+          </label>
+          <label>
+            opt level
+            <select name="opt-level" value={form.optLevel} onChange={(e) => change({ optLevel: Number(e.currentTarget.value) })}>
+              {[0, 1, 2, 3].map((n) => <option key={n} value={n}>{`${n}${LEVELS[n]}`}</option>)}
+            </select>
+          </label>
+          <label>
+            threads
+            <input
+              name="threads"
+              inputMode="numeric"
+              placeholder={`all: ${offers.threads}`}
+              value={form.threads}
+              onInput={(e) => change({ threads: e.currentTarget.value })}
+            />
+          </label>
+          <label class="check">
+            <input name="fuse" type="checkbox" checked={form.fuse} onChange={(e) => change({ fuse: e.currentTarget.checked })} />
+            fuse operators into kernels
+          </label>
+          <label>
+            input shapes
+            <input
+              name="shapes"
+              placeholder={inputs.length ? `${inputs[0]}=1x3x224x224` : "only for free sizes"}
+              value={form.shapes}
+              title="as input=1x3x224x224, several with blanks between"
+              onInput={(e) => change({ shapes: e.currentTarget.value })}
+            />
+          </label>
+          {inputs.length > 0 && <p class="hint dim">inputs: {inputs.join(", ")}</p>}
+        </div>
+        <Passes offers={offers} wishes={form.passes} onChange={(passes) => change({ passes })} />
+      </div>
+      {failed === "cancelled" && <p class="hint" role="status">Compiling was cancelled.</p>}
+      {failed && failed !== "cancelled" && <ErrorBox error={failed} />}
+      {buildError.value && <ErrorBox error={buildError.value} />}
+      {wrong && <p class="wrong" role="alert">{wrong}</p>}
+      <div class="actions">
+        {share === null ? (
+          <>
+            <span class="grow" />
+            <button type="button" onClick={() => (dialog.value = "")}>Close</button>
+            <button class="primary" data-action="compile" disabled={model === null}>{failed ? "Compile again" : "Compile"}</button>
+          </>
+        ) : (
+          <>
+            <span>sending {Math.round(share * 100)} %</span>
+            <progress value={share} max={1} aria-label="sending the model" />
+            <button type="button" onClick={cancelSending}>Cancel</button>
+          </>
+        )}
+      </div>
+    </form>
+  );
+}
+
+const LEVELS: Readonly<Record<number, string>> = { 0: " — only what is needed", 3: " — everything" };
+
+/** Which model: one that the server knows, or a file. */
+function Model({ offers, model }: { readonly offers: Choices; readonly model: string | File | null }) {
+  const file = model instanceof File ? model : null;
+  const names = typeof model === "string" && !offers.models.includes(model) ? [...offers.models, model] : offers.models;
+  return (
+    <div class="model-choice">
+      <label>
+        model
+        <select
+          name="model"
+          value={typeof model === "string" ? model : file ? FILE : ""}
+          onChange={(event) => (chosenModel.value = event.currentTarget.value === FILE ? file : event.currentTarget.value)}
+        >
+          {model === null && <option value="">choose one, or drop a file</option>}
+          {file && <option value={FILE}>{`${file.name} (${bytesText(file.size)})`}</option>}
+          {names.map((name) => <option key={name} value={name}>{name}</option>)}
+        </select>
+      </label>
+      <ChooseFile text={file ? "Choose another file" : "Choose or drop a file"} />
+    </div>
+  );
+}
+
+const FILE = "\u0000file";

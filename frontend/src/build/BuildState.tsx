@@ -1,0 +1,36 @@
+// What stands in place of panes while a build is not ready: its progress, or why there is none.
+
+import { theSource, type Build } from "../builds";
+import { jobs } from "../jobs";
+import { ErrorBox } from "../parts/ErrorBox";
+import { Progress } from "../parts/Progress";
+import { again, buildTitle, retry, titleOf } from "./builder";
+
+export function BuildState({ build }: { readonly build: Build }) {
+  const { state, error } = build.info.value;
+  const job = jobs.value.find((j) => j.state !== "done" && j.title === buildTitle(build));
+  const live = theSource().live;
+  return (
+    <div class="build-state" data-state={state}>
+      {state === "compiling" && (job ? <Progress job={job} /> : <p class="empty">Compiling {titleOf(build)} …</p>)}
+      {state === "failed" && (
+        <section>
+          <h2>{titleOf(build)} does not compile</h2>
+          {error && <ErrorBox error={error} />}
+        </section>
+      )}
+      {state === "cancelled" && (
+        <section>
+          <h2>{titleOf(build)}: cancelled</h2>
+          <p class="dim">Compiling was stopped before it was done.</p>
+        </section>
+      )}
+      {live && (state === "failed" || state === "cancelled") && (
+        <p class="actions">
+          <button class="primary" data-action="retry" onClick={() => retry(build)}>Try again</button>
+          <button data-action="other-options" onClick={() => again(build)}>Try other options</button>
+        </p>
+      )}
+    </div>
+  );
+}

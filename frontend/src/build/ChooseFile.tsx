@@ -1,0 +1,28 @@
+import { useRef } from "preact/hooks";
+import { takeFiles } from "./builder";
+import { SUFFIXES } from "./files";
+
+/** A button that lets one pick a model's file: dropping without a mouse. */
+export function ChooseFile({ text, primary }: { readonly text: string; readonly primary?: boolean }) {
+  const input = useRef<HTMLInputElement>(null);
+  return (
+    <>
+      <button type="button" class={primary ? "primary" : ""} data-action="choose-file" onClick={() => input.current?.click()}>
+        {text}
+      </button>
+      <input
+        ref={input}
+        type="file"
+        hidden
+        multiple
+        accept={[...SUFFIXES, ".data"].join(",")}
+        aria-label="model file"
+        onChange={(event) => {
+          const files = [...(event.currentTarget.files ?? [])];
+          event.currentTarget.value = "";
+          if (files.length) takeFiles(files);
+        }}
+      />
+    </>
+  );
+}

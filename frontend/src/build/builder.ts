@@ -1,0 +1,186 @@
+// Making builds: a model is sent, compiled as a job that all may watch, and becomes the one shown.
+
+import { batch, effect, signal } from "@preact/signals";
+import { addBuild, buildOf, builds, errorInfo, started, theSource, value, type Build } from "../builds";
+import { compare, isCompared } from "../compare/diffs";
+import { followJob } from "../jobs";
+import { tell } from "../notices";
+import { arrange } from "../arrange";
+import { current, dialog, makePane, panes, selected } from "../state";
+import type { Choices, ErrorInfo, Options } from "../wire";
+import { checked } from "./files";
+import { optionWords } from "./options";
+import { retargeted } from "./retarget";
+
+/** The model that the dialog is about to compile: one that the server knows by name, or a file. */
+export const chosenModel = signal<string | File | null>(null);
+/** The options that the dialog starts with; null for those of the current build. */
+export const startOptions = signal<Options | null>(null);
+/** What was wrong with what was dropped, chosen or sent. */
+export const buildError = signal<ErrorInfo | null>(null);
+/** How much of the model has been sent; null while nothing is. */
+export const sending = signal<number | null>(null);
+/** The build that the dialog made and waits for. */
+export const awaited = signal<Build | null>(null);
+/** A build that has just become the current one, and the one it took the place of. */
+export const offered = signal<{ readonly fresh: Build; readonly before: Build } | null>(null);
+
+export function choices(): Choices | null {
+  return value(started.value)?.choices ?? null;
+}
+
+export function titleOf(build: Build): string {
+  const { model, options } = build.info.value;
+  return `${model} (${optionWords(options)})`;
+}
+
+/** Opens the dialog for files that were dropped or chosen, or says why they are not taken. */
+export function takeFiles(files: readonly File[]): void {
+  const offers = choices();
+  if (!offers) return;
+  const found = checked(files, offers.max_upload_bytes);
+  batch(() => {
+    if ("error" in found) {
+      buildError.value = found.error;
+      chosenModel.value = null;
+    } else {
+      buildError.value = null;
+      chosenModel.value = found.file;
+      awaited.value = null;
+    }
+    dialog.value = "build";
+  });
+}
+
+/** Opens the dialog on a build's model, with its options. */
+export function again(build: Build): void {
+  batch(() => {
+    chosenModel.value = build.info.value.model;
+    startOptions.value = build.info.value.options;
+    buildError.value = null;
+    awaited.value = null;
+    dialog.value = "build";
+  });
+}
+
+let stopSending: AbortController | null = null;
+
+/** Stops sending a model. */
+export function cancelSending(): void {
+  stopSending?.abort();
+}
+
+/** Compiles; true when the server has taken it. The rest is told by the build's state. */
+export async function compile(model: string | File, options: Options): Promise<boolean> {
+  buildError.value = null;
+  sending.value = 0;
+  stopSending = new AbortController();
+  try {
+    const onSent = (share: number): void => void (sending.value = share);
+    const info = await theSource().build(model, options, onSent, stopSending.signal);
+    const build = addBuild(info);
+    batch(() => {
+      awaited.value = build;
+      // With nothing else to show, the page itself shows how it gets on.
+      if (buildOf(current.peek())?.info.peek().state !== "ready" || current.peek() === build.id) {
+        current.value = build.id;
+        dialog.value = "";
+      }
+    });
+    watch(build);
+    return true;
+  } catch (error) {
+    const info = errorInfo(error);
+    if (info.code !== "W002") buildError.value = info;
+    return false;
+  } finally {
+    sending.value = null;
+  }
+}
+
+/** Compiles a build's model once more in the same way. */
+export function retry(build: Build): void {
+  const { model, options } = build.info.value;
+  void compile(model, options);
+}
+
+const watched = new Set<string>();
+
+/** Follows a build that compiles to its end; when it is ready it becomes the current one. */
+function watch(build: Build): void {
+  const { job } = build.info.value;
+  if (!job || watched.has(job)) return;
+  watched.add(job);
+  const own = awaited.peek() === build;
+  const onError = (error: ErrorInfo): void => {
+    const seen = current.peek() === build.id || (awaited.peek() === build && dialog.peek() === "build");
+    if (!seen) tell(buildTitle(build), error);
+  };
+  void followJob(job, build.id, buildTitle(build), { onError }).then(async () => {
+    await refresh();
+    if (build.info.value.state === "ready" && own) become(build);
+  });
+}
+
+export function buildTitle(build: Build): string {
+  return `Compiling ${titleOf(build)}`;
+}
+
+/** Takes in how all builds stand. */
+async function refresh(): Promise<void> {
+  try {
+    const start = await theSource().start();
+    batch(() => {
+      for (const info of start.builds) addBuild(info);
+      started.value = { state: "ready", value: start };
+    });
+  } catch {
+    // The server is gone: whatever asks it next says so.
+  }
+}
+
+/** Makes a build the one that is shown; panes of the one before turn to it. */
+export function become(build: Build): void {
+  const before = buildOf(current.peek()) ?? builds.peek().find((b) => b !== build) ?? null;
+  const unsubscribe = effect(() => {
+    const overview = value(build.overview.value);
+    if (!overview) return;
+    queueMicrotask(() => unsubscribe());
+    batch(() => {
+      const was = before && before !== build && before.info.peek().state === "ready" ? before : null;
+      const alike = was?.info.peek().model === build.info.peek().model;
+      current.value = build.id;
+      if (was && alike) panes.value = retargeted(panes.peek(), was.id, build.id, value(was.overview.peek()), overview);
+      else panes.value = [];
+      const at = selected.peek();
+      if (at && at.build !== build.id) selected.value = alike && at.ref.kind === "layer" ? { ...at, build: build.id } : null;
+      if (awaited.peek() === build) {
+        awaited.value = null;
+        if (dialog.peek() === "build") dialog.value = "";
+      }
+      offered.value = was ? { fresh: build, before: was } : null;
+    });
+    arrange();
+  });
+}
+
+/** Shows two builds side by side: what differs, and the last graph of each. */
+export function besides(a: Build, b: Build, start = true): void {
+  batch(() => {
+    offered.value = null;
+    const stages = (build: Build): number => (value(build.overview.peek())?.stages.length ?? 1) - 1;
+    panes.value = [
+      makePane(a.id, "diff", builds.peek().indexOf(b)),
+      makePane(a.id, "stage", stages(a)),
+      makePane(b.id, "stage", stages(b)),
+    ];
+  });
+  if (start && theSource().live && !isCompared(a.id, b.id)) void compare(a.id, b.id, true, true);
+}
+
+/** Watches builds that compile, whoever started them. */
+export function watchBuilds(): void {
+  effect(() => {
+    for (const build of builds.value) if (build.info.value.state === "compiling") watch(build);
+  });
+}

@@ -1,0 +1,89 @@
+// How a build is made, as the form has it, and back.
+
+import type { Options } from "../wire";
+
+/** What a pass is told: as the opt level has it, to run, or not to run. */
+export type PassWish = "auto" | "on" | "off";
+
+export interface Form {
+  readonly target: string;
+  readonly precision: string;
+  readonly optLevel: number;
+  /** "" leaves the number to clew. */
+  readonly threads: string;
+  readonly fuse: boolean;
+  readonly passes: ReadonlyMap<string, PassWish>;
+  readonly shapes: string;
+  readonly keepF32: readonly string[];
+}
+
+export function formOf(options: Options): Form {
+  return {
+    target: options.target,
+    precision: options.precision,
+    optLevel: options.opt_level,
+    threads: options.threads === null ? "" : String(options.threads),
+    fuse: options.fuse,
+    passes: new Map<string, PassWish>([
+      ...options.disabled.map((name) => [name, "off"] as const),
+      ...options.required.map((name) => [name, "on"] as const),
+    ]),
+    shapes: shapesText(options.shapes),
+    keepF32: options.keep_f32,
+  };
+}
+
+export const DEFAULTS: Options = {
+  target: "cpu", threads: null, opt_level: 3, precision: "f32", fuse: true, disabled: [], required: [], keep_f32: [], shapes: {},
+};
+
+/** Returns the options that a form stands for, or what is wrong with it. */
+export function optionsOf(form: Form): Options | string {
+  const shapes = readShapes(form.shapes);
+  if (typeof shapes === "string") return shapes;
+  const threads = form.threads.trim();
+  if (threads && !/^[1-9]\d{0,3}$/.test(threads)) return `threads: ${threads} is not a number from 1 on`;
+  const wished = (wish: PassWish): string[] => [...form.passes].filter(([, w]) => w === wish).map(([name]) => name);
+  return {
+    target: form.target,
+    precision: form.precision,
+    opt_level: form.optLevel,
+    threads: threads ? Number(threads) : null,
+    fuse: form.fuse,
+    disabled: wished("off"),
+    required: wished("on"),
+    keep_f32: [...form.keepF32],
+    shapes,
+  };
+}
+
+/** Reads `image=1x3x224x224 mask=1x8`; shapes may also be written with commas, as the command line has them. */
+export function readShapes(text: string): Record<string, number[]> | string {
+  const shapes: Record<string, number[]> = {};
+  for (const word of text.split(/[\s;]+/).filter(Boolean)) {
+    const at = word.lastIndexOf("=");
+    const name = word.slice(0, at);
+    const sizes = word.slice(at + 1).split(/[x×,]/).filter((size, _, all) => size || all.length > 1);
+    if (at <= 0) return `shapes: ${word} is not of the form input=1x3x224x224`;
+    if (!sizes.every((size) => /^\d{1,9}$/.test(size))) return `shapes: ${word.slice(at + 1)} is not a shape such as 1x3x224x224`;
+    shapes[name] = sizes.map(Number);
+  }
+  return shapes;
+}
+
+export function shapesText(shapes: Readonly<Record<string, readonly number[]>>): string {
+  return Object.entries(shapes).map(([name, sizes]) => `${name}=${sizes.join("x")}`).join(" ");
+}
+
+/** What differs from the defaults, in a few words: for titles of builds. */
+export function optionWords(options: Options): string {
+  const words = [options.precision];
+  if (options.target !== "cpu") words.unshift(options.target);
+  if (options.opt_level !== 3) words.push(`O${options.opt_level}`);
+  if (!options.fuse) words.push("unfused");
+  if (options.threads !== null) words.push(options.threads === 1 ? "1 thread" : `${options.threads} threads`);
+  words.push(...options.disabled.map((name) => `−${name}`), ...options.required.map((name) => `+${name}`));
+  const shapes = shapesText(options.shapes);
+  if (shapes) words.push(shapes);
+  return words.join(", ");
+}

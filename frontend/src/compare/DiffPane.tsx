@@ -1,0 +1,138 @@
+// Two builds side by side: what differs in a few sentences, then layer by layer.
+
+import { useState } from "preact/hooks";
+import { builds, theSource, value, type Build } from "../builds";
+import { jobs } from "../jobs";
+import type { PaneProps } from "../panes/registry";
+import { timeText } from "../parts/figures";
+import { ErrorBox } from "../parts/ErrorBox";
+import { Progress } from "../parts/Progress";
+import { update, type Pane } from "../state";
+import type { Diff } from "../wire";
+import { letter } from "./Badge";
+import { ChangeTable } from "./ChangeTable";
+import { Faster } from "./Faster";
+import { compare, diffOf, diffTitle, partner, retry } from "./diffs";
+
+export function DiffPane({ pane, build }: PaneProps) {
+  const other = partner(build, pane.arg);
+  if (!other) {
+    return <p class="empty">There is one build. Compile the model in another way, and compare the two here.</p>;
+  }
+  return (
+    <div class="diff">
+      <Pair pane={pane} a={build} b={other} />
+      <Body pane={pane} a={build} b={other} />
+    </div>
+  );
+}
+
+/** Says which builds stand side by side, and chooses the second one. */
+function Pair({ pane, a, b }: { readonly pane: Pane; readonly a: Build; readonly b: Build }) {
+  const others = builds.value.filter((x) => x !== a);
+  return (
+    <p class="pair">
+      <BuildName build={a} /> <span aria-hidden="true">→</span>{" "}
+      {others.length > 1 ? (
+        <select
+          aria-label="compared with"
+          value={builds.value.indexOf(b)}
+          onChange={(event) => update(pane.key, { arg: Number(event.currentTarget.value) })}
+        >
+          {others.map((x) => (
+            <option key={x.id} value={builds.value.indexOf(x)}>
+              {`${letter(x.id)} ${nameOf(x)}`}
+            </option>
+          ))}
+        </select>
+      ) : (
+        <BuildName build={b} />
+      )}
+    </p>
+  );
+}
+
+function nameOf(build: Build): string {
+  const { model, options } = build.info.value;
+  return `${model} (${options.target}, ${options.precision}, O${options.opt_level})`;
+}
+
+function BuildName({ build }: { readonly build: Build }) {
+  return (
+    <span class="build-name" title={nameOf(build)}>
+      <b class={`badge of-${build.id}`}>{letter(build.id)}</b> {nameOf(build)}
+    </span>
+  );
+}
+
+function Body({ pane, a, b }: { readonly pane: Pane; readonly a: Build; readonly b: Build }) {
+  const waiting = [a, b].find((build) => build.info.value.state !== "ready");
+  if (waiting) return <p class="empty">{`Build ${letter(waiting.id)} is not ready: ${waiting.info.value.state}.`}</p>;
+  const running = jobs.value.find((job) => job.state !== "done" && job.title === diffTitle(a.id, b.id));
+  if (running) return <Progress job={running} />;
+  const state = diffOf(a.id, b.id);
+  if (state.state === "loading") return <p class="empty">Asking for the difference …</p>;
+  if (state.state === "failed") {
+    return (
+      <>
+        <ErrorBox error={state.error} />
+        {theSource().live && <button onClick={() => retry(a.id, b.id)}>Try again</button>}
+      </>
+    );
+  }
+  if (!state.value) return <Ask a={a} b={b} />;
+  const overviews = { a: value(a.overview.value), b: value(b.overview.value) };
+  if (!overviews.a || !overviews.b) return <p class="empty">Loading both builds …</p>;
+  return (
+    <>
+      <Summary diff={state.value} />
+      <ChangeTable pane={pane} a={a} b={b} layersA={overviews.a.layers} layersB={overviews.b.layers} diff={state.value} />
+    </>
+  );
+}
+
+/** Offers to compute the difference, and says what takes long about it. */
+function Ask({ a, b }: { readonly a: Build; readonly b: Build }) {
+  const [time, setTime] = useState(true);
+  const [numerics, setNumerics] = useState(true);
+  if (!theSource().live) return <p class="empty">The report does not hold this difference.</p>;
+  return (
+    <form
+      class="ask"
+      onSubmit={(event) => {
+        event.preventDefault();
+        void compare(a.id, b.id, time, numerics);
+      }}
+    >
+      <p>These builds have not been compared yet. Layers are aligned by name, operators and weights.</p>
+      <label>
+        <input type="checkbox" checked={time} onChange={() => setTime(!time)} /> run both and compare times
+      </label>
+      <label>
+        <input type="checkbox" checked={numerics} onChange={() => setNumerics(!numerics)} /> compare values layer by layer
+      </label>
+      <button class="primary" data-action="compare">
+        Compare {letter(a.id)} and {letter(b.id)}
+      </button>
+    </form>
+  );
+}
+
+function Summary({ diff }: { readonly diff: Diff }) {
+  const { a_wall_ns: before, b_wall_ns: after } = diff;
+  return (
+    <section class="summary" aria-label="Summary">
+      {before && after ? (
+        <p class="walls">
+          <b>{timeText(before)}</b> → <b>{timeText(after)}</b>{" "}
+          <Faster before={before} after={after} />
+        </p>
+      ) : null}
+      <ul>
+        {diff.summary.map((sentence, n) => (
+          <li key={n}>{sentence}</li>
+        ))}
+      </ul>
+    </section>
+  );
+}

@@ -1,0 +1,45 @@
+// Which layers a difference pane lists, and in what order.
+
+import type { Diff, LayerChange } from "../wire";
+
+export type Order = "model" | "time" | "error";
+export const UNCHANGED = "unchanged";
+
+export interface Wanted {
+  readonly kinds: ReadonlySet<string>;
+  readonly order: Order;
+  readonly text: string;
+}
+
+/** Returns the layers to list: of any of the wanted kinds (all where none is), with the text in a name. */
+export function listed(diff: Diff, wanted: Wanted, names: (change: LayerChange) => string): LayerChange[] {
+  const text = wanted.text.trim().toLowerCase();
+  const found = diff.layers.filter((change) => isWanted(change, wanted.kinds) && names(change).toLowerCase().includes(text));
+  const figure = wanted.order === "time" ? gain : wanted.order === "error" ? (c: LayerChange) => c.error : null;
+  if (!figure) return found;
+  const size = (change: LayerChange): number => Math.abs(figure(change) ?? -1) || 0;
+  return found
+    .map((change, n) => ({ change, n, known: figure(change) !== null, size: size(change) }))
+    .sort((x, y) => Number(y.known) - Number(x.known) || y.size - x.size || x.n - y.n)
+    .map(({ change }) => change);
+}
+
+function isWanted(change: LayerChange, kinds: ReadonlySet<string>): boolean {
+  if (!kinds.size) return true;
+  return change.kinds.length ? change.kinds.some((kind) => kinds.has(kind)) : kinds.has(UNCHANGED);
+}
+
+/** The nanoseconds that a layer takes more in B, null where either is unknown; a missing layer takes none. */
+export function gain(change: LayerChange): number | null {
+  const a = change.a < 0 ? 0 : change.a_ns;
+  const b = change.b < 0 ? 0 : change.b_ns;
+  return a === null || b === null || (change.a_ns === null && change.b_ns === null) ? null : b - a;
+}
+
+/** Kinds with how many layers each has, most first; what did not change last. */
+export function kindCounts(diff: Diff): [string, number][] {
+  const counts = Object.entries(diff.kinds).filter(([kind, count]) => count > 0 && kind !== UNCHANGED);
+  const same = diff.layers.filter((change) => !change.kinds.length).length;
+  counts.sort((x, y) => y[1] - x[1]);
+  return same ? [...counts, [UNCHANGED, same]] : counts;
+}

@@ -1,0 +1,59 @@
+// A dialog over the page: the browser keeps the focus inside and gives it back.
+
+import type { ComponentChildren } from "preact";
+import { useLayoutEffect, useRef } from "preact/hooks";
+import { dialog } from "../state";
+import { Icon } from "../parts/Icon";
+
+interface ModalProps {
+  readonly label: string;
+  /** A head line with a way out; the palette and the search, which are one line, have none. */
+  readonly head?: boolean;
+  readonly wide?: boolean;
+  readonly children: ComponentChildren;
+}
+
+export function closeDialog(): void {
+  dialog.value = "";
+}
+
+export function Modal({ label, head = true, wide = false, children }: ModalProps) {
+  const element = useRef<HTMLDialogElement>(null);
+  useLayoutEffect(() => {
+    const shown = element.current;
+    const before = document.activeElement;
+    shown?.showModal();
+    return () => {
+      shown?.close();
+      if (before instanceof HTMLElement && before.isConnected) before.focus({ preventScroll: true });
+    };
+  }, []);
+  return (
+    <dialog
+      ref={element}
+      class={wide ? "modal wide" : "modal"}
+      aria-label={label}
+      onCancel={(event) => {
+        // A file chooser inside that is cancelled says so, too.
+        if (event.target === element.current) closeDialog();
+      }}
+      onClick={(event) => {
+        // The dialog itself is hit only outside of what it holds: on the veil.
+        if (event.target === element.current) closeDialog();
+      }}
+    >
+      {/* The focus starts here where nothing inside asks for it. */}
+      <div class="modal-body" tabIndex={-1} autofocus={head}>
+        {head && (
+          <header>
+            <h2>{label}</h2>
+            <button class="quiet" aria-label="Close" title="Close (Esc)" onClick={closeDialog}>
+              <Icon name="close" />
+            </button>
+          </header>
+        )}
+        {children}
+      </div>
+    </dialog>
+  );
+}

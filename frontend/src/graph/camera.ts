@@ -1,0 +1,106 @@
+// Which part of the graph is seen, and how large.
+
+import type { Box } from "./scene";
+
+export const SMALLEST = 0.01;
+export const LARGEST = 2.5;
+const MOVE_MS = 180;
+
+export class Camera {
+  /** What of the graph is in the pane's left upper corner. */
+  x = 0;
+  y = 0;
+  scale = 1;
+  width = 1;
+  height = 1;
+  private moving = 0;
+
+  constructor(private readonly changed: () => void) {}
+
+  /** What of the graph is seen. */
+  get sight(): Box {
+    return { x: this.x, y: this.y, width: this.width / this.scale, height: this.height / this.scale };
+  }
+
+  pan(dx: number, dy: number): void {
+    this.stop();
+    this.x -= dx / this.scale;
+    this.y -= dy / this.scale;
+    this.changed();
+  }
+
+  /** Zooms such that what is under a point of the pane stays there. */
+  zoom(factor: number, px = this.width / 2, py = this.height / 2): void {
+    this.stop();
+    const scale = clamp(this.scale * factor);
+    this.x += px / this.scale - px / scale;
+    this.y += py / this.scale - py / scale;
+    this.scale = scale;
+    this.changed();
+  }
+
+  /** Sees all of a box, not larger than life. */
+  fit(box: Box, animate = false): void {
+    const scale = clamp(Math.min(this.width / (box.width || 1), this.height / (box.height || 1), 1));
+    this.to(box.x + box.width / 2, box.y + box.height / 2, scale, animate);
+  }
+
+  /** Sees the upper end of a tall box at a size that can be read. */
+  begin(box: Box, readable: number): void {
+    const all = Math.min(this.width / (box.width || 1), this.height / (box.height || 1));
+    if (all >= readable) return this.fit(box);
+    const scale = clamp(Math.min(1, Math.max(readable, this.width / (box.width || 1))));
+    this.stop();
+    this.scale = scale;
+    this.x = box.x + box.width / 2 - this.width / 2 / scale;
+    this.y = box.y + Math.min(0, (box.height - this.height / scale) / 2);
+    this.changed();
+  }
+
+  /** Brings a box into sight, if it is not, without zooming more than needed. */
+  show(box: Box, animate: boolean): void {
+    const sight = this.sight;
+    const margin = 20 / this.scale;
+    const inside =
+      box.x >= sight.x + margin && box.y >= sight.y + margin &&
+      box.x + box.width <= sight.x + sight.width - margin && box.y + box.height <= sight.y + sight.height - margin;
+    const legible = this.scale >= 0.45;
+    if (inside && legible) return;
+    const room = Math.min(this.width / (box.width + 80), this.height / (box.height + 80));
+    const scale = clamp(Math.min(Math.max(this.scale, 0.75), Math.max(room, 0.45)));
+    this.to(box.x + box.width / 2, box.y + box.height / 2, scale, animate);
+  }
+
+  centre(x: number, y: number): void {
+    this.to(x, y, this.scale, false);
+  }
+
+  stop(): void {
+    cancelAnimationFrame(this.moving);
+  }
+
+  private to(cx: number, cy: number, scale: number, animate: boolean): void {
+    this.stop();
+    const end = { x: cx - this.width / 2 / scale, y: cy - this.height / 2 / scale };
+    if (!animate || matchMedia("(prefers-reduced-motion: reduce)").matches) {
+      Object.assign(this, end, { scale });
+      return this.changed();
+    }
+    const from = { x: this.x, y: this.y, scale: this.scale };
+    const begun = performance.now();
+    const step = (now: number) => {
+      const t = Math.min(1, Math.max(0, (now - begun) / MOVE_MS));
+      const ease = t * (2 - t);
+      this.x = from.x + (end.x - from.x) * ease;
+      this.y = from.y + (end.y - from.y) * ease;
+      this.scale = from.scale + (scale - from.scale) * ease;
+      this.changed();
+      if (t < 1) this.moving = requestAnimationFrame(step);
+    };
+    this.moving = requestAnimationFrame(step);
+  }
+}
+
+function clamp(scale: number): number {
+  return Math.min(LARGEST, Math.max(SMALLEST, scale));
+}

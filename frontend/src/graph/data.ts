@@ -1,0 +1,49 @@
+// The graph that a pane shows, from what its build has been asked.
+
+import { value, type Build } from "../builds";
+import type { Pane } from "../state";
+import type { Overview, Stage } from "../wire";
+import { edgesOfImport, modelGraph } from "./fromModel";
+import { stageGraph } from "./fromStage";
+import type { Graph } from "./graph";
+import { remarksOf } from "./remarks";
+
+export interface Data {
+  /** Names the graph among all that the page may show. */
+  readonly key: string;
+  readonly build: string;
+  readonly graph: Graph;
+  readonly overview: Overview;
+  readonly remarks: ReadonlyMap<number, readonly string[]>;
+  /** The stage as it is shown; null for the model's layers. */
+  readonly stage: Stage | null;
+}
+
+const kept = new Map<string, Data>();
+
+/** Returns what a pane draws, null while it is on its way. Reads signals: call it where they are followed. */
+export function dataOf(pane: Pane, build: Build): Data | null {
+  const overview = value(build.overview.value);
+  const first = value(build.stage(0).value);
+  if (!overview || !first) return null;
+  if (pane.kind === "model") {
+    const asked = build.model.value;
+    if (asked.state === "loading") return null;
+    const edges = asked.state === "ready" ? asked.value.edges : edgesOfImport(overview, first.nodes);
+    return keep(`${build.id}/model`, () => ({
+      build: build.id, overview, stage: null, remarks: new Map(), graph: modelGraph(overview, edges, first.nodes),
+    }));
+  }
+  const stage = value(build.stage(pane.arg).value);
+  const links = value(build.links.value);
+  if (!stage || !links) return null;
+  return keep(`${build.id}/stage/${stage.index}`, () => ({
+    build: build.id, overview, stage, remarks: remarksOf(stage, links), graph: stageGraph(stage, overview, links, first.nodes),
+  }));
+}
+
+function keep(key: string, make: () => Omit<Data, "key">): Data {
+  let found = kept.get(key);
+  if (!found) kept.set(key, (found = { key, ...make() }));
+  return found;
+}

@@ -1,0 +1,405 @@
+// One level of the layered layout: boxes side by side in a cluster, or in the whole graph.
+//
+// Boxes get layers by longest path; values that span layers get a chain of invisible places, one
+// chain a value however many use it, which keeps skip connections together and the number of places
+// low. Orders within layers come from barycentre sweeps. Coordinates: each box wants to stand below
+// what feeds it, and isotonic regression finds the nearest places to the wishes that keep the order,
+// so that straight chains stay straight. Everything is linear in boxes, places and edges, but for
+// sorting within layers.
+
+/** Edges are by columns; `fromX` and `toX` are where they touch, from the box's left side. */
+export interface Level {
+  readonly count: number;
+  readonly width: ArrayLike<number>;
+  readonly height: ArrayLike<number>;
+  readonly source: readonly number[];
+  readonly target: readonly number[];
+  readonly fromX: readonly number[];
+  readonly toX: readonly number[];
+  /** Boxes that stand on the upper or lower border of the cluster: 1 upper, 2 lower. */
+  readonly border: ArrayLike<number>;
+}
+
+/** `points[n]`: the places that edge n goes through, as pairs of coordinates, between its ends. */
+export interface LevelPlaced {
+  readonly x: Float64Array;
+  readonly y: Float64Array;
+  readonly points: number[][];
+  readonly width: number;
+  readonly height: number;
+}
+
+const GAP_X = 18;
+const GAP_WIRE = 10;
+const GAP_Y = 30;
+const SWEEPS = 6;
+/** Longer spans than this of layers in all are drawn straight through, to stay linear. */
+const MOST_PLACES = 8;
+
+export function placeLevel(level: Level): LevelPlaced {
+  const { count } = level;
+  const layer = layers(level);
+  const wires = new Wires(level, layer);
+  const total = count + wires.layer.length;
+  const rows = rowsOf(level, layer, wires);
+  order(rows, wires, total);
+  const x = coordinates(level, rows, wires, total);
+  return finish(level, rows, wires, layer, x);
+}
+
+/** Longest paths; sources without inputs stand close to what uses them. */
+function layers(level: Level): Int32Array {
+  const { count, source, target, border } = level;
+  const out = adjacency(count, source, target);
+  const into = adjacency(count, target, source);
+  const layer = new Int32Array(count);
+  const waiting = new Int32Array(count);
+  for (const to of target) waiting[to] = (waiting[to] as number) + 1;
+  const queue: number[] = [];
+  for (let at = 0; at < count; at++) if (!waiting[at]) queue.push(at);
+  const placed = new Uint8Array(count);
+  let last = 0;
+  for (let at = 0, started = 0; queue.length < count || at < queue.length; at++) {
+    if (at >= queue.length) {
+      // A cycle: goes on with the first box that waits.
+      while (started < count && (placed[started] || !waiting[started])) started++;
+      if (started >= count) break;
+      waiting[started] = 0;
+      queue.push(started);
+    }
+    const box = queue[at] as number;
+    placed[box] = 1;
+    let mine = 0;
+    for (const from of into(box)) if (placed[from]) mine = Math.max(mine, (layer[from] as number) + 1);
+    if (border[box] === 1) mine = 0;
+    layer[box] = mine;
+    last = Math.max(last, mine);
+    for (const to of out(box)) {
+      if (placed[to]) continue;
+      waiting[to] = (waiting[to] as number) - 1;
+      if (waiting[to] === 0) queue.push(to);
+    }
+  }
+  for (let at = queue.length - 1; at >= 0; at--) {
+    const box = queue[at] as number;
+    if (border[box] === 2) layer[box] = last;
+    if (border[box] || into(box).length) continue;
+    let nearest = Infinity;
+    for (const to of out(box)) nearest = Math.min(nearest, layer[to] as number);
+    if (nearest < Infinity && nearest > 0) layer[box] = nearest - 1;
+  }
+  // Lower borders stand below all else.
+  let lowest = -1;
+  for (let box = 0; box < count; box++) if (border[box] !== 2) lowest = Math.max(lowest, layer[box] as number);
+  for (let box = 0; box < count; box++) if (border[box] === 2) layer[box] = lowest + 1;
+  return layer;
+}
+
+/** Chains of places for values that span layers. Places are numbered after the boxes. */
+class Wires {
+  readonly layer: number[] = [];
+  /** Neighbouring layers' links between boxes and places: by columns, upper, lower, and offsets. */
+  readonly upper: number[] = [];
+  readonly lower: number[] = [];
+  readonly upperX: number[] = [];
+  readonly lowerX: number[] = [];
+  /** The places that each edge goes through. */
+  readonly through: number[][];
+
+  constructor(level: Level, layer: Int32Array) {
+    const { count, source, target, fromX, toX } = level;
+    this.through = source.map(() => []);
+    const limit = MOST_PLACES * (count + source.length) + 1000;
+    // The longest chain of a value, by where it leaves its box: an output of a cluster is one of its own.
+    const chains = new Map<string, number[]>();
+    const shortFirst = source.map((_, n) => n).sort((a, b) => span(a) - span(b));
+    function span(n: number): number {
+      return Math.abs((layer[target[n] as number] as number) - (layer[source[n] as number] as number));
+    }
+    for (const n of shortFirst) {
+      const from = source[n] as number;
+      const to = target[n] as number;
+      const first = layer[from] as number;
+      const last = layer[to] as number;
+      if (last === first) continue;
+      const down = last > first;
+      const steps = Math.abs(last - first) - 1;
+      const key = `${from}:${fromX[n]}:${down}`;
+      const chain = chains.get(key) ?? [];
+      if (steps > chain.length && this.layer.length + steps - chain.length > limit) continue;
+      while (chain.length < steps) {
+        const place = count + this.layer.length;
+        this.layer.push(first + (down ? 1 : -1) * (chain.length + 1));
+        const before = chain.at(-1);
+        this.link(before ?? from, place, before === undefined ? (fromX[n] as number) : 0, 0, down);
+        chain.push(place);
+      }
+      chains.set(key, chain);
+      const passed = chain.slice(0, steps);
+      this.through[n] = passed;
+      const before = passed.at(-1);
+      this.link(before ?? from, to, before === undefined ? (fromX[n] as number) : 0, toX[n] as number, down);
+    }
+  }
+
+  private link(from: number, to: number, fromX: number, toX: number, down: boolean): void {
+    this.upper.push(down ? from : to);
+    this.lower.push(down ? to : from);
+    this.upperX.push(down ? fromX : toX);
+    this.lowerX.push(down ? toX : fromX);
+  }
+}
+
+function rowsOf(level: Level, layer: Int32Array, wires: Wires): number[][] {
+  let last = 0;
+  for (const at of layer) last = Math.max(last, at);
+  const rows: number[][] = Array.from({ length: last + 1 }, () => []);
+  // Depth first from the top, so that what belongs together starts side by side.
+  const total = level.count + wires.layer.length;
+  const below = adjacency(total, wires.upper, wires.lower);
+  const seen = new Uint8Array(total);
+  const at = (thing: number) => (thing < level.count ? layer[thing] : wires.layer[thing - level.count]) as number;
+  const starts = Array.from({ length: total }, (_, n) => n).sort((a, b) => at(a) - at(b) || a - b);
+  for (const start of starts) {
+    if (seen[start]) continue;
+    const stack = [start];
+    seen[start] = 1;
+    while (stack.length) {
+      const thing = stack.pop() as number;
+      rows[at(thing)]?.push(thing);
+      const next = below(thing);
+      for (let n = next.length - 1; n >= 0; n--) {
+        const other = next[n] as number;
+        if (seen[other]) continue;
+        seen[other] = 1;
+        stack.push(other);
+      }
+    }
+  }
+  return rows;
+}
+
+/** Sorts rows by the means of their neighbours' places, down and up by turns; keeps the best. */
+function order(rows: number[][], wires: Wires, total: number): void {
+  const above = adjacency(total, wires.lower, wires.upper);
+  const below = adjacency(total, wires.upper, wires.lower);
+  const position = new Float64Array(total);
+  const note = (row: readonly number[]) => row.forEach((thing, n) => (position[thing] = n));
+  rows.forEach(note);
+  let best = rows.map((row) => [...row]);
+  let fewest = crossings(rows, below, position);
+  const mean = new Float64Array(total);
+  for (let sweep = 0; sweep < SWEEPS && fewest > 0; sweep++) {
+    const down = sweep % 2 === 0;
+    const near = down ? above : below;
+    for (let n = 0; n < rows.length; n++) {
+      const row = rows[down ? n : rows.length - 1 - n] as number[];
+      if (row.length < 2) continue;
+      for (const thing of row) {
+        const others = near(thing);
+        let sum = 0;
+        for (const other of others) sum += position[other] as number;
+        mean[thing] = others.length ? sum / others.length : (position[thing] as number);
+      }
+      row.sort((a, b) => (mean[a] as number) - (mean[b] as number) || (position[a] as number) - (position[b] as number));
+      note(row);
+    }
+    const now = crossings(rows, below, position);
+    if (now < fewest) {
+      fewest = now;
+      best = rows.map((row) => [...row]);
+    }
+  }
+  best.forEach((row, n) => (rows[n] = row));
+}
+
+/** Counts crossings between neighbouring rows, with a tree of sums. */
+function crossings(rows: readonly number[][], below: (at: number) => ArrayLike<number>, position: Float64Array): number {
+  let found = 0;
+  for (let n = 0; n + 1 < rows.length; n++) {
+    const size = (rows[n + 1] as number[]).length;
+    if (size < 2 || (rows[n] as number[]).length < 2) continue;
+    const tree = new Int32Array(size + 1);
+    let placed = 0;
+    for (const thing of rows[n] as number[]) {
+      const targets = Array.from(below(thing), (other) => position[other] as number);
+      for (const at of targets) {
+        let left = 0;
+        for (let k = at + 1; k > 0; k -= k & -k) left += tree[k] as number;
+        found += placed - left;
+      }
+      for (const at of targets) {
+        placed++;
+        for (let k = at + 1; k <= size; k += k & -k) tree[k] = (tree[k] as number) + 1;
+      }
+    }
+  }
+  return found;
+}
+
+/** Left sides of boxes and places. */
+function coordinates(level: Level, rows: readonly number[][], wires: Wires, total: number): Float64Array {
+  const { count } = level;
+  const width = (thing: number) => (thing < count ? (level.width[thing] as number) : 0);
+  const x = new Float64Array(total);
+  for (const row of rows) {
+    let at = 0;
+    row.forEach((thing, n) => {
+      if (n) at += gap(row[n - 1] as number, thing, count);
+      x[thing] = at;
+      at += width(thing);
+    });
+    for (const thing of row) x[thing] = (x[thing] as number) - at / 2;
+  }
+  const up = linked(total, wires.lower, wires.upper, wires.lowerX, wires.upperX);
+  const down = linked(total, wires.upper, wires.lower, wires.upperX, wires.lowerX);
+  const passes = 8;
+  for (let pass = 0; pass < passes; pass++) {
+    const both = pass >= passes - 2;
+    const downwards = pass % 2 === 0;
+    for (let n = 0; n < rows.length; n++) {
+      const row = rows[downwards ? n : rows.length - 1 - n] as number[];
+      const wish: number[] = [];
+      const weight: number[] = [];
+      for (const thing of row) {
+        const found: number[] = [];
+        // Whatever spans layers wants to be straight more than boxes want to be centred.
+        if (downwards || both) up(thing, x, found);
+        if (!downwards || both) down(thing, x, found);
+        const wire = thing >= count;
+        wish.push(found.length ? median(found) : (x[thing] as number));
+        weight.push(found.length ? (wire ? 4 : 2) : 0.05);
+      }
+      settle(row, wish, weight, width, count, x);
+    }
+  }
+  let left = Infinity;
+  for (const row of rows) for (const thing of row) left = Math.min(left, x[thing] as number);
+  for (let thing = 0; thing < total; thing++) x[thing] = (x[thing] as number) - left;
+  return x;
+}
+
+function gap(a: number, b: number, count: number): number {
+  return a < count && b < count ? GAP_X : a < count || b < count ? GAP_X - 4 : GAP_WIRE;
+}
+
+/** The nearest places to the wishes (weighted squares) that keep the order and the gaps. */
+function settle(
+  row: readonly number[], wish: readonly number[], weight: readonly number[],
+  width: (thing: number) => number, count: number, x: Float64Array,
+): void {
+  const shift: number[] = [];
+  let offset = 0;
+  row.forEach((thing, n) => {
+    if (n) offset += width(row[n - 1] as number) + gap(row[n - 1] as number, thing, count);
+    shift.push(offset);
+  });
+  const value: number[] = [];
+  const mass: number[] = [];
+  const size: number[] = [];
+  row.forEach((_, n) => {
+    let v = (wish[n] as number) - (shift[n] as number);
+    let m = weight[n] as number;
+    let s = 1;
+    while (value.length && (value.at(-1) as number) > v) {
+      const lastMass = mass.pop() as number;
+      v = ((value.pop() as number) * lastMass + v * m) / (lastMass + m);
+      m += lastMass;
+      s += size.pop() as number;
+    }
+    value.push(v);
+    mass.push(m);
+    size.push(s);
+  });
+  let n = 0;
+  value.forEach((v, block) => {
+    for (let k = 0; k < (size[block] as number); k++, n++) x[row[n] as number] = v + (shift[n] as number);
+  });
+}
+
+function median(values: number[]): number {
+  if (values.length === 1) return values[0] as number;
+  values.sort((a, b) => a - b);
+  const half = values.length >> 1;
+  return values.length % 2 ? (values[half] as number) : ((values[half - 1] as number) + (values[half] as number)) / 2;
+}
+
+/** Heights of rows, and the points of edges. */
+function finish(level: Level, rows: readonly number[][], wires: Wires, layer: Int32Array, x: Float64Array): LevelPlaced {
+  const { count } = level;
+  const tops: number[] = [];
+  const bottoms: number[] = [];
+  const links = wires.upper.map((_, n) => n);
+  // Rows stand further apart where lines go far sideways between them, so that these are not flat.
+  const reach = new Float64Array(rows.length);
+  const rowOf = (thing: number) => (thing < count ? layer[thing] : wires.layer[thing - count]) as number;
+  for (const n of links) {
+    const a = wires.upper[n] as number;
+    const b = wires.lower[n] as number;
+    const across = Math.abs((x[a] as number) + (wires.upperX[n] as number) - (x[b] as number) - (wires.lowerX[n] as number));
+    reach[rowOf(a)] = Math.max(reach[rowOf(a)] as number, across);
+  }
+  let at = 0;
+  let right = 0;
+  rows.forEach((row, n) => {
+    let tall = 0;
+    for (const thing of row) {
+      if (thing < count) tall = Math.max(tall, level.height[thing] as number);
+      right = Math.max(right, (x[thing] as number) + (thing < count ? (level.width[thing] as number) : 0));
+    }
+    tops.push(at);
+    bottoms.push(at + tall);
+    const border = row.length > 0 && row.every((thing) => thing >= count || level.border[thing]);
+    at += tall + (border ? 14 : GAP_Y) + Math.min(60, (reach[n] as number) * 0.06);
+  });
+  const height = bottoms.at(-1) ?? 0;
+  const y = new Float64Array(count);
+  for (let box = 0; box < count; box++) {
+    const top = tops[layer[box] as number] as number;
+    const bottom = bottoms[layer[box] as number] as number;
+    const free = bottom - top - (level.height[box] as number);
+    y[box] = level.border[box] === 1 ? top : level.border[box] === 2 ? bottom - (level.height[box] as number) : top + free / 2;
+  }
+  const points = wires.through.map((through, n) => {
+    const found: number[] = [];
+    const source = level.source[n] as number;
+    const target = level.target[n] as number;
+    const down = (layer[target] as number) > (layer[source] as number);
+    // Straight to the row's edge first: neighbours may be taller.
+    if (down) found.push((x[source] as number) + (level.fromX[n] as number), bottoms[layer[source] as number] as number);
+    for (const place of through) {
+      const row = wires.layer[place - count] as number;
+      const px = x[place] as number;
+      if (down) found.push(px, tops[row] as number, px, bottoms[row] as number);
+      else found.push(px, bottoms[row] as number, px, tops[row] as number);
+    }
+    if (down) found.push((x[target] as number) + (level.toX[n] as number), tops[layer[target] as number] as number);
+    return found;
+  });
+  return { x: x.slice(0, count), y, points, width: right, height };
+}
+
+/** Neighbours as slices of one array. */
+function adjacency(count: number, from: readonly number[], to: readonly number[]): (at: number) => Int32Array {
+  const start = new Int32Array(count + 1);
+  for (const at of from) start[at + 1] = (start[at + 1] as number) + 1;
+  for (let at = 0; at < count; at++) start[at + 1] = (start[at + 1] as number) + (start[at] as number);
+  const fill = start.slice(0, count);
+  const found = new Int32Array(from.length);
+  from.forEach((at, n) => {
+    found[fill[at] as number] = to[n] as number;
+    fill[at] = (fill[at] as number) + 1;
+  });
+  return (at) => found.subarray(start[at], start[at + 1]);
+}
+
+/** Where a thing's left side would stand right below or above its neighbours, one wish each. */
+function linked(
+  count: number, from: readonly number[], to: readonly number[],
+  fromX: readonly number[], toX: readonly number[],
+): (thing: number, x: Float64Array, found: number[]) => void {
+  const which = adjacency(count, from, from.map((_, n) => n));
+  return (thing, x, found) => {
+    for (const n of which(thing)) found.push((x[to[n] as number] as number) + (toX[n] as number) - (fromX[n] as number));
+  };
+}

@@ -1,0 +1,39 @@
+// Colours of the page for canvases, which know no CSS variables, and how each thing is coloured.
+
+export interface Look {
+  readonly dark: boolean;
+  readonly back: string;
+  readonly panel: string;
+  readonly raised: string;
+  readonly line: string;
+  readonly text: string;
+  readonly dim: string;
+  readonly accent: string;
+  readonly hot: string;
+  readonly good: string;
+  readonly selected: string;
+}
+
+export function readLook(): Look {
+  const style = getComputedStyle(document.documentElement);
+  const of = (name: string) => style.getPropertyValue(`--${name}`).trim();
+  return {
+    dark: isDark(of("back")),
+    back: of("back"), panel: of("panel"), raised: of("raised"), line: of("line"), text: of("text"), dim: of("dim"),
+    accent: of("accent"), hot: of("hot"), good: of("good"), selected: of("selected"),
+  };
+}
+
+function isDark(colour: string): boolean {
+  const found = /^#(..)(..)(..)$/.exec(colour);
+  if (!found) return true;
+  const [r, g, b] = found.slice(1).map((part) => parseInt(part, 16)) as [number, number, number];
+  return 0.3 * r + 0.6 * g + 0.1 * b < 128;
+}
+
+/** A colour of the page as a canvas takes it: variables are put in. */
+export function onCanvas(colour: string): string {
+  if (!colour.includes("var(")) return colour;
+  const style = getComputedStyle(document.documentElement);
+  return colour.replace(/var\((--[\w-]+)\)/g, (_, name: string) => style.getPropertyValue(name).trim());
+}

@@ -1,0 +1,102 @@
+// The whole graph in a corner, with what of it is seen.
+
+import type { Camera } from "./camera";
+import { colourOf, type Shown } from "./shown";
+
+/** The minimap's size: a long graph has a strip along the pane, others a corner. */
+function sizeFor(shown: Shown, camera: Camera): { width: number; height: number } {
+  const { width, height } = shown.scene.placed;
+  const room = Math.max(60, camera.height - 60);
+  return height > 2 * width
+    ? { width: 60, height: Math.min(room, Math.max(120, (60 * height) / width / 3)) }
+    : { width: 140, height: Math.min(room, 110) };
+}
+
+/** How much wider than it is a long graph may be drawn. */
+const STRETCH = 12;
+
+/** Draws the graph once a change; the frame of what is seen is put over it. */
+export class Minimap {
+  private readonly picture = document.createElement("canvas");
+  private drawn: Shown | null = null;
+  private scaleX = 1;
+  private scaleY = 1;
+  private width = 1;
+  private height = 1;
+  private left = 0;
+  private top = 0;
+
+  constructor(
+    private readonly canvas: HTMLCanvasElement,
+    private readonly camera: Camera,
+  ) {}
+
+  draw(shown: Shown): void {
+    const ratio = devicePixelRatio;
+    const size = sizeFor(shown, this.camera);
+    const resized = size.width !== this.width || size.height !== this.height;
+    if (resized) {
+      Object.assign(this, size);
+      for (const canvas of [this.canvas, this.picture]) {
+        canvas.width = Math.round(size.width * ratio);
+        canvas.height = Math.round(size.height * ratio);
+        canvas.style.width = `${size.width}px`;
+        canvas.style.height = `${size.height}px`;
+      }
+    }
+    if (resized || !same(this.drawn, shown)) this.paintAll(shown, ratio);
+    this.drawn = shown;
+    const context = this.canvas.getContext("2d");
+    if (!context) return;
+    context.setTransform(1, 0, 0, 1, 0, 0);
+    context.clearRect(0, 0, this.canvas.width, this.canvas.height);
+    context.drawImage(this.picture, 0, 0);
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    const { x, y, width, height } = this.camera.sight;
+    const box = {
+      x: Math.max(1, this.left + x * this.scaleX), y: Math.max(1, this.top + y * this.scaleY),
+      right: Math.min(this.width - 1, this.left + (x + width) * this.scaleX),
+      bottom: Math.min(this.height - 1, this.top + (y + height) * this.scaleY),
+    };
+    context.strokeStyle = shown.look.accent;
+    context.fillStyle = shown.look.accent;
+    context.globalAlpha = 0.18;
+    context.fillRect(box.x, box.y, Math.max(3, box.right - box.x), Math.max(3, box.bottom - box.y));
+    context.globalAlpha = 1;
+    context.lineWidth = 1.5;
+    context.strokeRect(box.x, box.y, Math.max(3, box.right - box.x), Math.max(3, box.bottom - box.y));
+  }
+
+  /** What of the graph is at a point of the minimap. */
+  at(px: number, py: number): { x: number; y: number } {
+    return { x: (px - this.left) / this.scaleX, y: (py - this.top) / this.scaleY };
+  }
+
+  private paintAll(shown: Shown, ratio: number): void {
+    const context = this.picture.getContext("2d");
+    if (!context) return;
+    const { scene, hits } = shown;
+    const { placed } = scene;
+    // A long graph is drawn wider than it is, else it would be a hair.
+    this.scaleY = Math.min((this.height - 8) / placed.height, ((this.width - 8) / placed.width) * STRETCH);
+    this.scaleX = Math.min((this.width - 8) / placed.width, this.scaleY * STRETCH);
+    this.left = (this.width - placed.width * this.scaleX) / 2;
+    this.top = (this.height - placed.height * this.scaleY) / 2;
+    context.setTransform(1, 0, 0, 1, 0, 0);
+    context.clearRect(0, 0, this.picture.width, this.picture.height);
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    for (let at = 0; at < scene.view.items.length; at++) {
+      context.globalAlpha = hits && !hits[at] ? 0.25 : 1;
+      context.fillStyle = hits?.[at] ? shown.look.accent : colourOf(shown, at);
+      context.fillRect(
+        this.left + (placed.x[at] as number) * this.scaleX, this.top + (placed.y[at] as number) * this.scaleY,
+        Math.max(1.2, (scene.width[at] as number) * this.scaleX), Math.max(0.8, (scene.height[at] as number) * this.scaleY),
+      );
+    }
+    context.globalAlpha = 1;
+  }
+}
+
+function same(a: Shown | null, b: Shown): boolean {
+  return a !== null && a.scene === b.scene && a.look === b.look && a.heat === b.heat && a.hits === b.hits;
+}

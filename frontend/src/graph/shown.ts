@@ -1,0 +1,82 @@
+// How each box is coloured and marked at the moment: worked out when that changes, not at each frame.
+
+import { layerColorOn } from "../colors";
+import type { HeatColor } from "../heat";
+import type { Reach } from "../thread";
+import type { Change } from "./graph";
+import { onCanvas, type Look } from "./look";
+import type { Hit, Scene } from "./scene";
+
+export interface Shown {
+  readonly scene: Scene;
+  readonly look: Look;
+  /** For each item the colours of its layers, and its heat. */
+  readonly layers: readonly (readonly number[])[];
+  readonly heat: readonly (string | null)[] | null;
+  /** 1 for items and clusters that the focus leads to; null where nothing is focused. */
+  readonly hits: Uint8Array | null;
+  readonly clusterHits: Uint8Array | null;
+  readonly changes: readonly Change[] | null;
+  /** The item that keys move, -1 for none, and what the pointer is on. */
+  readonly key: number;
+  readonly pointed: Hit | null;
+}
+
+/** Layers that a box stands for, the one whose result it is first. */
+export function layersOf(scene: Scene): number[][] {
+  const { graph, items } = scene.view;
+  return items.map(({ node, cluster, holds }) => {
+    if (node) return [...new Set([...node.marks, ...node.layers])];
+    const found = new Set<number>();
+    if (cluster && cluster.layer >= 0) found.add(cluster.layer);
+    for (const at of holds) for (const layer of graph.nodes[at]?.layers ?? []) found.add(layer);
+    return [...found];
+  });
+}
+
+export function heatOf(scene: Scene, build: string, heat: HeatColor): (string | null)[] | null {
+  let some = false;
+  const found = scene.view.items.map(({ node, cluster }) => {
+    const ref = node?.ref ?? cluster?.ref;
+    const colour = ref ? heat({ build, ref }) : null;
+    if (colour !== null) some = true;
+    return colour === null ? null : onCanvas(colour);
+  });
+  return some ? found : null;
+}
+
+/** Marks what a reach holds: nodes at a stage, or layers where `stage` is null. */
+export function hitsOf(scene: Scene, reach: Reach, stage: number | null): { items: Uint8Array; clusters: Uint8Array } | null {
+  const { graph, items, clusters, itemOf } = scene.view;
+  const numbers = stage === null ? null : reach.nodes[stage];
+  if (stage === null ? !reach.layers.size : !numbers?.size && !reach.kernels.size) return null;
+  const found = new Uint8Array(items.length);
+  const around = new Uint8Array(clusters.length);
+  let any = false;
+  graph.nodes.forEach((node, at) => {
+    const item = itemOf[at] as number;
+    if (item < 0) return;
+    const hit = numbers ? numbers.has(node.number) : node.layers.some((layer) => reach.layers.has(layer));
+    if (hit && node.role !== "constant") {
+      found[item] = 1;
+      any = true;
+    }
+  });
+  clusters.forEach((cluster, at) => {
+    if (cluster.kernel >= 0 && reach.kernels.has(cluster.kernel)) {
+      around[at] = 1;
+      any = true;
+    }
+  });
+  return any ? { items: found, clusters: around } : null;
+}
+
+/** A colour for a box as a whole. */
+export function colourOf(shown: Shown, at: number, alpha = 1): string {
+  const heat = shown.heat?.[at];
+  if (heat) return heat;
+  const layers = shown.layers[at] as readonly number[];
+  const item = shown.scene.view.items[at];
+  if (!layers.length || (item?.cluster?.kind === "group" && layers.length > 1)) return shown.look.dim;
+  return layerColorOn(shown.look.dark, layers[0] as number, alpha);
+}

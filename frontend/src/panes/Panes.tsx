@@ -1,0 +1,35 @@
+// Panes side by side, the borders between them, and links drawn from one to the next.
+
+import { Fragment } from "preact";
+import { started } from "../builds";
+import { panes, threads } from "../state";
+import { Divider } from "./Divider";
+import { PaneFrame } from "./PaneFrame";
+import { Threads } from "./Threads";
+
+export function Panes() {
+  const shown = panes.value;
+  return (
+    <div class={threads.value ? "panes threaded" : "panes"}>
+      {shown.map((pane, n) => {
+        const before = shown[n - 1];
+        return (
+          <Fragment key={pane.key}>
+            {before && <Divider left={before.key} right={pane.key} />}
+            <PaneFrame pane={pane} place={n} />
+          </Fragment>
+        );
+      })}
+      {started.value.state === "ready" && shown.length === 0 && <Nothing />}
+      {threads.value && <Threads />}
+    </div>
+  );
+}
+
+function Nothing() {
+  return (
+    <p class="empty">
+      Nothing is open. Press <kbd>Ctrl K</kbd> to open a pane, or choose a stage above.
+    </p>
+  );
+}

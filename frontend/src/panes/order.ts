@@ -1,0 +1,48 @@
+// The order of panes, and what a pane shows.
+
+import { REGISTRY } from "./registry";
+import { value, type Build } from "../builds";
+import { makePane, panes, update, type Pane, type PaneKind } from "../state";
+import type { Dragged } from "./drag";
+
+/** Moves a pane to the place of another. */
+export function moveTo(key: number, to: number): void {
+  const now = [...panes.peek()];
+  const from = now.findIndex((p) => p.key === key);
+  const [pane] = from < 0 ? [] : now.splice(from, 1);
+  if (!pane) return;
+  now.splice(Math.max(0, Math.min(to, now.length)), 0, pane);
+  panes.value = now;
+}
+
+/** Shows another kind in a pane's place. */
+export function become(pane: Pane, kind: PaneKind): void {
+  if (kind === pane.kind) return;
+  const counted = REGISTRY[kind].arg;
+  const other = panes.peek().find((p) => p.build === pane.build && p.key !== pane.key && REGISTRY[p.kind].arg === counted);
+  const arg = counted === REGISTRY[pane.kind].arg ? pane.arg : counted ? (other?.arg ?? 0) : 0;
+  // Another component with another state: a pane of its own, in the old one's place.
+  const made = makePane(pane.build, kind, arg);
+  panes.value = panes.peek().map((p) => (p.key === pane.key ? made : p));
+}
+
+/** The next or previous stage or kernel; of stages those that change something. */
+export function turn(pane: Pane, build: Build, by: number): void {
+  const overview = value(build.overview.peek());
+  const counted = REGISTRY[pane.kind].arg;
+  if (!overview || !counted) return;
+  const last = (counted === "stage" ? overview.stages : overview.kernels).length - 1;
+  let at = pane.arg + by;
+  while (counted === "stage" && at > 0 && at < last && !overview.stages[at]?.changed) at += by;
+  update(pane.key, { arg: Math.max(0, Math.min(last, at)) });
+}
+
+export function drop(pane: Pane, dragged: Dragged): void {
+  if (dragged.key >= 0) {
+    moveTo(dragged.key, panes.peek().findIndex((p) => p.key === pane.key));
+    return;
+  }
+  const { build, kind, arg } = dragged;
+  if (pane.kind === kind && pane.build === build) update(pane.key, { arg });
+  else panes.value = panes.peek().map((p) => (p.key === pane.key ? makePane(build, kind, arg) : p));
+}

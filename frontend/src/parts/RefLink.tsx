@@ -1,0 +1,37 @@
+// A link to something of a build: hovering points at it, choosing goes there.
+
+import type { ComponentChildren } from "preact";
+import { format, parse } from "../refs";
+import { point, show } from "../state";
+
+interface RefLinkProps {
+  readonly build: string;
+  /** As a text: see schema.py. */
+  readonly to: string;
+  readonly code?: boolean;
+  readonly children: ComponentChildren;
+}
+
+export function RefLink({ build, to, code = false, children }: RefLinkProps) {
+  const ref = parse(to);
+  if (!ref) return code ? <code>{children}</code> : <>{children}</>;
+  const here = { build, ref };
+  return (
+    <a
+      class={code ? "ref code" : "ref"}
+      data-ref={format(ref)}
+      // The address is that of the page: choosing changes the state, which the address follows.
+      href="#"
+      onClick={(event) => {
+        event.preventDefault();
+        show(here, event.ctrlKey || event.metaKey);
+      }}
+      onPointerEnter={() => point(here)}
+      onPointerLeave={() => point(null)}
+      onFocus={() => point(here)}
+      onBlur={() => point(null)}
+    >
+      {children}
+    </a>
+  );
+}

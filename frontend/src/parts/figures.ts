@@ -1,0 +1,34 @@
+// Figures as people read them: three digits, a unit.
+
+export function digits(value: number): string {
+  if (value === 0) return "0";
+  const size = Math.abs(value);
+  return size >= 100 ? value.toFixed(0) : size >= 10 ? value.toFixed(1) : value.toFixed(2);
+}
+
+export function timeText(ns: number): string {
+  const size = Math.abs(ns);
+  if (size >= 1e9) return `${digits(ns / 1e9)} s`;
+  if (size >= 1e6) return `${digits(ns / 1e6)} ms`;
+  if (size >= 1e3) return `${digits(ns / 1e3)} µs`;
+  return `${digits(ns)} ns`;
+}
+
+/** `b` against `a`, as a factor; empty where one of them is nothing. */
+export function ratioText(a: number | null, b: number | null): string {
+  return a && b ? `${digits(b / a)}×` : "";
+}
+
+export function errorText(error: number): string {
+  return error === 0 ? "0" : error.toExponential(1);
+}
+
+export function bytesText(bytes: number): string {
+  const units = ["B", "KiB", "MiB", "GiB"];
+  let at = 0;
+  while (bytes >= 1024 && at < units.length - 1) {
+    bytes /= 1024;
+    at++;
+  }
+  return `${at ? digits(bytes) : bytes} ${units[at]}`;
+}

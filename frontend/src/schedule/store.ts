@@ -1,0 +1,51 @@
+// What the page keeps of a kernel's schedule while panes come and go: edits, and what they gave.
+
+import { signal, type Signal } from "@preact/signals";
+import { runJob } from "../jobs";
+import type { ErrorInfo, ScheduleTrial } from "../wire";
+import { begin, type Edit } from "./edit";
+
+/** What became of trying an edited schedule; `steps` are those that were tried. */
+export type Tried =
+  | { readonly state: "none" | "running" }
+  | { readonly state: "done"; readonly steps: readonly string[]; readonly trial: ScheduleTrial }
+  | { readonly state: "failed"; readonly steps: readonly string[]; readonly error: ErrorInfo };
+
+export interface Kept {
+  readonly edit: Signal<Edit | null>;
+  readonly tried: Signal<Tried>;
+}
+
+const kept = new Map<string, Kept>();
+
+export function keptOf(build: string, kernel: number): Kept {
+  const key = `${build}/${kernel}`;
+  let found = kept.get(key);
+  if (!found) kept.set(key, (found = { edit: signal(null), tried: signal<Tried>({ state: "none" }) }));
+  return found;
+}
+
+export function edit(of: Kept, steps: readonly string[]): void {
+  of.edit.value ??= begin(steps);
+}
+
+export function trialTitle(kernel: number): string {
+  return `Trying a schedule of kernel ${kernel}`;
+}
+
+/** Recompiles a kernel with other steps, and has both run. */
+export async function trySteps(of: Kept, build: string, kernel: number, steps: readonly string[]): Promise<void> {
+  let error: ErrorInfo | null = null;
+  of.tried.value = { state: "running" };
+  const trial = await runJob<ScheduleTrial>(build, "schedule", { kernel, steps }, trialTitle(kernel), {
+    onError: (found) => (error = found),
+  });
+  if (trial) of.tried.value = { state: "done", steps, trial };
+  else of.tried.value = error ? { state: "failed", steps, error } : { state: "none" };
+}
+
+/** The step that an error is about, from 0; -1 where it does not say. */
+export function failedStep(error: ErrorInfo): number {
+  const found = /^step (\d+)$/.exec(error.stage);
+  return found ? Number(found[1]) - 1 : -1;
+}

@@ -1,0 +1,25 @@
+// A text with what was found in it marked. Of a long one the piece around the match is shown.
+
+import type { Mark } from "./rank";
+
+/** So much is shown before the first match where the text is long. */
+const BEFORE = 24;
+const LONG = 48;
+
+export function Marked({ text, marks }: { readonly text: string; readonly marks: readonly Mark[] }) {
+  const first = marks[0]?.[0] ?? 0;
+  const from = first > LONG ? first - BEFORE : 0;
+  const pieces = [];
+  let at = from;
+  for (const [start, end] of marks) {
+    pieces.push(text.slice(at, start), <mark key={start}>{text.slice(start, end)}</mark>);
+    at = end;
+  }
+  return (
+    <>
+      {from > 0 && "… "}
+      {pieces}
+      {text.slice(at)}
+    </>
+  );
+}

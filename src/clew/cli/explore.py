@@ -1,0 +1,210 @@
+"""`clew explore`: the page that follows layers down to instructions, served to this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import webbrowser
+from collections.abc import Awaitable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+from rich.text import Text
+
+from clew.cli import options as opt
+from clew.cli.arguments import shapes
+from clew.cli.diff import build_options
+from clew.cli.options import SAVED_SUFFIX
+from clew.cli.output import note, progress, stderr
+from clew.support.errors import InputError
+from clew.support.settings import usable_cpus
+
+if TYPE_CHECKING:
+    from clew.explorer.schema import Options
+    from clew.explorer.server import Serving
+
+_MIB: Final = 1 << 20
+_GIB: Final = 1 << 30
+
+
+def explore(
+    model: Annotated[
+        Path | None,
+        typer.Argument(
+            help="The model's file. Without one, drop a model onto the page.", show_default=False
+        ),
+    ] = None,
+    model_b: Annotated[
+        Path | None, typer.Argument(help="A model to compare it with.", show_default=False)
+    ] = None,
+    for_b: Annotated[
+        list[str],
+        typer.Option(
+            "--b", metavar="'KEY=VALUE ...'", help="How B is compiled, as clew diff has it."
+        ),
+    ] = [],  # noqa: B006 (typer takes the default from here)
+    host: Annotated[
+        str, typer.Option(help="Address to listen at; others than this machine's are a risk.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0: a free one.")] = 0,
+    browser: Annotated[
+        bool | None,
+        typer.Option(
+            "--browser/--no-browser", help="Open the page.", show_default="if in a terminal"
+        ),
+    ] = None,
+    get: Annotated[
+        str,
+        typer.Option("--get", metavar="ROUTE", help="Print what a route answers, and leave."),
+    ] = "",
+    shape: opt.Shape = [],  # noqa: B006
+    target: opt.Target = "cpu",
+    threads: opt.Threads = None,
+    opt_level: opt.OptLevel = 3,
+    fuse: opt.Fuse = True,
+    precision: opt.Precision = "f32",
+    memory: Annotated[
+        float | None,
+        typer.Option(
+            min=0, metavar="GIB", help="Memory of a build; 0: no limit.", show_default="80 %"
+        ),
+    ] = None,
+    time_limit: Annotated[
+        float, typer.Option(min=1, metavar="SECONDS", help="How long a job may take.")
+    ] = 600.0,
+    max_upload: Annotated[
+        int, typer.Option(min=1, metavar="MIB", help="Size of models that are uploaded.")
+    ] = 512,
+) -> None:
+    """Show a model in a page: its layers, what became of them, kernels, instructions, times.
+
+    The page's URL, which holds a secret, is printed on stdout. Two models, or one with --b
+    "precision=bf16", open both and their differences. Ctrl-C ends it.
+    """
+    from clew.explorer.schema import Options  # noqa: PLC0415 - other commands stay quick
+
+    own = Options(
+        target=target,
+        threads=threads,
+        opt_level=opt_level,
+        precision=precision,
+        fuse=fuse,
+        shapes={name: list(sizes) for name, sizes in shapes(shape).items()},
+    )
+    models = asked_models(model, model_b, own, for_b)
+    if get:
+        print(_answer(models, get))
+        return
+    asyncio.run(
+        _serve(models, host, port, browser, _memory_bytes(memory), time_limit, max_upload * _MIB)
+    )
+
+
+def asked_models(
+    a: Path | None, b: Path | None, own: Options, for_b: list[str]
+) -> tuple[tuple[Path, Options], ...]:
+    """Returns the files to compile, and how.
+
+    Errors: I227 for a file that is not there.
+    """
+    if a is None:
+        if for_b:
+            raise typer.BadParameter("there is no model", param_hint="--b")
+        return ()
+    for path in (a, b):
+        if path is not None and path.suffix == SAVED_SUFFIX:
+            raise typer.BadParameter("a saved model keeps no trace: give the model's own file")
+        if path is not None and not path.is_file():
+            raise InputError("I227", f"there is no file {str(path)!r}")
+    if b is None and not for_b:
+        return ((a, own),)
+    return (a, own), (b or a, _other(own, build_options(for_b, {}, "--b")))
+
+
+def _other(own: Options, given: Mapping[str, Any]) -> Options:
+    """Returns the options of B: those of A, but for those that are given."""
+    from dataclasses import replace  # noqa: PLC0415
+
+    if "extend" in given:
+        raise typer.BadParameter("extensions are not for the page", param_hint="--b")
+    changed = dict(given)
+    if "fuse" in changed:
+        changed["fuse"] = changed["fuse"] is not None
+    return replace(own, **changed)
+
+
+def _memory_bytes(gib: float | None) -> int:
+    from clew.explorer.builds import default_memory_bytes  # noqa: PLC0415
+
+    return default_memory_bytes() if gib is None else int(gib * _GIB)
+
+
+def _answer(models: tuple[tuple[Path, Options], ...], route: str) -> str:
+    """Returns what a route answers as JSON text, without a server.
+
+    Errors: I229 without a model, I201 and others of routes.
+    """
+    if not models:
+        raise InputError("I229", "there is no model to ask", hint="clew explore MODEL --get ROUTE")
+    from clew.explorer.direct import answer  # noqa: PLC0415 - it imports the compiler
+
+    with progress("") as status:
+
+        def say(text: str, fraction: float | None) -> None:
+            status(text)
+
+        found = answer(models, route, say)
+    return json.dumps(json.loads(found), indent=2, ensure_ascii=False)
+
+
+async def _serve(
+    models: tuple[tuple[Path, Options], ...],
+    host: str,
+    port: int,
+    browser: bool | None,
+    memory_bytes: int,
+    seconds: float,
+    upload_bytes: int,
+) -> None:
+    from clew.explorer import server  # noqa: PLC0415 - it imports the web server
+    from clew.explorer.builds import Limits  # noqa: PLC0415
+
+    if not server.is_loopback(host):
+        stderr().print(
+            f"warning: {host} can be reached from other machines; who has the URL can compile "
+            "models here",
+            style="yellow",
+        )
+    asked = server.Asked(
+        models=models,
+        host=host,
+        port=port,
+        limits=Limits(seconds, memory_bytes, usable_cpus()),
+        most_upload_bytes=upload_bytes,
+    )
+
+    def on_ready(serving: Serving) -> Awaitable[None]:
+        print(serving.url, flush=True)
+        if browser or (browser is None and sys.stdout.isatty()):
+            webbrowser.open(serving.url)
+        return _follow(serving)
+
+    await server.serve(asked, on_ready)
+
+
+async def _follow(serving: Serving) -> None:
+    """Says on stderr what becomes of the first jobs."""
+    from clew.explorer.failures import error_text  # noqa: PLC0415
+
+    for job in serving.jobs:
+        with progress(job.about) as say:
+            async for found in job.follow():
+                if found is not None and found[1].kind == "progress":
+                    say(f"{job.about}: {found[1].text}")
+                elif found is not None:
+                    event = found[1]
+                    note(f"{job.about}: {event.kind} after {event.seconds:.1f} s")
+                    if event.error is not None:
+                        stderr().print(Text(error_text(event.error), style="red"))

@@ -1,0 +1,82 @@
+"""`clew report`: the explorer's page as one file."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from clew.cli import options as opt
+from clew.cli.arguments import shapes
+from clew.cli.explore import asked_models
+from clew.cli.output import note, progress
+
+_BUILDS = ("a", "b")
+
+
+def report(
+    model: opt.Model,
+    model_b: Annotated[
+        Path | None, typer.Argument(help="A model to compare it with.", show_default=False)
+    ] = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="The file to write, such as report.html.")
+    ] = Path("report.html"),
+    for_b: Annotated[
+        list[str],
+        typer.Option(
+            "--b", metavar="'KEY=VALUE ...'", help="How B is compiled, as clew diff has it."
+        ),
+    ] = [],  # noqa: B006 (typer takes the default from here)
+    profile: Annotated[
+        bool, typer.Option("--profile/--no-profile", help="Measure where the time goes.")
+    ] = True,
+    errors: Annotated[
+        bool, typer.Option("--errors/--no-errors", help="Compare layers' values with f32's.")
+    ] = False,
+    shape: opt.Shape = [],  # noqa: B006
+    target: opt.Target = "cpu",
+    threads: opt.Threads = None,
+    opt_level: opt.OptLevel = 3,
+    fuse: opt.Fuse = True,
+    precision: opt.Precision = "f32",
+) -> None:
+    """Write what clew explore shows as one HTML file, which opens anywhere, without a network.
+
+    Two models, or one with --b "precision=bf16", are in it together with their differences.
+    """
+    from clew.explorer.actions.table import ACTIONS  # noqa: PLC0415 - it imports the compiler
+    from clew.explorer.compiling import open_session  # noqa: PLC0415
+    from clew.explorer.direct import compare  # noqa: PLC0415
+    from clew.explorer.report import write_report  # noqa: PLC0415
+    from clew.explorer.schema import Options  # noqa: PLC0415
+
+    start = time.perf_counter()
+    own = Options(
+        target=target,
+        threads=threads,
+        opt_level=opt_level,
+        precision=precision,
+        fuse=fuse,
+        shapes={name: list(sizes) for name, sizes in shapes(shape).items()},
+    )
+    measured = [name for name, wanted in (("profile", profile), ("errors", errors)) if wanted]
+    with progress(f"reading {model}") as status:
+
+        def say(text: str, fraction: float | None = None) -> None:
+            status(text)
+
+        sessions = {}
+        for name, (path, options) in zip(
+            _BUILDS, asked_models(model, model_b, own, for_b), strict=False
+        ):
+            sessions[name] = open_session(path, path.name, options, say)
+            for action in measured:
+                ACTIONS[action].run(sessions[name], {}, say)
+        pair = list(sessions.values())
+        diff = compare(pair[0], pair[1], say, time=profile) if len(pair) == 2 else None
+        size = write_report(sessions, output, diff, say)
+    seconds = time.perf_counter() - start
+    note(f"written to {output}: {size / 1e6:.1f} MB in {seconds:.1f} s")

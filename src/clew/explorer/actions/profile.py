@@ -1,0 +1,72 @@
+"""Measures where the time of a build's runs goes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from clew.explorer.actions.params import number
+from clew.explorer.inputs import drawn
+from clew.explorer.schema import Profiled
+from clew.explorer.session import Session
+from clew.profile import modes
+from clew.profile.report import Profile
+
+_SECONDS: Final = 0.8
+_SAMPLE: Final = 0.8
+_MOST_SECONDS: Final = 60.0
+
+_OF: Final = re.compile(r"(\d+) of (\d+)")
+# What profiling says while it is at work, and from where to where it is then done.
+_PARTS: Final = (("run ", 0.05, 0.45), ("measuring", 0.45, 0.6), ("sampling", 0.6, 1.0))
+
+
+def profile(
+    session: Session,
+    params: Mapping[str, Any],
+    say: Callable[[str, float | None], None],
+) -> Profiled:
+    """Profiles runs with drawn inputs, and keeps the result as `session.measured["profile"]`.
+
+    `seconds` is for runs with timers and without, `sample` for sampling instructions, which 0
+    leaves out.
+
+    Errors: I235 (parameters), I061 (inputs that cannot be drawn).
+    """
+    seconds = number(params, "seconds", _SECONDS, 0.01, _MOST_SECONDS)
+    sample = number(params, "sample", _SAMPLE, 0.0, _MOST_SECONDS)
+    say("drawing inputs", 0.0)
+    found = modes.profile(
+        session.compiled,
+        drawn(session),
+        warmup=2,
+        seconds=seconds,
+        sample=sample if sample else False,
+        every=True,
+        on_progress=lambda text: say(text, _done(text)),
+    )
+    session.measured["profile"] = found
+    return profiled(found)
+
+
+def profiled(found: Profile) -> Profiled:
+    """Returns a profile in short."""
+    return Profiled(
+        wall_ns=found.wall.ns,
+        kernels_ns=found.kernels_ns,
+        outside_ns=found.outside_ns,
+        rounds=found.rounds,
+        threads=found.threads,
+        notes=list(found.notes),
+    )
+
+
+def _done(text: str) -> float | None:
+    """Returns how much is done when profiling says so; None where that tells nothing."""
+    for begins, start, end in _PARTS:
+        if text.startswith(begins):
+            counted = _OF.search(text)
+            part = int(counted[1]) / int(counted[2]) if counted else 0.0
+            return start + (end - start) * part
+    return None

@@ -1,0 +1,52 @@
+"""All that a page can have done to a build: one table, which worker, server and page share.
+
+`POST /TOKEN/api/BUILD/actions/NAME` with a JSON object of parameters starts one in the build's
+worker process, as a job. To add one: a file in this folder with a function as `Run`, and a line
+in `ACTIONS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from clew.explorer import schema
+from clew.explorer.actions.errors import errors
+from clew.explorer.actions.profile import profile
+from clew.explorer.actions.schedule import schedule
+from clew.explorer.session import Session
+
+# Says what is at work and how much of it is done, from 0 to 1 (None: unknown). It raises where the
+# job was cancelled: what an action measured until then is lost, the build lives on.
+Say: TypeAlias = Callable[[str, float | None], None]
+# `run(session, params, say)` returns an object of the schema.
+Run: TypeAlias = Callable[[Session, Mapping[str, Any], Say], Any]
+
+
+@dataclass(frozen=True)
+class Action:
+    """Something done on request, such as a measurement. `answer` is the schema type of its result.
+
+    `params` gives for each parameter its type: bool, int, float, str, lists, `X | None`, types of
+    the schema. What `run` gets has been checked against it; any may be left out, and is then
+    missing from the mapping.
+    """
+
+    name: str
+    run: Run
+    params: Mapping[str, Any] = field(default_factory=dict)
+    answer: type | None = None
+
+
+_ALL: Final = (
+    Action("profile", profile, {"seconds": float, "sample": float}, schema.Profiled),
+    Action("errors", errors, {}, schema.Heat),
+    Action(
+        "schedule",
+        schedule,
+        {"kernel": int, "steps": list[str], "seconds": float},
+        schema.ScheduleTrial,
+    ),
+)
+ACTIONS: Final[Mapping[str, Action]] = {action.name: action for action in _ALL}

@@ -1,0 +1,61 @@
+"""The page's files: those that lie in the bundle's folder at the start, and no others."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+FOLDER: Final = Path(__file__).parents[1] / "static"
+INDEX: Final = "index.html"
+HOW_TO_BUILD: Final = "python tools/build_explorer.py, or install clew again"
+_TYPES: Final = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".json": "application/json",
+    ".map": "application/json",
+    ".png": "image/png",
+    ".svg": "image/svg+xml",
+    ".wasm": "application/wasm",
+    ".woff2": "font/woff2",
+}
+
+
+@dataclass(frozen=True)
+class File:
+    """A file of the bundle."""
+
+    path: Path
+    media_type: str
+
+    def read(self) -> bytes | None:
+        """Returns its bytes; None where it is gone, or has become a link."""
+        try:
+            opened = os.open(self.path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+            with os.fdopen(opened, "rb") as file:
+                return file.read()
+        except OSError:
+            return None
+
+
+class Bundle:
+    """The files under a folder by their paths in it; links are none of them."""
+
+    def __init__(self, folder: Path = FOLDER) -> None:
+        self._files: dict[str, File] = {}
+        for path in sorted(folder.rglob("*")) if folder.is_dir() else ():
+            if stat.S_ISREG(path.lstat().st_mode) and path.suffix in _TYPES:
+                name = path.relative_to(folder).as_posix()
+                self._files[name] = File(path, _TYPES[path.suffix])
+
+    @property
+    def is_built(self) -> bool:
+        """Whether there is a page."""
+        return INDEX in self._files
+
+    def get(self, name: str) -> File | None:
+        """Returns a file by its path in the bundle: looked up, never opened by that name."""
+        return self._files.get(name)

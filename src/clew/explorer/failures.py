@@ -1,0 +1,99 @@
+"""Errors on their way to the page: coded, without tracebacks, without the machine's folders."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from clew.explorer.schema import ErrorInfo
+from clew.support.errors import ClewError, CompileError
+from clew.support.settings import settings
+
+
+class Failure(Exception):
+    """An error that the page is to see, and the status of the HTTP response that says it."""
+
+    def __init__(self, error: ErrorInfo | ClewError, status: int = 422) -> None:
+        self.info = error if isinstance(error, ErrorInfo) else error_info(error)
+        self.status = status
+        super().__init__(self.info.message)
+
+
+class Cancelled(Exception):
+    """The user no longer wants what is being done."""
+
+
+def error_info(error: BaseException, folders: Iterable[Path] = ()) -> ErrorInfo:
+    """Returns what is shown of an error; paths lose `folders` and the machine's usual ones."""
+    if isinstance(error, MemoryError) or isinstance(error.__cause__, MemoryError):
+        error = CompileError(
+            "I218",
+            "the worker process ran out of the memory it may use",
+            hint="clew explore --memory GIB allows more",
+        )
+    if not isinstance(error, ClewError):
+        error = CompileError(
+            "I221",
+            f"internal error: {type(error).__name__}: {error}",
+            hint="a mistake of clew; the terminal of clew explore shows where",
+        )
+    hidden = _folders(folders)
+    return ErrorInfo(
+        code=error.code,
+        message=_without(error.message, hidden),
+        layer=error.layer,
+        stage=error.stage,
+        pass_name=error.pass_name,
+        hint=_without(error.hint, hidden),
+    )
+
+
+def error_text(info: ErrorInfo) -> str:
+    """Returns what the command line prints of an error."""
+    error = ClewError(info.code, info.message, hint=info.hint, layer=info.layer)
+    error.stage, error.pass_name = info.stage, info.pass_name
+    return str(error)
+
+
+def died(code: int | None) -> ErrorInfo:
+    """Returns the error of a worker process that ended on its own, with its exit code."""
+    if code is not None and code < 0:
+        try:
+            how = f"was ended by {signal.Signals(-code).name}"
+        except ValueError:
+            how = f"was ended by signal {-code}"
+    else:
+        how = f"ended with exit code {code}"
+    memory = code in (-signal.SIGKILL, -signal.SIGABRT, -signal.SIGSEGV)
+    return error_info(
+        CompileError(
+            "I217",
+            f"the worker process {how}",
+            hint="it may have run out of memory, or met a mistake of clew"
+            if memory
+            else "the terminal of clew explore may show why",
+        )
+    )
+
+
+def _folders(more: Iterable[Path]) -> list[str]:
+    own = [
+        *more,
+        settings().cache_dir,
+        Path(tempfile.gettempdir()),
+        Path(__file__).parents[1],
+        Path(sys.prefix),
+        Path.cwd(),
+        Path.home(),
+    ]
+    texts = {str(path) for p in own for path in (p, p.absolute(), p.resolve())}
+    return sorted((t for t in texts if len(t) > 1 and t.startswith("/")), key=len, reverse=True)
+
+
+def _without(text: str, folders: Iterable[str]) -> str:
+    for folder in folders:
+        text = text.replace(folder + "/", "").replace(folder, "…")
+    return text

@@ -1,0 +1,234 @@
+"""The models that builds can be made of: those of the command line, and uploaded ones.
+
+A model is asked for by the name that it has here, never by a path.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+import shutil
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from clew.explorer.failures import Failure
+from clew.support.errors import InputError
+
+SUFFIXES: Final = (".onnx", ".txt")
+_LONGEST_NAME: Final = 100
+_MOST_UPLOADING: Final = 2
+_MOST_PARTS: Final = 64
+# Names of files as models refer to them: no folders, nothing hidden.
+_PART_NAME: Final = re.compile(r"(?!\.)[^/\\\x00-\x1f\x7f]{1,200}")
+# All uploads together may be this many times as large as one.
+_UPLOADS: Final = 4
+_CHUNK_WAIT_S: Final = 15.0
+_UPLOAD_WAIT_S: Final = 600.0
+
+
+@dataclass(frozen=True)
+class Part:
+    """One of the files that an upload is made of, and how many bytes of it are the file's."""
+
+    name: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model's file. `folder` is the upload's own, None for one of the command line."""
+
+    name: str
+    path: Path
+    folder: Path | None = None
+    bytes: int = 0
+
+
+class Models:
+    """The models of a session; uploads go to folders of their own under `folder`."""
+
+    def __init__(self, folder: Path, most_bytes: int, chunk_wait_s: float = _CHUNK_WAIT_S) -> None:
+        self._folder = folder
+        self._chunk_wait_s = chunk_wait_s
+        self.most_bytes: Final = most_bytes
+        self._models: dict[str, Model] = {}
+        self._uploading = 0
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all models."""
+        return list(self._models)
+
+    def add(self, path: Path) -> Model:
+        """Adds a model of the command line, once a file."""
+        path = path.absolute()
+        for model in self._models.values():
+            if model.path == path:
+                return model
+        return self._add(Model(self._unique(display_name(path.name)), path))
+
+    def get(self, name: str) -> Model:
+        """Returns a model by its name.
+
+        Raises `Failure` with I216 for a name that none has.
+        """
+        model = self._models.get(name)
+        if model is None:
+            raise Failure(
+                InputError(
+                    "I216",
+                    f"no model {name[:_LONGEST_NAME]!r}",
+                    hint=f"there are {', '.join(self._models) or 'none yet'}; a file is uploaded",
+                ),
+                404,
+            )
+        return model
+
+    def drop(self, model: Model) -> None:
+        """Forgets an uploaded model and removes its files."""
+        if model.folder is not None:
+            self._models.pop(model.name, None)
+            shutil.rmtree(model.folder, ignore_errors=True)
+
+    async def upload(
+        self,
+        name: str,
+        announced: int | None,
+        chunks: AsyncIterator[bytes],
+        parts: Sequence[Part] = (),
+    ) -> Model:
+        """Returns a model whose file comes in chunks; `name` is for display alone. `announced` is
+        how many bytes are said to come.
+
+        A model with weights in files of their own is uploaded with these: `parts` are the files
+        that follow each other in the chunks, the model's first. They are stored beside each other
+        under the names given, which are how the model refers to them.
+
+        Raises `Failure`: I228 (kind of file), I210 (parts), I212 (size), I213 (time), I215 (too
+        many at once).
+        """
+        shown = display_name(parts[0].name if parts else name)
+        suffix = Path(shown).suffix.lower()
+        if suffix not in SUFFIXES:
+            raise Failure(
+                InputError(
+                    "I228",
+                    f"{shown!r} has no suffix that is read",
+                    hint=f"one of {', '.join(SUFFIXES)}",
+                ),
+                415,
+            )
+        _check_parts(parts)
+        if self._uploading >= _MOST_UPLOADING:
+            raise Failure(InputError("I215", f"{_MOST_UPLOADING} models are being uploaded"), 429)
+        self._check(max(announced or 0, sum(part.bytes for part in parts)))
+        folder = self._folder / secrets.token_hex(8)
+        folder.mkdir(mode=0o700)
+        files = list(parts) or [Part(f"model{suffix}", -1)]
+        self._uploading += 1
+        try:
+            count = await self._receive(folder, files, chunks)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        finally:
+            self._uploading -= 1
+        return self._add(Model(self._unique(shown), folder / files[0].name, folder, count))
+
+    async def _receive(
+        self, folder: Path, files: Sequence[Part], chunks: AsyncIterator[bytes]
+    ) -> int:
+        count = 0
+        incoming = _Incoming(chunks, self._chunk_wait_s)
+        try:
+            async with asyncio.timeout(_UPLOAD_WAIT_S):
+                for part in files:
+                    with (folder / part.name).open("xb") as file:
+                        missing = part.bytes
+                        while missing and (chunk := await incoming.next(missing)):
+                            count += len(chunk)
+                            missing -= len(chunk) if part.bytes >= 0 else 0
+                            self._check(count)
+                            file.write(chunk)
+                    if missing > 0:
+                        raise _bad_parts("there are fewer bytes than the parts have")
+                if await incoming.next(1):
+                    raise _bad_parts("there are more bytes than the parts have")
+        except TimeoutError:
+            raise Failure(InputError("I213", "the upload came too slowly"), 408) from None
+        return count
+
+    def _check(self, count: int) -> None:
+        if count > self.most_bytes:
+            raise Failure(
+                InputError(
+                    "I212",
+                    f"the model has more than the {self.most_bytes} bytes that are taken",
+                    hint="clew explore --max-upload MIB takes more",
+                ),
+                413,
+            )
+        kept = sum(model.bytes for model in self._models.values())
+        if kept + count > _UPLOADS * self.most_bytes:
+            raise Failure(
+                InputError("I212", "all uploads take too much", hint="close one of the builds"), 413
+            )
+
+    def _add(self, model: Model) -> Model:
+        self._models[model.name] = model
+        return model
+
+    def _unique(self, name: str) -> str:
+        found, number = name, 2
+        while found in self._models:
+            found, number = f"{name} ({number})", number + 1
+        return found
+
+
+class _Incoming:
+    """The bytes of an upload, in pieces as they are asked for."""
+
+    def __init__(self, chunks: AsyncIterator[bytes], wait_s: float) -> None:
+        self._chunks = chunks
+        self._wait_s = wait_s
+        self._rest = b""
+
+    async def next(self, most: int) -> bytes:
+        """Returns at most so many bytes (all there are, if negative); none at the end."""
+        while not self._rest:
+            async with asyncio.timeout(self._wait_s):
+                try:
+                    self._rest = await anext(self._chunks)
+                except StopAsyncIteration:
+                    return b""
+        if most < 0:
+            found, self._rest = self._rest, b""
+        else:
+            found, self._rest = self._rest[:most], self._rest[most:]
+        return found
+
+
+def _check_parts(parts: Sequence[Part]) -> None:
+    if len(parts) > _MOST_PARTS:
+        raise _bad_parts(f"more than {_MOST_PARTS}")
+    if len({part.name for part in parts}) < len(parts):
+        raise _bad_parts("two have one name")
+    for part in parts:
+        if not _PART_NAME.fullmatch(part.name) or len(part.name.encode()) > 240:
+            raise _bad_parts(f"{display_name(part.name)!r} is no plain file name")
+        if part.bytes < 0:
+            raise _bad_parts("a size is negative")
+
+
+def _bad_parts(reason: str) -> Failure:
+    return Failure(InputError("I210", f"the request does not fit: parts: {reason}"), 400)
+
+
+def display_name(name: str) -> str:
+    """Returns a file's name without folders and what cannot be printed."""
+    last = name.replace("\\", "/").rsplit("/", 1)[-1]
+    kept = "".join(c for c in last if c.isprintable())
+    return kept[-_LONGEST_NAME:] or "model"

@@ -1,0 +1,69 @@
+"""One typical run as slices of time on tracks: what timelines draw.
+
+A kernel may serve several layers, so there are tracks of *layers*, each cut into the *parts* of
+kernels that serve it, and of *kernels*, each cut into *operators*. All show the same time, kernels
+in order, without gaps: what runs again in a loop is one slice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from clew.profile.report import Profile
+    from clew.profile.rows import KernelProfile, LayerPart, OperatorProfile
+
+Track = Literal["layer", "part", "kernel", "operator"]
+
+
+@dataclass(frozen=True)
+class RunSlice:
+    """A slice of a track. `layer` is a layer's name (empty for none), `kernel` and `operator` the
+    rows it shows, `part` what an operator takes for the layer; None where that is not one thing.
+
+    The last slice of *layer* and of *kernel* is what is `outside` kernels.
+    """
+
+    track: Track
+    start_ns: float
+    ns: float
+    layer: str = ""
+    kernel: KernelProfile | None = None
+    operator: OperatorProfile | None = None
+    part: LayerPart | None = None
+    outside: bool = False
+
+
+def layer_slices(profile: Profile) -> Iterator[RunSlice]:
+    """Yields layers, those that follow each other as one, each before the parts of kernels in it.
+
+    A layer that others come between has several slices.
+    """
+    rows = (
+        (kernel, operator, part)
+        for kernel in profile.kernels
+        for operator in kernel.operators
+        for part in operator.parts
+    )
+    now = 0.0
+    for layer, group in groupby(rows, key=lambda row: row[2].layer):
+        inside = list(group)
+        yield RunSlice("layer", now, sum(part.ns for _, _, part in inside), layer)
+        for kernel, operator, part in inside:
+            yield RunSlice("part", now, part.ns, layer, kernel, operator, part)
+            now += part.ns
+    yield RunSlice("layer", now, max(0.0, profile.outside_ns), outside=True)
+
+
+def kernel_slices(profile: Profile) -> Iterator[RunSlice]:
+    """Yields kernels and host steps, each before its operators."""
+    now = 0.0
+    for kernel in profile.kernels:
+        yield RunSlice("kernel", now, kernel.ns, kernel=kernel)
+        for operator in kernel.operators:
+            yield RunSlice("operator", now, operator.ns, kernel=kernel, operator=operator)
+            now += operator.ns
+    yield RunSlice("kernel", now, max(0.0, profile.outside_ns), outside=True)
