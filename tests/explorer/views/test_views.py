@@ -19,6 +19,9 @@ from clew.explorer.views.schedule import SIMPLIFIED, schedule
 from clew.loop.schedule import Schedule
 from clew.support.errors import ClewError, InputError
 
+# Routes that show figures refuse until somebody measured.
+NOT_MEASURED = ("I230", "I231")
+
 
 def test_overview_and_totals_agree_with_the_trace(block: Session) -> None:
     overview, totals = get(block, "overview"), get(block, "totals")
@@ -132,7 +135,10 @@ def all_routes(session: Session) -> None:
     """Asks all that can be asked without measuring."""
     for route in ROUTES:
         if "{" not in route.path:
-            get(session, route.path)
+            try:
+                get(session, route.path)
+            except InputError as error:
+                assert error.code in NOT_MEASURED, route  # noqa: PT017
     for n in range(len(session.kernels)):
         get(session, f"code/{n}")
         get(session, f"schedule/{n}")
