@@ -26,6 +26,10 @@ _LIT = f"""([kind, wanted]) => {{
 }}"""
 
 
+# A place in a line where there is text: the middle of a long one may be out of sight.
+TEXT: Any = {"x": 30, "y": 8}
+
+
 class ExplorerPage:
     """A page of a server or a report."""
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from browser_models import HOSTILE
 from conftest import Watch
-from explorer_page import ExplorerPage
+from explorer_page import TEXT, ExplorerPage
 from playwright.sync_api import BrowserContext, expect
 
 import clew

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from explorer_page import ExplorerPage
+from explorer_page import TEXT, ExplorerPage
 from playwright.sync_api import expect
 
 import clew

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Watch
-from explorer_page import ExplorerPage
+from explorer_page import TEXT, ExplorerPage
 from playwright.sync_api import BrowserContext, Route, expect
 from typer.testing import CliRunner
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from explorer_page import ExplorerPage
+from explorer_page import TEXT, ExplorerPage
 from playwright.sync_api import expect
 
 
