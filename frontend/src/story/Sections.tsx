@@ -1,6 +1,7 @@
 // A story's sections: a head with an icon, and sentences whose parts lead to what they speak of.
 
 import { isIcon, Icon } from "../parts/Icon";
+import { Prose } from "../parts/Prose";
 import { RefLink } from "../parts/RefLink";
 import type { Part, Section, Sentence } from "../wire";
 
@@ -37,12 +38,4 @@ function SentenceLine({ build, sentence }: { readonly build: string; readonly se
 function PartText({ build, part }: { readonly build: string; readonly part: Part }) {
   if (part.ref) return <RefLink build={build} to={part.ref} code={part.code}>{part.text}</RefLink>;
   return part.code ? <code>{part.text}</code> : <Prose text={part.text} />;
-}
-
-/** Descriptions of passes and rules write code between backticks. */
-function Prose({ text }: { readonly text: string }) {
-  const pieces = text.split("`");
-  // An odd one out is no pair.
-  if (pieces.length % 2 === 0) return <>{text}</>;
-  return <>{pieces.map((piece, n) => (n % 2 ? <code key={n}>{piece}</code> : piece))}</>;
 }

@@ -140,6 +140,41 @@ def test_more_builds_than_processes(start: Callable[..., Any], tiny: Path) -> No
     assert client.get("api/a/links").status == 200  # compiled again
 
 
+def test_a_build_is_measured(start: Callable[..., Any], tiny: Path) -> None:
+    client = start(tiny)
+    before = client.get("api/a/heat/time")
+    assert (before.status, before.json["code"]) == (422, "I230")
+    started = client.post("api/a/actions/profile", {"seconds": 0.1, "sample": 0.0})
+    assert started.status == 202, started.body
+    job = started.json["job"]
+    assert client.ended(job)["kind"] == "done"
+    assert client.get(f"api/jobs/{job}/result").json["rounds"] > 0
+    assert client.get("api/a/heat/time").json["metric"] == "time"
+    assert client.get("api/a/overview").json["measured"]
+
+
+def test_an_action_that_is_cancelled(start: Callable[..., Any], tiny: Path) -> None:
+    client = start(tiny)
+    asked = client.post("api/a/actions/profile", {"seconds": 30.0})
+    job = asked.json["job"]
+    client.events(job, until=lambda event: True)
+    unfinished = client.get(f"api/jobs/{job}/result")
+    assert (unfinished.status, unfinished.json["code"]) == (409, "I224")
+    client.request("DELETE", f"api/jobs/{job}")
+    assert client.ended(job)["kind"] == "cancelled"
+    refused = client.get(f"api/jobs/{job}/result")
+    assert (refused.status, refused.json["code"]) == (409, "I220")
+    assert client.get("api/a/overview").status == 200
+
+
+def test_an_action_that_fails_says_why(start: Callable[..., Any], tiny: Path) -> None:
+    client = start(tiny)
+    asked = client.post("api/a/actions/schedule", {"kernel": 99, "steps": []})
+    event = client.ended(asked.json["job"])
+    assert (event["kind"], event["error"]["code"]) == ("failed", "I200")
+    assert client.get("api/start").json["builds"][0]["state"] == "ready"
+
+
 def test_the_number_of_builds_is_bounded(start: Callable[..., Any], tiny: Path) -> None:
     client = start(tiny)
     wanted = {"model": "tiny.txt", "options": {"opt_level": 9}}  # fails at once
