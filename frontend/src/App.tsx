@@ -29,7 +29,7 @@ export function App() {
       <HeatBar />
       <main>
         {waits(build) ? <Waiting build={build} /> : <Panes />}
-        {story.value && <StoryPanel />}
+        {story.value && build && <StoryPanel />}
       </main>
       <StatusLine />
       <Notices />
