@@ -41,7 +41,7 @@ export function AddPane({ build }: { readonly build: Build }) {
     <>
       <button
         ref={button}
-        class="icon"
+        class="pane-icon"
         title="Add a pane"
         aria-label="Add a pane"
         aria-haspopup="menu"
@@ -52,7 +52,7 @@ export function AddPane({ build }: { readonly build: Build }) {
       </button>
       {opened && (
         <div
-          class="menu"
+          class="pane-menu"
           role="menu"
           ref={menu}
           style={{ right: `${innerWidth - (box?.right ?? 0)}px`, top: `${(box?.bottom ?? 0) + 3}px` }}

@@ -9,7 +9,7 @@ import { focusedPane, keysOf } from "../panekeys";
 import { close, open, panes, update, type Pane, type PaneKind } from "../state";
 import type { Overview } from "../wire";
 import { short } from "../strip/frames";
-import { Chooser, type Choice } from "./Chooser";
+import { Chooser, type Choice } from "./Which";
 import { DRAGGED, readDragged, writeDragged } from "./drag";
 import { copyPane, savePane, savePaneDrawing } from "./exports";
 import { become, drop, moveTo } from "./order";
@@ -23,14 +23,14 @@ export function PaneFrame({ pane, place }: { readonly pane: Pane; readonly place
   const [over, setOver] = useState(false);
   if (!build) return null;
   const Body = pane.view === "graph" && shown.drawn ? shown.drawn : shown.text;
-  const focused = focusedPane.value === pane.key;
   return (
     <section
-      class={`pane${focused ? " focused" : ""}${over ? " over" : ""}`}
+      class={over ? "pane over" : "pane"}
       style={{ flexGrow: sizeOf(pane.key) }}
       data-kind={pane.kind}
       data-key={pane.key}
       data-arg={pane.arg}
+      data-focused={focusedPane.value === pane.key ? "" : undefined}
       aria-label={shown.title}
       onDragOver={(event) => {
         if (!event.dataTransfer?.types.includes(DRAGGED)) return;
@@ -61,7 +61,7 @@ export function PaneFrame({ pane, place }: { readonly pane: Pane; readonly place
           class="kind"
           aria-label="What the pane shows"
           value={pane.kind}
-          style={{ width: `${shown.title.length + 4}ch` }}
+          style={{ width: `calc(${shown.title.length}ch + 34px)` }}
           onChange={(event) => become(pane, event.currentTarget.value as PaneKind)}
         >
           {(Object.keys(REGISTRY) as PaneKind[]).map((kind) => (
@@ -74,7 +74,7 @@ export function PaneFrame({ pane, place }: { readonly pane: Pane; readonly place
         <span class="grow" />
         {shown.graph && (
           <button
-            class="icon"
+            class="pane-icon"
             aria-pressed={pane.view === "graph"}
             title={pane.view ? "Show as text" : "Show as graph"}
             data-view={pane.view || "text"}
@@ -84,7 +84,7 @@ export function PaneFrame({ pane, place }: { readonly pane: Pane; readonly place
           </button>
         )}
         <Menu pane={pane} place={place} />
-        <button class="icon" title="Close" aria-label="Close" onClick={() => close(pane.key)}>
+        <button class="pane-icon" title="Close" aria-label="Close" onClick={() => close(pane.key)}>
           ×
         </button>
       </header>
@@ -142,7 +142,7 @@ function Menu({ pane, place }: MenuProps) {
   const holder = useRef<HTMLSpanElement>(null);
   useEffect(() => {
     if (!opened) return undefined;
-    holder.current?.querySelector<HTMLElement>(".menu button")?.focus();
+    holder.current?.querySelector<HTMLElement>(".pane-menu button")?.focus();
     const outside = (event: Event) => {
       if (holder.current && !event.composedPath().includes(holder.current)) setOpened(false);
     };
@@ -160,7 +160,7 @@ function Menu({ pane, place }: MenuProps) {
   ];
   const keys = (event: KeyboardEvent) => {
     const by = event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
-    const all = [...(holder.current?.querySelectorAll<HTMLElement>(".menu button") ?? [])];
+    const all = [...(holder.current?.querySelectorAll<HTMLElement>(".pane-menu button") ?? [])];
     if (by && all.length) all[(all.indexOf(document.activeElement as HTMLElement) + by + all.length) % all.length]?.focus();
     else if (event.key === "Escape" && opened) {
       setOpened(false);
@@ -173,7 +173,7 @@ function Menu({ pane, place }: MenuProps) {
   return (
     <span ref={holder} onKeyDown={keys}>
       <button
-        class="icon"
+        class="pane-icon"
         title="Save, move"
         aria-label="More"
         aria-haspopup="menu"
@@ -183,7 +183,7 @@ function Menu({ pane, place }: MenuProps) {
         ⋯
       </button>
       {opened && (
-        <div class="menu" role="menu" style={{ right: `${innerWidth - (box?.right ?? 0)}px`, top: `${(box?.bottom ?? 0) + 3}px` }}>
+        <div class="pane-menu" role="menu" style={{ right: `${innerWidth - (box?.right ?? 0)}px`, top: `${(box?.bottom ?? 0) + 3}px` }}>
           {entries
             .filter(([, possible]) => possible)
             .map(([text, , act]) => (

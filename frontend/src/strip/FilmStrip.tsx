@@ -51,7 +51,7 @@ export function FilmStrip({ build }: { readonly build: Build }) {
       <div class="strip-tools">
         <AddPane build={build} />
         <button
-          class="icon"
+          class="pane-icon"
           aria-pressed={expanded.value}
           title={expanded.value ? "Stages that change nothing as slivers" : "Write out stages that change nothing"}
           onClick={() => (expanded.value = !expanded.value)}
@@ -126,7 +126,7 @@ function Details({ frame, share, shown }: { readonly frame: Frame; readonly shar
 
 /** Lets long names of passes break between their words. */
 function humps(name: string) {
-  return name.split(/(?<=[a-z])(?=[A-Z])/).flatMap((part, n) => (n ? [<wbr key={n} />, part] : [part]));
+  return name.split(/(?<=[a-z])(?=[A-Z])/).map((part, n) => <span key={n}>{part}</span>);
 }
 
 function describe(frame: Frame): string {

@@ -47,7 +47,7 @@ export function framesOf(overview: Overview, totals: CodeTotals | null): Frame[]
     { ...PLAIN, kind: "model", name: "model", count: overview.layers.length, unit: "layers", summary: "The model as its file has it." },
     ...stages,
     {
-      ...PLAIN, kind: "kernels", name: "kernels", count: overview.kernels.length, unit: "kernels",
+      ...PLAIN, kind: "kernels", name: "kernels", count: overview.kernels.length, unit: "calls",
       seconds: overview.seconds["kernels"] ?? null,
       summary: `${overview.kernels.length} kernels are run, ${distinct} of them distinct; the time is that of scheduling and compiling them.`,
     },

@@ -32,7 +32,7 @@ export function Chooser({ label, at, choices, onChoose }: Props) {
     <>
       <button
         ref={button}
-        class="chooser"
+        class="which"
         aria-haspopup="listbox"
         aria-expanded={opened}
         aria-label={`${label}: ${current?.text ?? at}`}
@@ -115,7 +115,7 @@ function List({ label, at, choices, anchor, onChoose, onClose }: ListProps) {
   const first = Math.max(0, Math.floor(top / ROW) - 2);
   const shown = found.slice(first, first + SHOWN + 5);
   return (
-    <div class="chooser-list" ref={popup} style={{ left: `${left}px`, top: `${(box?.bottom ?? 0) + 3}px` }} onKeyDown={keys}>
+    <div class="which-list" ref={popup} style={{ left: `${left}px`, top: `${(box?.bottom ?? 0) + 3}px` }} onKeyDown={keys}>
       <input
         type="text"
         placeholder={`${choices.length} ${label}s: type to filter`}
