@@ -2,7 +2,6 @@
 
 import { useEffect } from "preact/hooks";
 import { builds, buildOf, started } from "./builds";
-import { starter } from "./build/starter";
 import { current, story } from "./state";
 import { listen } from "./keyboard";
 import { Panes } from "./panes/Panes";
@@ -15,22 +14,22 @@ import { Dialogs } from "./dialogs/Dialogs";
 import { Drop } from "./build/Drop";
 import { Offer } from "./build/Offer";
 import { Waiting, waits } from "./build/Waiting";
+import { HeatBar } from "./plots/HeatBar";
 import { ErrorBox } from "./parts/ErrorBox";
 
 export function App() {
   const start = started.value;
   const build = buildOf(current.value) ?? builds.value[0] ?? null;
-  const ready = build?.overview.value.state;
-  useEffect(starter, [ready, start.state, build?.info.value.state]);
   useEffect(listen, []);
   if (start.state === "failed") return <ErrorBox error={start.error} />;
   return (
     <>
       <TopBar build={build} />
       {build && <FilmStrip build={build} />}
+      <HeatBar />
       <main>
         {waits(build) ? <Waiting build={build} /> : <Panes />}
-        {story.value && <StoryPanel />}
+        {story.value && build && <StoryPanel />}
       </main>
       <StatusLine />
       <Notices />

@@ -4,6 +4,7 @@
 
 import { buildOf, builds, theSource, value, type Build } from "./builds";
 import { openCounterpart } from "./panes/counterpart";
+import { compareErrors, measure, setMetric } from "./heat";
 import { copyPane, savePane, savePaneDrawing } from "./panes/exports";
 import { clearSelection, closePane, focusNeighbour, focusNth, graphOrText, inPane, stepStage } from "./panes/moves";
 import { copyLink, copyReportCommand, copyState } from "./share";
@@ -44,7 +45,7 @@ function opened(kind: PaneKind, view?: "" | "graph"): void {
 }
 
 function colour(by: Metric, title: string): Command {
-  return { id: `heat.${by || "off"}`, group: "Colour", title, run: () => (metric.value = by), when: () => metric.peek() !== by };
+  return { id: `heat.${by || "off"}`, group: "Colour", title, run: () => setMetric(by), when: () => metric.peek() !== by };
 }
 
 function themed(to: Theme, title: string): Command {
@@ -105,7 +106,10 @@ export const COMMANDS: readonly Command[] = [
   colour("error", "Colour by numeric error"),
   colour("", "Colour by layer only"),
 
-  { id: "build.new", group: "Build", title: "Try another build: target, precision, passes …", keys: ["b"], run: () => (dialog.value = "build"), when: () => theSource().live },
+  { id: "measure.time", group: "Measure", title: "Measure where the time goes", keys: ["m"], run: () => void measure(), when: live },
+  { id: "measure.error", group: "Measure", title: "Compare each layer's values with f32", run: () => void compareErrors(), when: live },
+
+  { id: "build.new", group: "Build", title: "Try another build, or another model", keys: ["b"], run: () => (dialog.value = "build"), when: () => theSource().live },
 
   { id: "share.link", group: "Share", title: "Copy a link to what is shown", keys: ["y"], run: copyLink },
   { id: "share.state", group: "Share", title: "Copy only the state (#…), without the server's token", run: copyState },

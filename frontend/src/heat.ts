@@ -1,13 +1,124 @@
-// Colour by a figure: time, FLOPs, bytes, share of peak, error. plots/ measures and shows the scale.
+// Colour by a figure: time, FLOPs, bytes, share of peak, error. Panes ask `heatColor`; plots/ shows
+// the scale. Measuring is started here, and what was asked of a build is asked anew after it.
 
 import { computed, type ReadonlySignal } from "@preact/signals";
-import { metric } from "./state";
+import { builds, value, type Build } from "./builds";
+import { isRunning, runJob } from "./jobs";
+import { FiguresOf, rangeOf } from "./plots/figures";
+import { colorAt, figureText, palette, scaleOf, type Scale } from "./plots/scale";
 import type { Here } from "./refs";
+import { current, metric, type Metric } from "./state";
+import type { Heat, Profiled } from "./wire";
 
 /** Gives the heat of a thing, as a colour, or null where heat is off or nothing is known of it. */
 export type HeatColor = (here: Here) => string | null;
 
-export const heatColor: ReadonlySignal<HeatColor> = computed(() => {
-  void metric.value;
-  return () => null;
+/** What has to be measured for a metric, as `Overview.measured` has it; "" for what is counted. */
+export const NEEDS: Readonly<Record<Metric, "" | "profile" | "errors">> = {
+  "": "",
+  time: "profile",
+  flops: "",
+  bytes: "",
+  peak: "profile",
+  error: "errors",
+};
+
+/** Whether a build's figures of a metric are there to be asked for. */
+export function isMeasured(build: Build, by: Metric): boolean {
+  const need = NEEDS[by];
+  return need === "" || (value(build.overview.value)?.measured.includes(need) ?? false);
+}
+
+/** The figures of a metric, null where they are not here (yet). */
+export function heatIn(build: Build, by: Metric): Heat | null {
+  return by && isMeasured(build, by) ? value(build.heat(by).value) : null;
+}
+
+/** The scale that layers and kernels of all builds share; null without figures. */
+export const wholeScale: ReadonlySignal<Scale | null> = computed(() => {
+  const by = metric.value;
+  const heats = builds.value.map((build) => heatIn(build, by)).filter((heat) => heat !== null);
+  if (!heats.length) return null;
+  const { least, most } = rangeOf(heats);
+  return scaleOf(by, least, most);
 });
+
+const figures: ReadonlySignal<ReadonlyMap<string, FiguresOf>> = computed(() => {
+  const by = metric.value;
+  const scale = wholeScale.value;
+  const found = new Map<string, FiguresOf>();
+  for (const build of builds.value) {
+    const heat = heatIn(build, by);
+    const overview = value(build.overview.value);
+    if (heat && overview && scale && build.thread.value) found.set(build.id, new FiguresOf(build, overview, by, heat, scale));
+  }
+  return found;
+});
+
+const OFF: HeatColor = () => null;
+
+export const heatColor: ReadonlySignal<HeatColor> = computed(() => {
+  const known = figures.value;
+  const colors = palette.value;
+  if (!known.size || !colors.length) return OFF;
+  return (here) => {
+    const level = known.get(here.build)?.level(here.ref) ?? null;
+    return level === null ? null : colorAt(colors, level);
+  };
+});
+
+/** The figure behind the colour, with its unit; "" where there is none. */
+export const heatText: ReadonlySignal<(here: Here) => string> = computed(() => {
+  const known = figures.value;
+  const by = metric.value;
+  return (here) => {
+    const figure = known.get(here.build)?.of(here.ref) ?? null;
+    return figure === null ? "" : figureText(by, figure);
+  };
+});
+
+/** Chooses what colours mean. What has to be measured for it is offered, not started. */
+export function setMetric(by: Metric): void {
+  metric.value = by;
+}
+
+export const MEASURING = "Measuring";
+export const COMPARING = "Comparing with f32";
+
+/** Profiles a build with drawn inputs; shows its time unless colours already mean something measured. */
+export async function measure(id: string = current.peek()): Promise<Profiled | null> {
+  const build = builds.peek().find((b) => b.id === id);
+  if (!build?.source.live || isRunning(id, MEASURING)) return null;
+  const done = await runJob<Profiled>(id, "profile", {}, MEASURING);
+  if (done) {
+    refresh(build, ["heat/time", "heat/peak", "roofline", "timeline"]);
+    if (NEEDS[metric.peek()] !== "profile") metric.value = "time";
+  }
+  return done;
+}
+
+/** Compares each layer's values with those in f32 at opt level 0, and shows the errors. */
+export async function compareErrors(id: string = current.peek()): Promise<Heat | null> {
+  const build = builds.peek().find((b) => b.id === id);
+  if (!build?.source.live || isRunning(id, COMPARING)) return null;
+  const done = await runJob<Heat>(id, "errors", {}, COMPARING);
+  if (done) {
+    refresh(build, ["heat/error"]);
+    metric.value = "error";
+  }
+  return done;
+}
+
+/** Measures what the chosen metric needs. */
+export function measureFor(by: Metric, id: string): void {
+  void (NEEDS[by] === "errors" ? compareErrors(id) : measure(id));
+}
+
+/** Asks anew for what measuring has changed: figures, stories that tell them, what was measured. */
+function refresh(build: Build, routes: readonly Parameters<Build["ask"]>[0][]): void {
+  for (const route of routes) build.ask(route, true);
+  for (const [path] of build.loaded()) {
+    if (path.startsWith("story/")) build.ask(path as `story/${string}`, true);
+  }
+  build.ask("overview", true);
+}

@@ -4,6 +4,7 @@ import { effect } from "@preact/signals";
 import { render } from "preact";
 import { App } from "./App";
 import { watchBuilds } from "./build/builder";
+import { startPanes } from "./build/starter";
 import { begin } from "./builds";
 import { linkBuilds } from "./compare/diffs";
 import { source } from "./source";
@@ -23,6 +24,7 @@ async function start(): Promise<void> {
   render(<App />, root);
   await begun;
   watchBuilds();
+  startPanes();
   linkBuilds();
   connect();
 }

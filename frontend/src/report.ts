@@ -1,9 +1,9 @@
 // Answers that a report carries inside its own file: see src/clew/explorer/contents.py, which packs
 // them, and report.py.
 
-import { coded, Coded, type Source } from "./source";
+import { coded, Coded, type Source as AnswerSource } from "./source";
 import { parse } from "./refs";
-import type { Answers, BuildInfo, Code, Diff, ErrorInfo, Links, Start, Story } from "./wire";
+import type { Answers, BuildInfo, Code, Diff, ErrorInfo, Links, Overview, Part, Sentence, Source, Start, Story } from "./wire";
 
 /** What the file holds: pieces of answers, and answers made of them. */
 interface Held {
@@ -11,7 +11,7 @@ interface Held {
   readonly answers: Readonly<Record<string, unknown>>;
 }
 
-export class Report implements Source {
+export class Report implements AnswerSource {
   readonly live = false;
   private readonly contents: Promise<Contents>;
 
@@ -70,21 +70,51 @@ class Contents {
     return found as T;
   }
 
-  /** The story of what comes nearest: a line's is that of the first line of its operator, a node's
-   * that of the node where it was made. */
+  /** A story that is not held, told from the one that comes nearest: that of the first line of a
+   * line's operator, of a node where it was made, or of the layer that a node or line is of. */
   nearestStory(build: string, text: string): Story {
     const ref = parse(text);
-    let path = "";
-    if (ref?.kind === "node") {
-      path = `node:${this.find<Links>(`${build}/links`).born[ref.number] ?? 0}:${ref.number}`;
-    } else if (ref?.kind === "loop" || ref?.kind === "llvm" || ref?.kind === "asm") {
-      const code = this.find<Code>(`${build}/code/${ref.kernel}`);
-      const loops = { loop: null, llvm: code.llvm_loop, asm: code.asm_loop }[ref.kind];
-      const loop = loops ? (loops[ref.line - 1] ?? 0) : ref.line;
-      const first = code.loop_op.indexOf(loop ? (code.loop_op[loop - 1] ?? -1) : -1);
-      path = first < 0 ? `kernel:${ref.kernel}` : `loop:${ref.kernel}:${first + 1}`;
+    switch (ref?.kind) {
+      case "node":
+        return this.find(`${build}/story/${this.nodeOrLayer(build, ref.number)}`);
+      case "source": {
+        const layer = this.find<Source>(`${build}/source`).line_layers[ref.line - 1] ?? -1;
+        return this.find(`${build}/story/layer:${this.layerName(build, layer)}`);
+      }
+      case "loop":
+      case "llvm":
+      case "asm":
+        return this.lineStory(build, ref.kernel, ref.kind, ref.line);
+      default:
+        return this.find(`${build}/story/${text}`);
     }
-    return this.find<Story>(`${build}/story/${path || text}`);
+  }
+
+  private nodeOrLayer(build: string, number: number): string {
+    const links = this.find<Links>(`${build}/links`);
+    const made = `node:${links.born[number] ?? 0}:${number}`;
+    if (this.has(`${build}/story/${made}`)) return made;
+    return `layer:${this.layerName(build, links.layers[number]?.[0] ?? -1)}`;
+  }
+
+  private layerName(build: string, layer: number): string {
+    return this.find<Overview>(`${build}/overview`).layers[layer]?.name ?? "";
+  }
+
+  private lineStory(build: string, kernel: number, kind: "loop" | "llvm" | "asm", line: number): Story {
+    const code = this.find<Code>(`${build}/code/${kernel}`);
+    const loop = kind === "loop" ? line : ((kind === "llvm" ? code.llvm_loop : code.asm_loop)[line - 1] ?? 0);
+    const first = code.loop_op.indexOf(loop ? (code.loop_op[loop - 1] ?? -1) : -1) + 1;
+    const like = this.find<Story>(`${build}/story/${first ? `loop:${kernel}:${first}` : `kernel:${kernel}`}`);
+    const about = `${kind}:${kernel}:${line}`;
+    const title = (kind === "loop" ? code.loops : code[kind])[line - 1]?.trim() ?? "";
+    const sentences = [sentence({ text: title, ref: about, code: true })];
+    if (kind !== "loop" && loop) {
+      const text = code.loops[loop - 1]?.trim() ?? "";
+      sentences.push(sentence({ text: `line ${loop} of the loop nest: `, ref: "", code: false }, { text, ref: `loop:${kernel}:${loop}`, code: true }));
+    }
+    const own = { kind: "code", head: "code", ref: about, sentences };
+    return { ...like, about, title, sections: [own, ...like.sections.slice(first ? 1 : 0)] };
   }
 
   /** A value with its pieces put in; a piece is made once, and is the same object everywhere. */
@@ -103,6 +133,10 @@ class Contents {
     if (!this.pieces.has(place)) this.pieces.set(place, this.whole(this.held.shared[place]));
     return this.pieces.get(place);
   }
+}
+
+function sentence(...parts: Part[]): Sentence {
+  return { parts, level: 0 };
 }
 
 function isRefused(value: unknown): value is { refused: ErrorInfo } {

@@ -27,8 +27,8 @@ export interface Source {
   /** `path` is a route of src/clew/explorer/routes.py, such as `stage/3`. */
   get<K extends keyof Answers>(build: string, path: K | `${K}/${string}`): Promise<Answers[K]>;
   diff(a: string, b: string): Promise<Diff>;
-  /** Starts a build of a known model, or of a file; its job is in the answer. */
-  build(model: string | File, options: Options, onSent?: (share: number) => void, stop?: AbortSignal): Promise<BuildInfo>;
+  /** Starts a build of a known model, or of files: the model, then those of its weights. Its job is in the answer. */
+  build(model: string | readonly File[], options: Options, onSent?: (share: number) => void, stop?: AbortSignal): Promise<BuildInfo>;
   /** Starts an action of a build (profile, errors, schedule), or `diff`; returns the job's id. */
   act(build: string, action: string, params: Record<string, unknown>): Promise<string>;
   /** Follows a job to its end; resolves to its result. */
@@ -56,7 +56,9 @@ class Server implements Source {
   }
 
   get<K extends keyof Answers>(build: string, path: K | `${K}/${string}`): Promise<Answers[K]> {
-    return this.json(`api/${build}/${path.split("/").map(encodeURIComponent).join("/")}`);
+    // What follows the route's name is one piece: a layer may be named `a/../b`, which URLs resolve.
+    const [route = "", ...rest] = path.split("/");
+    return this.json(`api/${build}/${[route, ...(rest.length ? [encodeURIComponent(rest.join("/"))] : [])].join("/")}`);
   }
 
   diff(a: string, b: string): Promise<Diff> {
@@ -64,14 +66,16 @@ class Server implements Source {
   }
 
   async build(
-    model: string | File,
+    model: string | readonly File[],
     options: Options,
     onSent?: (share: number) => void,
     stop?: AbortSignal,
   ): Promise<BuildInfo> {
     if (typeof model === "string") return this.post("api/builds", { model, options });
-    const query = new URLSearchParams({ name: model.name, options: JSON.stringify(options) });
-    return upload(`${this.root}api/builds?${query}`, model, onSent, stop);
+    const query = new URLSearchParams({ name: model[0]?.name ?? "", options: JSON.stringify(options) });
+    // Files of one model go one after another; the server is told where each ends.
+    if (model.length > 1) query.set("parts", JSON.stringify(model.map((file) => [file.name, file.size])));
+    return upload(`${this.root}api/builds?${query}`, new Blob([...model]), onSent, stop);
   }
 
   async act(build: string, action: string, params: Record<string, unknown>): Promise<string> {
@@ -132,8 +136,8 @@ async function answer<T>(response: Response): Promise<T> {
   throw new Coded(info);
 }
 
-/** Sends a file with progress, which fetch cannot tell. */
-function upload(url: string, file: File, onSent?: (share: number) => void, stop?: AbortSignal): Promise<BuildInfo> {
+/** Sends files with progress, which fetch cannot tell. */
+function upload(url: string, body: Blob, onSent?: (share: number) => void, stop?: AbortSignal): Promise<BuildInfo> {
   return new Promise((resolve, reject) => {
     const request = new XMLHttpRequest();
     request.open("POST", url);
@@ -145,6 +149,6 @@ function upload(url: string, file: File, onSent?: (share: number) => void, stop?
     request.onload = () => {
       answer<BuildInfo>(new Response(request.responseText, { status: request.status })).then(resolve, reject);
     };
-    request.send(file);
+    request.send(body);
   });
 }

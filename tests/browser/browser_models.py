@@ -4,6 +4,7 @@ one that takes long to compile.
 
 from __future__ import annotations
 
+import itertools
 import random
 from pathlib import Path
 
@@ -58,7 +59,7 @@ def slow(path: Path, layers: int = 120) -> Path:
     draw = random.Random()
     sizes = [draw.randrange(33, 400) for _ in range(layers + 1)]
     nodes, weights, value = [], [], "x"
-    for n, (rows, columns) in enumerate(zip(sizes, sizes[1:], strict=False)):
+    for n, (rows, columns) in enumerate(itertools.pairwise(sizes)):
         weights.append(numpy_helper.from_array(np.ones((rows, columns), np.float32), f"w{n}"))
         nodes.append(helper.make_node("MatMul", [value, f"w{n}"], [f"m{n}"], name=f"matmul{n}"))
         nodes.append(helper.make_node("Softmax", [f"m{n}"], [f"s{n}"], name=f"softmax{n}"))

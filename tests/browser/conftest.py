@@ -20,8 +20,9 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, s
 sys.path.insert(0, str(Path(__file__).parent))
 
 import browser_models
-from clew.explorer.bundle import Bundle
 from explorer_page import ExplorerPage
+
+from clew.explorer.bundle import Bundle
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 _FLAGS = [
@@ -163,9 +164,7 @@ def page(context: BrowserContext) -> Page:
 
 
 @pytest.fixture
-def explore(
-    page: Page, serve: Callable[..., str], watch: Watch
-) -> Callable[..., ExplorerPage]:
+def explore(page: Page, serve: Callable[..., str], watch: Watch) -> Callable[..., ExplorerPage]:
     """Serves models and gives the page, not yet opened."""
 
     def start(*arguments: object) -> ExplorerPage:
@@ -177,8 +176,6 @@ def explore(
 
 
 @pytest.fixture
-def known(
-    explore: Callable[..., ExplorerPage], models: dict[str, Path]
-) -> ExplorerPage:
+def known(explore: Callable[..., ExplorerPage], models: dict[str, Path]) -> ExplorerPage:
     """The page of the model whose links are known."""
     return explore(models["known"])

@@ -1,4 +1,4 @@
-"""The explorer's page as tests drive it: panes, lines, what is lit. It waits for conditions only."""
+"""The explorer's page as tests drive it: panes, lines, what is lit. It waits for conditions."""
 
 from __future__ import annotations
 
@@ -26,6 +26,10 @@ _LIT = f"""([kind, wanted]) => {{
 }}"""
 
 
+# A place in a line where there is text: the middle of a long one may be out of sight.
+TEXT: Any = {"x": 30, "y": 8}
+
+
 class ExplorerPage:
     """A page of a server or a report."""
 
@@ -33,9 +37,7 @@ class ExplorerPage:
         self.page = page
         self.url = url
 
-    def open(
-        self, panes: Sequence[str] = (), *, builds: str = "a", **state: str
-    ) -> ExplorerPage:
+    def open(self, panes: Sequence[str] = (), *, builds: str = "a", **state: str) -> ExplorerPage:
         """Opens panes, such as `a/loops:3`, with more of the page's state, and waits for them."""
         parts = [f"p={quote(p, safe='/:!@')}" for p in panes]
         parts += [f"{key}={quote(value, safe='/:')}" for key, value in state.items()]
@@ -81,9 +83,9 @@ class ExplorerPage:
     def command(self, title: str) -> None:
         """Runs a command of the palette."""
         self.page.keyboard.press("Control+k")
-        box = self.page.get_by_role("combobox")
+        box = self.page.locator("input[role=combobox]")
         box.fill(title)
-        expect(self.page.get_by_role("option").first).to_be_visible()
+        expect(self.page.locator("dialog [role=option]").first).to_be_visible()
         box.press("Enter")
 
     def evaluate(self, script: str, argument: Any = None) -> Any:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from explorer_page import TEXT, ExplorerPage
 from playwright.sync_api import expect
 
 import clew
 from clew.explorer.session import Session
 from clew.explorer.views.source import source
 from clew.trace.refs import AsmRef, KernelRef, LayerRef, LoopRef, Reach
-from explorer_page import ExplorerPage
 
 
 @pytest.fixture(scope="module")
@@ -92,9 +92,8 @@ def test_an_instruction_leads_back_to_its_layers(known: ExplorerPage, session: S
     kernel = kernel_of(session, "conv1")
     used = session.kernels[kernel]
     known.open(four(session, kernel), story="0")
-    for number, instruction in enumerate(used.asm[:40], 1):
-        if instruction.loop_line:
-            break
+    known_lines = ((n, i) for n, i in enumerate(used.asm[:40], 1) if i.loop_line)
+    number, instruction = next(known_lines)
     known.line("asm", number).hover()
     reach = session.trace.backward(AsmRef(used.call, number))
     known.expect_lit("model", model_lines(session, {ref.layer for ref in reach.layers}))
@@ -107,10 +106,10 @@ def test_an_instruction_leads_back_to_its_layers(known: ExplorerPage, session: S
 def test_a_line_of_a_loop_nest_lights_its_instructions(
     known: ExplorerPage, session: Session
 ) -> None:
-    kernel = kernel_of(session, "relu2")
+    kernel = kernel_of(session, "fc")
     used = session.kernels[kernel]
     known.open(four(session, kernel), story="0")
-    line = next(n for n, text in enumerate(used.loops, 1) if "relu[" in text)
+    line = next(i.loop_line for i in used.asm[:40] if i.loop_line > 3)
     known.line("loops", line).hover()
     reach = session.trace.forward(LoopRef(used.call, line))
     wanted = {ref.line for ref in reach.asm}
@@ -126,10 +125,13 @@ def test_a_line_of_a_loop_nest_lights_its_instructions(
 def test_choosing_scrolls_every_pane_and_stays(known: ExplorerPage, session: Session) -> None:
     kernel, other = kernel_of(session, "fc"), kernel_of(session, "conv1")
     known.open(four(session, other), story="1")
-    known.line_of("model", "layer:fc").click()
+    known.line_of("model", "layer:fc").click(position=TEXT)
     # Panes of code turn to the layer's kernel.
-    expect(known.pane("loops").locator("select")).to_have_value(str(kernel))
-    expect(known.pane("asm").locator("select")).to_have_value(str(kernel))
+    known.page.wait_for_function(
+        "(n) => ['loops', 'asm'].every((kind) => location.hash.includes(encodeURIComponent("
+        "`a/${kind}:${n}`)) || location.hash.includes(`a/${kind}:${n}`))",
+        arg=kernel,
+    )
     reach = session.trace.forward(LayerRef("fc"))
     expect_reach(known, session, kernel, reach)
     lines = session.trace.printed(session.trace.last).line_of
@@ -143,7 +145,7 @@ def test_choosing_scrolls_every_pane_and_stays(known: ExplorerPage, session: Ses
 def test_links_are_drawn_between_panes_on_demand(known: ExplorerPage, session: Session) -> None:
     kernel = kernel_of(session, "conv1")
     known.open(four(session, kernel), story="0")
-    known.line_of("model", "layer:conv1").click()
+    known.line_of("model", "layer:conv1").click(position=TEXT)
     drawn = known.page.locator("svg.threads path")
     expect(drawn).to_have_count(0)
     known.page.keyboard.press("t")

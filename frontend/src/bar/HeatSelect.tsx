@@ -1,6 +1,6 @@
 // Chooses what colours mean: the layer only, or a figure.
 
-import type { Build } from "../builds";
+import { setMetric } from "../heat";
 import { metric, type Metric } from "../state";
 
 const NAMES: Readonly<Record<Metric, string>> = {
@@ -12,15 +12,14 @@ const NAMES: Readonly<Record<Metric, string>> = {
   error: "by error",
 };
 
-export function HeatSelect({ build }: { readonly build: Build }) {
-  void build;
+export function HeatSelect() {
   return (
     <label class="heat-select" title="What colours mean">
       <span class="wide-only">Colour</span>
       <select
         aria-label="Colour"
         value={metric.value}
-        onChange={(event) => (metric.value = event.currentTarget.value as Metric)}
+        onChange={(event) => setMetric(event.currentTarget.value as Metric)}
       >
         {(Object.keys(NAMES) as Metric[]).map((name) => (
           <option key={name} value={name}>{NAMES[name]}</option>

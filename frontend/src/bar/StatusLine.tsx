@@ -62,7 +62,7 @@ function nameOf({ ref }: Here, build: Build): string {
   switch (ref.kind) {
     case "layer": {
       const layer = overview?.layers.find((l) => l.name === ref.name);
-      return layer?.op ? `${layer.op} ${layer.fate === "alive" ? "" : `(${layer.fate})`}`.trim() : "layer";
+      return [layer?.op || "layer", layer && layer.fate !== "kernel" ? `(${layer.fate})` : ""].filter(Boolean).join(" ");
     }
     case "kernel":
       return `kernel ${overview?.kernels[ref.kernel]?.name ?? ref.kernel}`;

@@ -18,7 +18,7 @@ export function TopBar({ build }: { readonly build: Build | null }) {
       <span class="grow" />
       <Jobs />
       <Opens what="search" label="Search" keys="/" />
-      {build && <HeatSelect build={build} />}
+      {build && <HeatSelect />}
       {build?.source.live && (
         <button title="Another target, precision, pass list … or another model (n)" onClick={() => (dialog.value = "build")}>
           <Icon name="play" /> <span class="wide-only">Try it</span>

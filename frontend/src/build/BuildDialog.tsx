@@ -9,7 +9,7 @@ import { ErrorBox } from "../parts/ErrorBox";
 import { Progress } from "../parts/Progress";
 import { current, dialog } from "../state";
 import type { Choices } from "../wire";
-import { awaited, buildError, buildTitle, cancelSending, choices, chosenModel, compile, sending, startOptions } from "./builder";
+import { awaited, buildError, buildTitle, cancelSending, choices, chosenModel, compile, sending, startOptions, titleOf } from "./builder";
 import { ChooseFile } from "./ChooseFile";
 import { DEFAULTS, formOf, optionsOf, type Form } from "./options";
 import { Passes } from "./Passes";
@@ -41,7 +41,8 @@ function Compiling({ offers }: { readonly offers: Choices }) {
   if (state !== "failed" && state !== "cancelled") {
     return (
       <section class="new-build" aria-label="Compiling">
-          {job ? <Progress job={job} /> : <p class="empty">Compiling …</p>}
+          <h3>{titleOf(build)}</h3>
+        {job ? <Progress job={job} /> : <p class="empty">Compiling …</p>}
         <p class="dim">You may close this: compiling goes on, and the bar on top shows it.</p>
       </section>
     );
@@ -154,8 +155,8 @@ function BuildForm({ offers, failed }: Props) {
 const LEVELS: Readonly<Record<number, string>> = { 0: " — only what is needed", 3: " — everything" };
 
 /** Which model: one that the server knows, or a file. */
-function Model({ offers, model }: { readonly offers: Choices; readonly model: string | File | null }) {
-  const file = model instanceof File ? model : null;
+function Model({ offers, model }: { readonly offers: Choices; readonly model: string | readonly File[] | null }) {
+  const files = model === null || typeof model === "string" ? null : model;
   const names = typeof model === "string" && !offers.models.includes(model) ? [...offers.models, model] : offers.models;
   return (
     <div class="model-choice">
@@ -163,17 +164,23 @@ function Model({ offers, model }: { readonly offers: Choices; readonly model: st
         model
         <select
           name="model"
-          value={typeof model === "string" ? model : file ? FILE : ""}
-          onChange={(event) => (chosenModel.value = event.currentTarget.value === FILE ? file : event.currentTarget.value)}
+          value={typeof model === "string" ? model : files ? FILE : ""}
+          onChange={(event) => (chosenModel.value = event.currentTarget.value === FILE ? files : event.currentTarget.value)}
         >
           {model === null && <option value="">choose one, or drop a file</option>}
-          {file && <option value={FILE}>{`${file.name} (${bytesText(file.size)})`}</option>}
+          {files && <option value={FILE}>{filesText(files)}</option>}
           {names.map((name) => <option key={name} value={name}>{name}</option>)}
         </select>
       </label>
-      <ChooseFile text={file ? "Choose another file" : "Choose or drop a file"} />
+      <ChooseFile text={files ? "Choose another file" : "Choose or drop a file"} />
     </div>
   );
 }
 
 const FILE = "\u0000file";
+
+function filesText(files: readonly File[]): string {
+  const bytes = bytesText(files.reduce((sum, file) => sum + file.size, 0));
+  const more = files.length > 1 ? ` and ${files.length - 1} of weights` : "";
+  return `${files[0]?.name ?? ""}${more} (${bytes})`;
+}

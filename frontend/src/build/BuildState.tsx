@@ -12,7 +12,12 @@ export function BuildState({ build }: { readonly build: Build }) {
   const live = theSource().live;
   return (
     <div class="build-state" data-state={state}>
-      {state === "compiling" && (job ? <Progress job={job} /> : <p class="empty">Compiling {titleOf(build)} …</p>)}
+      {state === "compiling" && (
+        <section>
+          <h2>{titleOf(build)}</h2>
+          {job ? <Progress job={job} /> : <p class="dim">Compiling …</p>}
+        </section>
+      )}
       {state === "failed" && (
         <section>
           <h2>{titleOf(build)} does not compile</h2>

@@ -1,6 +1,7 @@
 // The passes of a build: each runs as the opt level has it, is told to run, or told not to.
 
 import { useState } from "preact/hooks";
+import { Prose } from "../parts/Prose";
 import type { Choices } from "../wire";
 import type { PassWish } from "./options";
 
@@ -42,7 +43,7 @@ export function Passes({ offers, wishes, onChange }: Props) {
             <li key={name} class={now} data-pass={name}>
               <span class="text">
                 <b>{name}</b>
-                <span class="dim">{offers.passes[name]}</span>
+                <span class="dim"><Prose text={offers.passes[name] ?? ""} /></span>
               </span>
               <span class="wish" role="radiogroup" aria-label={name}>
                 {WISHES.map(([value, title]) => (

@@ -5,6 +5,7 @@ import { addBuild, buildOf, builds, errorInfo, started, theSource, value, type B
 import { compare, isCompared } from "../compare/diffs";
 import { followJob } from "../jobs";
 import { tell } from "../notices";
+import { sizes } from "../panes/sizes";
 import { arrange } from "../arrange";
 import { current, dialog, makePane, panes, selected } from "../state";
 import type { Choices, ErrorInfo, Options } from "../wire";
@@ -12,8 +13,8 @@ import { checked } from "./files";
 import { optionWords } from "./options";
 import { retargeted } from "./retarget";
 
-/** The model that the dialog is about to compile: one that the server knows by name, or a file. */
-export const chosenModel = signal<string | File | null>(null);
+/** The model that the dialog is about to compile: one that the server knows by name, or files. */
+export const chosenModel = signal<string | readonly File[] | null>(null);
 /** The options that the dialog starts with; null for those of the current build. */
 export const startOptions = signal<Options | null>(null);
 /** What was wrong with what was dropped, chosen or sent. */
@@ -45,7 +46,7 @@ export function takeFiles(files: readonly File[]): void {
       chosenModel.value = null;
     } else {
       buildError.value = null;
-      chosenModel.value = found.file;
+      chosenModel.value = found.files;
       awaited.value = null;
     }
     dialog.value = "build";
@@ -71,7 +72,7 @@ export function cancelSending(): void {
 }
 
 /** Compiles; true when the server has taken it. The rest is told by the build's state. */
-export async function compile(model: string | File, options: Options): Promise<boolean> {
+export async function compile(model: string | readonly File[], options: Options): Promise<boolean> {
   buildError.value = null;
   sending.value = 0;
   stopSending = new AbortController();
@@ -111,19 +112,18 @@ function watch(build: Build): void {
   const { job } = build.info.value;
   if (!job || watched.has(job)) return;
   watched.add(job);
-  const own = awaited.peek() === build;
   const onError = (error: ErrorInfo): void => {
     const seen = current.peek() === build.id || (awaited.peek() === build && dialog.peek() === "build");
     if (!seen) tell(buildTitle(build), error);
   };
   void followJob(job, build.id, buildTitle(build), { onError }).then(async () => {
     await refresh();
-    if (build.info.value.state === "ready" && own) become(build);
+    if (build.info.peek().state === "ready" && awaited.peek() === build) become(build);
   });
 }
 
 export function buildTitle(build: Build): string {
-  return `Compiling ${titleOf(build)}`;
+  return `Compiling ${build.id.toUpperCase()}`;
 }
 
 /** Takes in how all builds stand. */
@@ -164,13 +164,18 @@ export function become(build: Build): void {
   });
 }
 
+/** How much wider than a graph the table of differences is. */
+const TABLE_SHARE = 1.25;
+
 /** Shows two builds side by side: what differs, and the last graph of each. */
 export function besides(a: Build, b: Build, start = true): void {
   batch(() => {
     offered.value = null;
     const stages = (build: Build): number => (value(build.overview.peek())?.stages.length ?? 1) - 1;
+    const table = makePane(a.id, "diff", builds.peek().indexOf(b));
+    sizes.value = new Map(sizes.peek()).set(table.key, TABLE_SHARE);
     panes.value = [
-      makePane(a.id, "diff", builds.peek().indexOf(b)),
+      table,
       makePane(a.id, "stage", stages(a)),
       makePane(b.id, "stage", stages(b)),
     ];

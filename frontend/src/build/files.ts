@@ -11,32 +11,30 @@ export interface Named {
 
 export const SUFFIXES = [".onnx", ".txt"] as const;
 
-export type Checked<F> = { readonly file: F } | { readonly error: ErrorInfo };
+/** The most files that a model may consist of, as the server has it. */
+const MOST_FILES = 64;
 
-/** Returns the one model among files, or why there is none to send. */
+/** A model's files: itself first, then those that its weights are in. */
+export type Checked<F> = { readonly files: readonly F[] } | { readonly error: ErrorInfo };
+
+/** Returns the files of the one model among these, or why there is none to send. */
 export function checked<F extends Named>(files: readonly F[], mostBytes: number): Checked<F> {
   const models = files.filter((file) => SUFFIXES.some((suffix) => file.name.toLowerCase().endsWith(suffix)));
-  const [file, second] = models;
+  const [model] = models;
   const names = files.map((f) => f.name).join(", ");
-  if (!file) return refused("W010", files.length ? `${names}: not a model` : "no file came", `models end in ${SUFFIXES.join(" or ")}`);
-  if (second) return refused("W011", `${models.length} models at a time: ${names}`, "drop one; the next when it is compiled");
-  if (files.length > 1) {
-    const rest = files.filter((f) => f !== file).map((f) => f.name).join(", ");
-    return refused(
-      "W012",
-      `${file.name} comes with ${rest}: the page takes models of one file`,
-      `start clew explore ${file.name} in its folder, where its weights are found, or save the model with its weights inside`,
-    );
-  }
-  if (file.size > mostBytes) {
+  if (!model) return refused("W010", files.length ? `${names}: not a model` : "no file came", `models end in ${SUFFIXES.join(" or ")}`);
+  if (models.length > 1) return refused("W011", `${models.length} models at a time: ${names}`, "drop one; the next when it is compiled");
+  if (files.length > MOST_FILES) return refused("W012", `${files.length} files`, `a model is taken with up to ${MOST_FILES - 1} files of weights`);
+  if (!model.size) return refused("W014", `${model.name} is empty`, "");
+  const bytes = files.reduce((sum, file) => sum + file.size, 0);
+  if (bytes > mostBytes) {
     return refused(
       "W013",
-      `${file.name} has ${bytesText(file.size)}, more than the ${bytesText(mostBytes)} that are taken`,
+      `${model.name} has ${bytesText(bytes)}, more than the ${bytesText(mostBytes)} that are taken`,
       "clew explore --max-upload MIB takes more; a model of the command line may have any size",
     );
   }
-  if (!file.size) return refused("W014", `${file.name} is empty`, "");
-  return { file };
+  return { files: [model, ...files.filter((file) => file !== model)] };
 }
 
 function refused(code: string, message: string, hint: string): { error: ErrorInfo } {

@@ -1,18 +1,25 @@
 // The panes that a page starts with, where its URL names none.
 
-import { builds, started, value } from "../builds";
+import { effect } from "@preact/signals";
 import { arrange } from "../arrange";
-import { panes } from "../state";
+import { buildOf, builds, started, value, type Build } from "../builds";
+import { current, panes } from "../state";
 import { besides } from "./builder";
 
-/** Two builds that are being compared stand side by side; else the current build is laid out. */
-export function starter(): void {
-  if (panes.peek().length) return;
-  const [a, b] = builds.peek();
-  const start = value(started.peek());
-  const ready = [a, b].every((build) => build?.info.peek().state === "ready" && value(build.overview.peek()));
-  if (start?.diff && a && b) {
-    if (ready) besides(a, b);
-    else void b.overview.value;
-  } else arrange();
+/** Lays out panes as soon as there is something to show and nothing is shown. */
+export function startPanes(): void {
+  effect(() => {
+    const [a, b] = builds.value;
+    const start = value(started.value);
+    const pair = start?.diff && a && b && current.value === a.id;
+    if (pair ? !(isHere(a) && isHere(b)) : !isHere(buildOf(current.value) ?? a)) return;
+    if (panes.peek().length) return;
+    if (pair) besides(a, b, false);
+    else arrange();
+  });
+}
+
+/** Whether a build is compiled and its overview has come. */
+function isHere(build: Build | undefined): boolean {
+  return build?.info.value.state === "ready" && value(build.overview.value) !== null;
 }

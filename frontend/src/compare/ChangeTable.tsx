@@ -87,6 +87,9 @@ export function ChangeTable(props: Props) {
   };
   const hasTime = diff.layers.some((change) => change.a_ns !== null || change.b_ns !== null);
   const hasError = diff.layers.some((change) => change.error !== null);
+  const hasNames = diff.layers.some((change) => change.a >= 0 && change.b >= 0 && nameA(change) !== nameB(change));
+  const has = { untimed: !hasTime, unvalued: !hasError, renamed: hasNames };
+  const classes = Object.entries(has).filter(([, is]) => is).map(([name]) => name);
   const largest = Math.max(1, ...diff.layers.map((change) => Math.abs(gain(change) ?? 0)));
   const first = Math.max(0, Math.floor(top / ROW) - BEYOND);
   const shown = rows.slice(first, first + Math.ceil(tall / ROW) + 2 * BEYOND);
@@ -101,22 +104,25 @@ export function ChangeTable(props: Props) {
           </button>
         ))}
         <span class="grow" />
-        <input
-          type="search"
-          placeholder="filter layers"
-          aria-label="filter layers"
-          value={text}
-          onInput={(event) => setText(event.currentTarget.value)}
-        />
-        <select aria-label="order" value={order} onChange={(event) => setOrder(event.currentTarget.value as Order)}>
-          <option value="model">model's order</option>
-          {hasTime && <option value="time">change of time</option>}
-          {hasError && <option value="error">error</option>}
-        </select>
+        <span class="order">
+          <input
+            type="search"
+            placeholder="filter layers"
+            aria-label="filter layers"
+            value={text}
+            onInput={(event) => setText(event.currentTarget.value)}
+          />
+          <select aria-label="order" value={order} onChange={(event) => setOrder(event.currentTarget.value as Order)}>
+            <option value="model">model's order</option>
+            {hasTime && <option value="time">change of time</option>}
+            {hasError && <option value="error">error</option>}
+          </select>
+        </span>
       </div>
       <div
         ref={view}
-        class={`changes${hasTime ? "" : " untimed"}${hasError ? "" : " unvalued"}`}
+        class={["changes", ...classes].join(" ")}
+        style={{ "--columns": columns(hasNames, hasTime, hasError), "--narrow-columns": narrowColumns(hasTime, hasError) }}
         role="grid"
         aria-label="Layers of both builds"
         aria-rowcount={rows.length}
@@ -132,12 +138,12 @@ export function ChangeTable(props: Props) {
         }}
       >
         <div class="change head" role="row">
-          <span role="columnheader">A</span>
-          <span role="columnheader" class="wide">B</span>
-          <span role="columnheader" class="how">paired by</span>
+          <span role="columnheader">{hasNames ? "A" : "layer"}</span>
+          {hasNames && <span role="columnheader" class="wide">B</span>}
+          {hasNames && <span role="columnheader" class="wide">paired by</span>}
           <span role="columnheader">what differs</span>
-          <span role="columnheader" class="time wide-time">A</span>
-          <span role="columnheader" class="time wide-time">B</span>
+          <span role="columnheader" class="time wide">A</span>
+          <span role="columnheader" class="time wide">B</span>
           <span role="columnheader" class="time" title="time in B by time in A">B / A</span>
           <span role="columnheader" class="err">error</span>
         </div>
@@ -152,6 +158,7 @@ export function ChangeTable(props: Props) {
               largest={largest}
               hot={isReached(props, change)}
               chosen={first + n === at}
+              renamed={hasNames}
               onPoint={() => point(here(change))}
               onChoose={() => choose(first + n)}
             />
@@ -162,6 +169,21 @@ export function ChangeTable(props: Props) {
       {chosen && <Detail change={chosen} a={nameA(chosen)} b={nameB(chosen)} />}
     </>
   );
+}
+
+/** The widths of columns, by what there is to show. */
+function columns(names: boolean, times: boolean, errors: boolean): string {
+  return [
+    "minmax(90px, 1.5fr)",
+    ...(names ? ["minmax(70px, 1fr)", "84px"] : []),
+    "minmax(80px, 1.2fr)",
+    ...(times ? ["62px", "62px", "92px"] : []),
+    ...(errors ? ["58px"] : []),
+  ].join(" ");
+}
+
+function narrowColumns(times: boolean, errors: boolean): string {
+  return ["minmax(70px, 1.2fr)", "minmax(54px, 1fr)", ...(times ? ["74px"] : []), ...(errors ? ["48px"] : [])].join(" ");
 }
 
 function isReached(props: Props, change: LayerChange): boolean {
@@ -176,11 +198,12 @@ interface LineProps {
   readonly largest: number;
   readonly hot: boolean;
   readonly chosen: boolean;
+  readonly renamed: boolean;
   readonly onPoint: () => void;
   readonly onChoose: () => void;
 }
 
-function Line({ change, a, b, top, largest, hot, chosen, onPoint, onChoose }: LineProps) {
+function Line({ change, a, b, top, largest, hot, chosen, renamed, onPoint, onChoose }: LineProps) {
   const more = gain(change);
   const classes = ["change", change.kinds.length ? "" : "same", hot ? "hot" : "", chosen ? "chosen" : ""].join(" ");
   return (
@@ -196,22 +219,24 @@ function Line({ change, a, b, top, largest, hot, chosen, onPoint, onChoose }: Li
       <span class="name" role="gridcell" title={a || `only in B: ${b}`}>
         {a || <span class="only-b">{b}</span>}
       </span>
-      <span class="name wide" role="gridcell" title={b}>
-        {b === a ? <span class="dim" aria-label={b}>=</span> : b || "—"}
-      </span>
-      <span class="how" role="gridcell">{change.how}</span>
+      {renamed && (
+        <span class="name wide" role="gridcell" title={b}>
+          {b === a ? <span class="dim" aria-label={b}>=</span> : b || "—"}
+        </span>
+      )}
+      {renamed && <span class="how wide" role="gridcell">{change.how}</span>}
       <span class="kinds" role="gridcell" title={change.kinds.join(", ") || UNCHANGED}>
         {change.kinds.map((kind) => (
           <i key={kind} data-kind={kind}>{kind}</i>
         ))}
         {!change.kinds.length && <span class="dim">{UNCHANGED}</span>}
       </span>
-      <span class="time wide-time" role="gridcell">{change.a_ns === null ? "" : timeText(change.a_ns)}</span>
-      <span class="time wide-time" role="gridcell">{change.b_ns === null ? "" : timeText(change.b_ns)}</span>
+      <span class="time wide" role="gridcell">{change.a_ns === null ? "" : timeText(change.a_ns)}</span>
+      <span class="time wide" role="gridcell">{change.b_ns === null ? "" : timeText(change.b_ns)}</span>
       <span class="time" role="gridcell" title={more === null ? "" : `${more > 0 ? "+" : "−"}${timeText(Math.abs(more))}`}>
         {change.a_ns && change.b_ns ? `${digits(change.b_ns / change.a_ns)}×` : ""}
         {more !== null && more !== 0 && (
-          <i class={more > 0 ? "bar bad" : "bar good"} style={{ width: `${Math.max(1, (Math.abs(more) / largest) * 44)}px` }} />
+          <i class={more > 0 ? "gain worse" : "gain better"} style={{ width: `${Math.max(1, (Math.abs(more) / largest) * 30)}px` }} />
         )}
       </span>
       <span class="err" role="gridcell">{change.error === null ? "" : errorText(change.error)}</span>

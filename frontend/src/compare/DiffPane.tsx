@@ -120,19 +120,25 @@ function Ask({ a, b }: { readonly a: Build; readonly b: Build }) {
 
 function Summary({ diff }: { readonly diff: Diff }) {
   const { a_wall_ns: before, b_wall_ns: after } = diff;
+  const timed = before !== null && after !== null;
+  const [head = "", ...rest] = diff.summary;
+  const sentences = timed ? diff.summary : rest;
   return (
-    <section class="summary" aria-label="Summary">
-      {before && after ? (
-        <p class="walls">
-          <b>{timeText(before)}</b> → <b>{timeText(after)}</b>{" "}
-          <Faster before={before} after={after} />
-        </p>
-      ) : null}
+    <details class="summary" open={innerHeight > 900}>
+      <summary>
+        {timed ? (
+          <span class="walls">
+            <b>{timeText(before)}</b> → <b>{timeText(after)}</b> <Faster before={before} after={after} />
+          </span>
+        ) : (
+          head
+        )}
+      </summary>
       <ul>
-        {diff.summary.map((sentence, n) => (
+        {sentences.map((sentence, n) => (
           <li key={n}>{sentence}</li>
         ))}
       </ul>
-    </section>
+    </details>
   );
 }

@@ -42,7 +42,6 @@ export function Finder<T>(props: FinderProps<T>) {
     list.current?.scrollTo(0, 0);
   }, [props.query]);
   useLayoutEffect(() => {
-    input.current?.focus();
     const element = list.current;
     if (!element) return;
     const watch = new ResizeObserver(() => setHeight(element.clientHeight));
@@ -96,6 +95,7 @@ export function Finder<T>(props: FinderProps<T>) {
         <input
           ref={input}
           type="text"
+          autofocus
           role="combobox"
           aria-label={label}
           aria-expanded="true"

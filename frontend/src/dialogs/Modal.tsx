@@ -43,7 +43,7 @@ export function Modal({ label, head = true, wide = false, children }: ModalProps
       }}
     >
       {/* The focus starts here where nothing inside asks for it. */}
-      <div class="modal-body" tabIndex={-1} autofocus={head}>
+      <div class="modal-body" {...(head ? { tabIndex: -1, autofocus: true } : {})}>
         {head && (
           <header>
             <h2>{label}</h2>

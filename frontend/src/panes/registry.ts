@@ -4,11 +4,13 @@ import type { ComponentType } from "preact";
 import type { Build } from "../builds";
 import type { Pane, PaneKind } from "../state";
 import { DiffPane } from "../compare/DiffPane";
+import { GraphPane } from "../graph/GraphPane";
 import { SchedulePane } from "../schedule/SchedulePane";
 import { TextPane } from "../text/TextPane";
 import { KernelTable } from "./KernelTable";
-import { GraphPane } from "../graph/GraphPane";
-import { Missing } from "./Missing";
+import { RooflinePane } from "../plots/RooflinePane";
+import { TimelinePane } from "../plots/TimelinePane";
+import { TimePane } from "../plots/TimePane";
 
 export interface PaneProps {
   readonly pane: Pane;
@@ -32,9 +34,9 @@ export const REGISTRY: Readonly<Record<PaneKind, Shown>> = {
   loops: { title: "Loops", graph: false, arg: "kernel", text: TextPane },
   llvm: { title: "LLVM", graph: false, arg: "kernel", text: TextPane },
   asm: { title: "Assembly", graph: false, arg: "kernel", text: TextPane },
-  time: { title: "Where the time goes", graph: false, arg: "", text: Missing },
-  roofline: { title: "Roofline", graph: false, arg: "", text: Missing },
-  timeline: { title: "Timeline", graph: false, arg: "", text: Missing },
+  time: { title: "Where the time goes", graph: false, arg: "", text: TimePane },
+  roofline: { title: "Roofline", graph: false, arg: "", text: RooflinePane },
+  timeline: { title: "Timeline", graph: false, arg: "", text: TimelinePane },
   schedule: { title: "Schedule", graph: false, arg: "kernel", text: SchedulePane },
   diff: { title: "Difference", graph: false, arg: "", text: DiffPane },
 };

@@ -4,6 +4,9 @@ import type { ComponentChildren } from "preact";
 import { format, parse } from "../refs";
 import { point, show } from "../state";
 
+/** From this length on a link is a line of code rather than a name, and looks like one. */
+const LONG = 42;
+
 interface RefLinkProps {
   readonly build: string;
   /** As a text: see schema.py. */
@@ -16,9 +19,10 @@ export function RefLink({ build, to, code = false, children }: RefLinkProps) {
   const ref = parse(to);
   if (!ref) return code ? <code>{children}</code> : <>{children}</>;
   const here = { build, ref };
+  const long = typeof children === "string" && children.length > LONG;
   return (
     <a
-      class={code ? "ref code" : "ref"}
+      class={`ref${code ? " code" : ""}${long ? " long" : ""}`}
       data-ref={format(ref)}
       // The address is that of the page: choosing changes the state, which the address follows.
       href="#"

@@ -5,6 +5,7 @@ import type { Build } from "../builds";
 import { jobs } from "../jobs";
 import { Icon } from "../parts/Icon";
 import { ErrorBox } from "../parts/ErrorBox";
+import { Prose } from "../parts/Prose";
 import { Progress } from "../parts/Progress";
 import type { ErrorInfo, ScheduleView } from "../wire";
 import { insert, move, redo, remove, replace, undo, write, type Edit } from "./edit";
@@ -168,7 +169,7 @@ function StepField({ n, step, edit, view, isNew, isCurrent, error, to, onStep }:
         </span>
       </div>
       {open && signature && (
-        <p class="signature"><code>{signature}</code> {text}</p>
+        <p class="signature"><code>{signature}</code> <Prose text={text} /></p>
       )}
       {error && (
         <p class="step-error" role="alert">

@@ -5,6 +5,7 @@ import { value, type Build } from "../builds";
 import { CodeDiff, type Side } from "../compare/CodeDiff";
 import { layerColor } from "../colors";
 import { format, type Ref } from "../refs";
+import { Prose } from "../parts/Prose";
 import { go, point, reachIn, type Pane } from "../state";
 import type { ScheduleStep, ScheduleView } from "../wire";
 import { about, layersOfOp } from "./SchedulePane";
@@ -49,7 +50,7 @@ function StepHead({ view, step, at }: { readonly view: ScheduleView; readonly st
   return (
     <p class="step-head">
       <code>{step.text}</code>
-      <span class="about" title={signature}>{text}</span>
+      <span class="about" title={signature}><Prose text={text} /></span>
     </p>
   );
 }

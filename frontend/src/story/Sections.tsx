@@ -1,6 +1,7 @@
 // A story's sections: a head with an icon, and sentences whose parts lead to what they speak of.
 
 import { isIcon, Icon } from "../parts/Icon";
+import { Prose } from "../parts/Prose";
 import { RefLink } from "../parts/RefLink";
 import type { Part, Section, Sentence } from "../wire";
 
@@ -36,5 +37,5 @@ function SentenceLine({ build, sentence }: { readonly build: string; readonly se
 
 function PartText({ build, part }: { readonly build: string; readonly part: Part }) {
   if (part.ref) return <RefLink build={build} to={part.ref} code={part.code}>{part.text}</RefLink>;
-  return part.code ? <code>{part.text}</code> : <>{part.text}</>;
+  return part.code ? <code>{part.text}</code> : <Prose text={part.text} />;
 }

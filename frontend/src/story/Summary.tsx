@@ -2,6 +2,7 @@
 
 import { value, type Build } from "../builds";
 import { layerColor } from "../colors";
+import { MeasureButton } from "../plots/NotMeasured";
 import { timeText } from "../parts/figures";
 import { RefLink } from "../parts/RefLink";
 import type { KernelInfo, Overview } from "../wire";
@@ -11,8 +12,9 @@ const TOP = 8;
 /** So many layers of a kernel are named. */
 const NAMED = 3;
 
+/** Kernels of equal code, such as those of a block that the model repeats. */
 interface Row {
-  readonly kernel: KernelInfo;
+  readonly kernels: readonly KernelInfo[];
   readonly figure: number;
 }
 
@@ -20,15 +22,14 @@ export function Summary({ build }: { readonly build: Build }) {
   const overview = value(build.overview.value);
   if (!overview) return <p class="empty">Loading …</p>;
   const heat = timeOf(build);
-  const figures = overview.kernels.map((k, n) => heat?.kernels[n] ?? (heat ? 0 : k.flops));
+  const figures = overview.kernels.map((k, n) => (heat ? (heat.kernels[n] ?? 0) : k.flops));
   const total = heat?.total ?? sum(figures);
-  const rows = overview.kernels
-    .map((kernel, n): Row => ({ kernel, figure: figures[n] ?? 0 }))
-    .sort((a, b) => b.figure - a.figure)
-    .slice(0, TOP);
+  const all = rowsOf(overview.kernels, figures);
+  const rows = all.slice(0, TOP);
   const alive = overview.layers.filter((layer) => layer.kernels.length).length;
   const passes = overview.stages.filter((stage) => stage.changed).length - 1;
   const top = rows.reduce((s, row) => s + row.figure, 0);
+  const rest = all.slice(TOP).reduce((s, row) => s + row.kernels.length, 0);
   return (
     <div class="summary">
       <h2>{overview.model}</h2>
@@ -37,30 +38,63 @@ export function Summary({ build }: { readonly build: Build }) {
         {alive < overview.layers.length && ` that compute ${alive} of them`}; {plural(passes, "pass", "passes")} changed something
         on the way.
       </p>
-      <h3>{heat ? "Where the time goes" : "Where the arithmetic is"}</h3>
+      <div class="summary-head">
+        <h3>{heat ? "Where the time goes" : "Where the arithmetic is"}</h3>
+        {!heat && build.source.live && <MeasureButton build={build} what="time" />}
+      </div>
       <ol class="hottest">
-        {rows.map(({ kernel, figure }) => (
-          <li key={kernel.index}>
-            <div class="share-text">
-              <span class="hottest-name" title={kernel.name}>
-                <RefLink build={build.id} to={`kernel:${kernel.index}`}>{doing(overview, kernel)}</RefLink>
-              </span>
-              <span class="grow" />
-              <b>{percent(total ? figure / total : 0)}</b>
-            </div>
-            <div class="track">
-              <div class="fill" style={{ width: `${(100 * figure) / Math.max(1, rows[0]?.figure ?? 1)}%` }} />
-            </div>
-            <Layers build={build.id} overview={overview} kernel={kernel} />
-          </li>
+        {rows.map((row) => (
+          <Kernels key={row.kernels[0]?.index} build={build.id} overview={overview} row={row} total={total} most={rows[0]?.figure ?? 0} />
         ))}
       </ol>
       <p class="dim">
-        {rows.length < overview.kernels.length && `These ${rows.length} of ${overview.kernels.length} kernels make ${percent(total ? top / total : 0)} of `}
-        {rows.length < overview.kernels.length && (heat ? `${timeText(total)}.` : `${count(total)}FLOP.`)}
-        {heat ? ` ${heat.basis}` : " Nothing was measured yet."}
+        {rest > 0 && `The other ${plural(rest, "kernel")} have ${percent(total ? 1 - top / total : 0)} of `}
+        {rest === 0 && "In all "}
+        {heat ? `${timeText(total)}.` : `${count(total)}FLOP.`} {heat?.basis}
       </p>
     </div>
+  );
+}
+
+function rowsOf(kernels: readonly KernelInfo[], figures: readonly number[]): Row[] {
+  const rows = new Map<number, { kernels: KernelInfo[]; figure: number }>();
+  for (const kernel of kernels) {
+    const row = rows.get(kernel.distinct) ?? { kernels: [], figure: 0 };
+    row.kernels.push(kernel);
+    row.figure += figures[kernel.index] ?? 0;
+    rows.set(kernel.distinct, row);
+  }
+  const hotter = (a: KernelInfo, b: KernelInfo): number => (figures[b.index] ?? 0) - (figures[a.index] ?? 0);
+  for (const row of rows.values()) row.kernels.sort(hotter);
+  return [...rows.values()].sort((a, b) => b.figure - a.figure);
+}
+
+interface KernelsProps {
+  readonly build: string;
+  readonly overview: Overview;
+  readonly row: Row;
+  readonly total: number;
+  readonly most: number;
+}
+
+function Kernels({ build, overview, row, total, most }: KernelsProps) {
+  const [first, ...more] = row.kernels;
+  if (!first) return null;
+  return (
+    <li>
+      <div class="share-text">
+        <span class="hottest-name" title={first.name}>
+          <RefLink build={build} to={`kernel:${first.index}`}>{doing(overview, first)}</RefLink>
+        </span>
+        {more.length > 0 && <span class="dim" title={`${row.kernels.length} kernels of equal code`}>×{row.kernels.length}</span>}
+        <span class="grow" />
+        <b>{percent(total ? row.figure / total : 0)}</b>
+      </div>
+      <div class="track">
+        <div class="fill" style={{ width: `${most ? (100 * row.figure) / most : 0}%` }} />
+      </div>
+      <Layers build={build} overview={overview} layers={[...new Set(row.kernels.flatMap((kernel) => kernel.layers))]} />
+    </li>
   );
 }
 
@@ -70,19 +104,23 @@ function doing(overview: Overview, kernel: KernelInfo): string {
   return types.length ? types.join(" + ") : kernel.name;
 }
 
-function Layers({ build, overview, kernel }: { readonly build: string; readonly overview: Overview; readonly kernel: KernelInfo }) {
-  const rest = kernel.layers.length - NAMED;
+interface LayersProps {
+  readonly build: string;
+  readonly overview: Overview;
+  readonly layers: readonly number[];
+}
+
+function Layers({ build, overview, layers }: LayersProps) {
+  const rest = layers.length - NAMED;
   return (
     <p class="layers">
-      {kernel.layers.slice(0, NAMED).map((place) => (
+      {layers.slice(0, NAMED).map((place) => (
         <span key={place} class="layer-name">
           <i class="dot" style={{ background: layerColor(place) }} />
           <RefLink build={build} to={`layer:${overview.layers[place]?.name ?? ""}`}>{overview.layers[place]?.name}</RefLink>
         </span>
       ))}
       {rest > 0 && <span class="dim">and {rest} more</span>}
-      <span class="grow" />
-      <span class="dim">kernel {kernel.index}</span>
     </p>
   );
 }

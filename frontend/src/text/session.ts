@@ -3,7 +3,7 @@
 
 import { effect, signal, untracked, type ReadonlySignal } from "@preact/signals";
 import { buildOf, value, type Asked, type Build } from "../builds";
-import { heatColor } from "../heat";
+import { heatColor, heatText } from "../heat";
 import { paneKeys } from "../panekeys";
 import { lines as screens, type Spot } from "../panes/lines";
 import type { Here } from "../refs";
@@ -87,7 +87,7 @@ export class TextSession {
           heat: (line) => {
             const at = this.here(line);
             const color = at && heatColor.peek()(at);
-            return color ? { color, text: "" } : null;
+            return at && color ? { color, text: heatText.peek()(at) } : null;
           },
         },
         this.label,

@@ -6,22 +6,19 @@ import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
-from clew.compiled import CompiledModel
 from clew.compiler import compile
 from clew.explorer.actions.table import Say
 from clew.explorer.schema import Options
 from clew.explorer.session import Session
 from clew.frontends import load
 from clew.ir.module import Module
-from clew.runtime.drawing import draw, settled, sizes_of
+from clew.runtime.drawing import settled
 
 # How much of the work is behind when a step begins: shares of a network compiled without the cache.
 _PASSES, _KERNELS, _LINKING, _TRACE = 0.05, 0.2, 0.85, 0.9
 _KERNEL: Final = re.compile(r"kernel (\d+) of (\d+)")
-
-Arrays: TypeAlias = dict[str, Any]
 
 
 def compile_options(options: Options) -> dict[str, Any]:
@@ -81,8 +78,3 @@ def _fraction(text: str) -> float | None:
     if kernel is not None:
         return _KERNELS + (_LINKING - _KERNELS) * (int(kernel[1]) - 1) / int(kernel[2])
     return {"graph passes": _PASSES, "linking": _LINKING}.get(text)
-
-
-def drawn_inputs(compiled: CompiledModel, seed: int = 0) -> Arrays:
-    """Returns inputs drawn for a compiled model, by name."""
-    return draw(compiled.inputs, {}, seed, sizes_of(compiled.inputs, {}))

@@ -1,7 +1,8 @@
 """What a report holds: the answers to all routes, with equal pieces kept once.
 
 Every route is asked for every value of its parameters. Lines of code have no stories of their own
-here: the page tells a line's from that of the first line of its operator (frontend/src/report.ts).
+here: the page tells a line's from that of the first line of its operator, and a node's from that of
+the node where it was made (frontend/src/report.ts).
 """
 
 from __future__ import annotations
@@ -17,12 +18,16 @@ from clew.explorer.failures import error_info
 from clew.explorer.routes import ROUTES, answer
 from clew.explorer.session import Session
 from clew.explorer.views.code import code
+from clew.explorer.views.links import links
+from clew.explorer.views.story import story_refs
 from clew.explorer.wire import to_plain
 from clew.support.errors import ClewError
 
 _PARAMETER: Final = re.compile(r"\{(\w+)(?::\w+)?\}")
 # A piece of an answer whose JSON is longer is kept once.
 _SHARED_FROM: Final = 60
+# Stories of more nodes would take minutes to write: the page tells those of their layers then.
+_MOST_NODES: Final = 20_000
 
 Say = Callable[[str], None]
 
@@ -64,18 +69,20 @@ def paths(session: Session) -> Iterator[str]:
 
 
 def stories(session: Session) -> Iterator[schema.Ref]:
-    """Yields what a report tells stories of: layers, kernels, of each kernel the first line of each
-    operator, and nodes where they are made.
+    """Yields what a report tells stories of: layers, kernels and stages, of each kernel the first
+    line of each operator, and nodes where they were made.
     """
-    for name in session.layers:
-        yield f"layer:{name}"
+    yield from story_refs(session)
     for kernel in range(len(session.kernels)):
-        yield f"kernel:{kernel}"
         first: dict[int, int] = {}
         for line, op in enumerate(code(session, kernel).loop_op, 1):
             first.setdefault(op, line)
         for line in first.values():
             yield f"loop:{kernel}:{line}"
+    born = session.once(links).born
+    if len(born) <= _MOST_NODES:
+        for number, stage in enumerate(born):
+            yield f"node:{stage}:{number}"
 
 
 def _start(sessions: Mapping[str, Session], diff: schema.Diff | None) -> schema.Start:

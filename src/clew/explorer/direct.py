@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from clew.compare.diff import diff
 from clew.explorer.actions.table import Say
-from clew.explorer.compiling import drawn_inputs, open_session
+from clew.explorer.compiling import open_session
+from clew.explorer.inputs import drawn
 from clew.explorer.routes import answer as route_answer
 from clew.explorer.schema import Diff, Options
 from clew.explorer.session import Session
+from clew.explorer.views.diff import diff_view
 from clew.explorer.wire import to_json
-from clew.support.errors import InputError
 
 _NAMES: Final = ("a", "b")
 
@@ -47,7 +47,8 @@ def compare(
 
     Errors: those of `clew.diff`.
     """
-    arrays = drawn_inputs(a.compiled) if time or numerics else None
+    names_of = a.compiled.input_names
+    arrays = dict(zip(names_of, drawn(a), strict=True)) if time or numerics else None
     report = diff(
         a.compiled,
         b.compiled,
@@ -57,16 +58,7 @@ def compare(
         names=names,
         on_progress=lambda text: say(text, None),
     )
-    view: Diff = _diff_view()(report, a, b)
-    return view
-
-
-def _diff_view() -> Callable[..., Diff]:
-    try:
-        found: Callable[..., Diff] = importlib.import_module("clew.explorer.views.diff").diff_view
-    except ModuleNotFoundError:
-        raise InputError("I229", "this version cannot show differences") from None
-    return found
+    return diff_view(report, a, b)
 
 
 def _session(model: tuple[Path, Options], say: Say) -> Session:

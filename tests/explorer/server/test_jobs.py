@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from clew.explorer import builds as builds_module
 from clew.explorer.builds import Limits, build_name
 from clew.explorer.failures import Cancelled, Failure, died, error_info
 from clew.explorer.jobs import Job, Jobs
@@ -64,7 +65,7 @@ def cold(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("cold")
 def test_a_build_that_is_cancelled(start: Callable[..., Any], texts: Any) -> None:
     client = start()
-    made = client.upload(texts.long(1500)).json
+    made = client.upload(texts.long(700)).json
     last = client.events(made["job"], until=is_kernel)[-1]
     assert last["kind"] == "progress", last
     group = worker_of(client)
@@ -126,18 +127,55 @@ def test_a_process_that_dies_while_it_compiles(start: Callable[..., Any], texts:
     assert "SIGSEGV" in event["error"]["message"]
 
 
-def test_more_builds_than_processes(start: Callable[..., Any], tiny: Path) -> None:
+def test_more_builds_than_processes(
+    start: Callable[..., Any], tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(builds_module, "_MOST_ALIVE", 2)
     client = start(tiny)
-    for level in (0, 1, 2, 0, 1, 2):
+    for level in (0, 1):
         made = client.post(
             "api/builds", {"model": "tiny.txt", "options": {"opt_level": level, "threads": 1}}
         ).json
         assert client.ended(made["job"])["kind"] == "done"
     builds = client.serving.builds
-    alive = [b for b in "abcdefg" if client.call(lambda b=b: builds.get(b).is_alive)]
-    assert 0 < len(alive) < 7
-    assert "a" not in alive
+    alive = [b for b in "abc" if client.call(lambda b=b: builds.get(b).is_alive)]
+    assert alive == ["b", "c"]
     assert client.get("api/a/links").status == 200  # compiled again
+
+
+def test_a_build_is_measured(start: Callable[..., Any], tiny: Path) -> None:
+    client = start(tiny)
+    before = client.get("api/a/heat/time")
+    assert (before.status, before.json["code"]) == (404, "I230")
+    started = client.post("api/a/actions/profile", {"seconds": 0.1, "sample": 0.0})
+    assert started.status == 202, started.body
+    job = started.json["job"]
+    assert client.ended(job)["kind"] == "done"
+    assert client.get(f"api/jobs/{job}/result").json["rounds"] > 0
+    assert client.get("api/a/heat/time").json["metric"] == "time"
+    assert client.get("api/a/overview").json["measured"]
+
+
+def test_an_action_that_is_cancelled(start: Callable[..., Any], tiny: Path) -> None:
+    client = start(tiny)
+    asked = client.post("api/a/actions/profile", {"seconds": 30.0})
+    job = asked.json["job"]
+    client.events(job, until=lambda event: True)
+    unfinished = client.get(f"api/jobs/{job}/result")
+    assert (unfinished.status, unfinished.json["code"]) == (409, "I224")
+    client.request("DELETE", f"api/jobs/{job}")
+    assert client.ended(job)["kind"] == "cancelled"
+    refused = client.get(f"api/jobs/{job}/result")
+    assert (refused.status, refused.json["code"]) == (409, "I220")
+    assert client.get("api/a/overview").status == 200
+
+
+def test_an_action_that_fails_says_why(start: Callable[..., Any], tiny: Path) -> None:
+    client = start(tiny)
+    asked = client.post("api/a/actions/schedule", {"kernel": 99, "steps": []})
+    event = client.ended(asked.json["job"])
+    assert (event["kind"], event["error"]["code"]) == ("failed", "I200")
+    assert client.get("api/start").json["builds"][0]["state"] == "ready"
 
 
 def test_the_number_of_builds_is_bounded(start: Callable[..., Any], tiny: Path) -> None:

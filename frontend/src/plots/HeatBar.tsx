@@ -1,0 +1,73 @@
+// The row that says what colours mean: the scale with its numbers, what figures rest on, and notes.
+
+import { buildOf, builds } from "../builds";
+import { heatIn, isMeasured, setMetric, wholeScale } from "../heat";
+import { Icon } from "../parts/Icon";
+import { current, metric, type Metric } from "../state";
+import { MeasureButton } from "./NotMeasured";
+import { adds, palette } from "./scale";
+
+const TITLES: Readonly<Record<Metric, string>> = {
+  "": "",
+  time: "Time",
+  flops: "Arithmetic",
+  bytes: "Memory traffic",
+  peak: "Share of the roof",
+  error: "Error against f32",
+};
+
+export function HeatBar() {
+  const by = metric.value;
+  const build = buildOf(current.value) ?? builds.value[0] ?? null;
+  if (!by || !build) return null;
+  const measured = isMeasured(build, by);
+  const heat = heatIn(build, by);
+  return (
+    <div class="heat-bar" role="region" aria-label="What colours mean">
+      <b>{TITLES[by]}</b>
+      {measured && <Legend by={by} />}
+      {!measured && <span class="dim">{by === "error" ? "not compared yet" : "not measured yet"}</span>}
+      {(!measured || NEED_AGAIN.has(by)) && build.source.live && <MeasureButton build={build} what={by} again={measured} />}
+      {heat && heat.notes.length > 0 && (
+        <span class="heat-note" title={heat.notes.join("\n")}>
+          <Icon name="error" size={13} /> {heat.notes[0]}
+        </span>
+      )}
+      {heat && (
+        <span class="heat-basis dim" title={heat.basis}>
+          {heat.basis}
+        </span>
+      )}
+      <span class="grow" />
+      <button class="quiet" aria-label="Colour by layer only" title="Colour by layer only" onClick={() => setMetric("")}>
+        <Icon name="close" size={12} />
+      </button>
+    </div>
+  );
+}
+
+const NEED_AGAIN: ReadonlySet<Metric> = new Set<Metric>(["time", "peak"]);
+
+function Legend({ by }: { readonly by: Metric }) {
+  const scale = wholeScale.value;
+  if (!scale) return null;
+  const about = adds(by)
+    ? "Of layers and kernels. Lines and instructions have the same colours, the hottest of their kernel at the right."
+    : "Of layers and kernels.";
+  return (
+    <span class="legend" title={about}>
+      <span class="legend-bar" style={{ background: `linear-gradient(to right, ${palette.value.join(",")})` }} />
+      <span class="legend-ticks">
+        {scale.ticks.map((tick, n) => (
+          <span
+            key={tick.at}
+            class={n === 0 ? "first" : n === scale.ticks.length - 1 ? "last" : ""}
+            style={{ left: `${100 * tick.at}%` }}
+          >
+            {tick.text}
+          </span>
+        ))}
+      </span>
+    </span>
+  );
+}

@@ -1,0 +1,114 @@
+// The figure of each thing of a build, by a metric: what colours and tables show.
+
+import { value, type Build } from "../builds";
+import type { Ref } from "../refs";
+import type { Metric } from "../state";
+import type { Heat, Overview } from "../wire";
+import { adds, scaleOf, type Scale } from "./scale";
+
+type Figures = readonly (number | null)[];
+
+/** Least and most of what layers and kernels have. */
+export interface Range {
+  readonly least: number;
+  readonly most: number;
+}
+
+export function rangeOf(heats: readonly Heat[]): Range {
+  let [least, most] = [Infinity, 0];
+  for (const heat of heats) {
+    for (const figure of [...heat.layers, ...heat.kernels]) {
+      if (figure === null || figure <= 0) continue;
+      least = Math.min(least, figure);
+      most = Math.max(most, figure);
+    }
+  }
+  return { least: Math.min(least, most), most };
+}
+
+/** The figures of a build; lines and instructions have a scale of their own in each kernel. */
+export class FiguresOf {
+  private readonly kernelOfCall = new Map<number, number>();
+  private readonly scales = new Map<Figures, Scale>();
+  private readonly nodes = new Map<number, ReadonlyMap<number, number | null>>();
+
+  constructor(
+    private readonly build: Build,
+    overview: Overview,
+    private readonly metric: Metric,
+    readonly heat: Heat,
+    private readonly whole: Scale,
+  ) {
+    for (const kernel of overview.kernels) this.kernelOfCall.set(kernel.call, kernel.index);
+  }
+
+  /** From 0 (cold) to 1 (hot); null where nothing is known, or nothing is there. */
+  level(ref: Ref): number | null {
+    const figure = this.of(ref);
+    if (figure === null || (figure === 0 && adds(this.metric))) return null;
+    return this.scaleFor(ref).level(figure);
+  }
+
+  of(ref: Ref): number | null {
+    switch (ref.kind) {
+      case "layer":
+        return this.layer(this.build.thread.peek()?.layer(ref.name) ?? -1);
+      case "kernel":
+        return this.heat.kernels[ref.kernel] ?? null;
+      case "loop":
+        return this.heat.lines[ref.kernel]?.[ref.line - 1] ?? null;
+      case "llvm":
+        // What a line of LLVM text takes is not told apart from others of its line of the loop nest.
+        return this.heat.lines[ref.kernel]?.[this.build.loopOf(ref) - 1] ?? null;
+      case "asm":
+        return this.heat.instructions[ref.kernel]?.[ref.line - 1] ?? null;
+      case "source": {
+        const layers = value(this.build.model.peek())?.line_layers;
+        return this.layer(layers?.[ref.line - 1] ?? -1);
+      }
+      case "node":
+        return this.node(ref.stage, ref.number);
+      default:
+        return null;
+    }
+  }
+
+  private layer(place: number): number | null {
+    return this.heat.layers[place] ?? null;
+  }
+
+  private node(stage: number, number: number): number | null {
+    const kernel = this.kernelOfCall.get(number);
+    if (kernel !== undefined) return this.heat.kernels[kernel] ?? null;
+    let known = this.nodes.get(stage);
+    if (!known) {
+      const shown = value(this.build.stage(stage).peek())?.nodes;
+      if (!shown) return null;
+      const made = new Map<number, number | null>();
+      // Weights and variables take no time: what computes does.
+      shown.number.forEach((n, row) => {
+        if (shown.kind[row] === "Call") made.set(n, this.together(shown.layers[row] ?? []));
+      });
+      this.nodes.set(stage, (known = made));
+    }
+    return known.get(number) ?? null;
+  }
+
+  private together(layers: readonly number[]): number | null {
+    const figures = layers.map((layer) => this.layer(layer)).filter((x) => x !== null);
+    if (!figures.length) return null;
+    return adds(this.metric) ? figures.reduce((a, b) => a + b, 0) : Math.max(...figures);
+  }
+
+  private scaleFor(ref: Ref): Scale {
+    const own = ref.kind === "asm" ? this.heat.instructions[ref.kernel] : ref.kind === "loop" || ref.kind === "llvm" ? this.heat.lines[ref.kernel] : undefined;
+    if (!own) return this.whole;
+    let scale = this.scales.get(own);
+    if (!scale) {
+      let most = 0;
+      for (const figure of own) most = Math.max(most, figure ?? 0);
+      this.scales.set(own, (scale = scaleOf(this.metric, 0, most)));
+    }
+    return scale;
+  }
+}

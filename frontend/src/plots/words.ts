@@ -1,0 +1,25 @@
+// Kernels and layers in the model's own words.
+
+import type { KernelInfo, Overview } from "../wire";
+
+/** What a kernel does: the types of its layers, in order; its own name where it serves none. */
+export function doing(overview: Overview, kernel: KernelInfo): string {
+  const types = [...new Set(kernel.layers.map((place) => overview.layers[place]?.op ?? "").filter(Boolean))];
+  return types.length ? types.join(" + ") : kernel.name;
+}
+
+/** The names of a kernel's layers, so many of them. */
+export function layersText(overview: Overview, kernel: KernelInfo, most: number): string {
+  const names = kernel.layers.slice(0, most).map((place) => overview.layers[place]?.name ?? "");
+  const more = kernel.layers.length - names.length;
+  return names.join(", ") + (more > 0 ? ` and ${more} more` : "");
+}
+
+/** The end of a name, which tells more than its beginning: `…/layer.3/attention/MatMul`. */
+export function shortened(name: string, most: number): string {
+  return name.length > most ? `…${name.slice(name.length - most + 1)}` : name;
+}
+
+export function plural(n: number, one: string, many = `${one}s`): string {
+  return `${n.toLocaleString("en")} ${n === 1 ? one : many}`;
+}

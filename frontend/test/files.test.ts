@@ -1,0 +1,86 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { checked } from "../src/build/files";
+import { formOf, optionsOf, readShapes, DEFAULTS } from "../src/build/options";
+import { retargeted } from "../src/build/retarget";
+import { begin, insert, move, readCall, redo, remove, replace, undo, write } from "../src/schedule/edit";
+import type { Overview } from "../src/wire";
+
+const file = (name: string, size = 10) => ({ name, size });
+
+function code(files: { name: string; size: number }[], most = 100): string {
+  const found = checked(files, most);
+  return "error" in found ? found.error.code : found.files.map((f) => f.name).join(" ");
+}
+
+test("one model is taken, with the files of its weights behind it", () => {
+  assert.equal(code([file("m.ONNX")]), "m.ONNX");
+  assert.equal(code([file("m.onnx.data"), file("m.onnx")]), "m.onnx m.onnx.data");
+  assert.equal(code([file("a.png")]), "W010");
+  assert.equal(code([]), "W010");
+  assert.equal(code([file("a.onnx"), file("b.txt")]), "W011");
+  assert.equal(code([file("a.onnx", 0)]), "W014");
+});
+
+test("what is too large is refused before it is sent", () => {
+  assert.equal(code([file("a.onnx", 101)]), "W013");
+  assert.equal(code([file("a.onnx", 60), file("w.bin", 60)]), "W013");
+});
+
+test("shapes are read as people write them", () => {
+  assert.deepEqual(readShapes("x=1x3x224x224; mask=1,8"), { x: [1, 3, 224, 224], mask: [1, 8] });
+  assert.deepEqual(readShapes("a=b=2"), { "a=b": [2] });
+  assert.deepEqual(readShapes("scalar="), { scalar: [] });
+  assert.deepEqual(readShapes("  "), {});
+  assert.match(String(readShapes("1x3")), /not of the form/);
+  assert.match(String(readShapes("x=1xNx3")), /not a shape/);
+});
+
+test("options survive the form", () => {
+  const options = { ...DEFAULTS, threads: 2, disabled: ["FuseOps"], required: ["UseWinograd"], shapes: { x: [1, 2] }, precision: "bf16" };
+  assert.deepEqual(optionsOf(formOf(options)), options);
+  assert.match(String(optionsOf({ ...formOf(DEFAULTS), threads: "0" })), /not a number/);
+});
+
+test("steps are replaced, put in, moved, removed, and all of it is undone", () => {
+  let edit = begin(["a()", "b()"]);
+  edit = replace(edit, 0, "c()\nd()");
+  edit = move(edit, 2, -1);
+  edit = insert(edit, 0, "e()");
+  edit = remove(edit, 1);
+  assert.deepEqual(edit.steps, ["e()", "b()", "d()"]);
+  edit = undo(undo(undo(undo(edit))));
+  assert.deepEqual(edit.steps, ["a()", "b()"]);
+  assert.equal(undo(edit), edit);
+  assert.deepEqual(redo(redo(edit)).steps, ["c()", "b()", "d()"]);
+  assert.equal(replace(edit, 0, "a()"), edit, "no change is no step back");
+  assert.equal(move(edit, 0, -1), edit);
+  assert.deepEqual(write(edit, " x()\n\n y() ").steps, ["x()", "y()"]);
+  assert.deepEqual(redo(write(undo(edit), "z()")).steps, ["z()"]);
+});
+
+test("a step is read in parts", () => {
+  assert.deepEqual(readCall("reorder(order=('a.i', 'b'))"), { name: "reorder", values: [{ name: "order", value: "a.i, b" }] });
+  const split = readCall("split(loop='x.i', factor=16, tail='peel')");
+  assert.deepEqual(split.values.map((v) => v.value), ["x.i", "16", "peel"]);
+  assert.deepEqual(readCall("import os"), { name: "import os", values: [] });
+});
+
+test("panes turn to another build: stages by name, kernels by layers", () => {
+  const overview = (stages: string[], kernels: number[][]): Overview =>
+    ({
+      stages: stages.map((name) => ({ name })),
+      layers: [{ name: "conv" }, { name: "relu" }, { name: "fc" }],
+      kernels: kernels.map((layers) => ({ layers })),
+    }) as unknown as Overview;
+  const a = overview(["import", "Fuse", "Place"], [[0, 1], [2]]);
+  const b = overview(["import", "Cast", "Fuse", "Place", "Last"], [[0], [1], [2]]);
+  const pane = { key: 1, build: "a", kind: "stage", arg: 1, view: "" } as const;
+  const [stage, last, loops, other] = retargeted(
+    [pane, { ...pane, arg: 2 }, { ...pane, kind: "loops", arg: 1, at: 3 }, { ...pane, build: "z" }], "a", "b", a, b,
+  );
+  assert.deepEqual([stage?.build, stage?.arg], ["b", 2]);
+  assert.equal(last?.arg, 4);
+  assert.deepEqual([loops?.arg, loops?.at], [2, undefined]);
+  assert.deepEqual([other?.build, other?.arg], ["z", 1]);
+});
