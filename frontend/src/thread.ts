@@ -103,6 +103,8 @@ export class Thread {
         const loop = code.loopOf(ref);
         const op = loop ? code.opOf(ref.kernel, loop) : -1;
         const line = { kernel: ref.kernel, loop, ref };
+        // A line that belongs to no loop serves no operator that is known.
+        if (!loop) return this.ofKernel(ref.kernel, EMPTY, line);
         return this.ofKernel(ref.kernel, op < 0 ? null : new Set([op]), line);
       }
       default:

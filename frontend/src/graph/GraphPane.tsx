@@ -375,7 +375,10 @@ function place(at: Standing, scene: Scene, placed: Placed): void {
     camera.stop();
     camera.x = to.x - at.anchor.x / camera.scale;
     camera.y = to.y - at.anchor.y / camera.scale;
-  } else if (!had || !at.anchor) camera.begin({ x: 0, y: 0, width: placed.width, height: placed.height }, 0.62);
+  } else if (!had || !at.anchor) {
+    const first = scene.item(scene.order[0] ?? 0);
+    camera.begin({ x: 0, y: 0, width: placed.width, height: placed.height }, first.x + first.width / 2, 0.7);
+  }
   at.anchor = null;
 }
 

@@ -45,14 +45,15 @@ export class Camera {
     this.to(box.x + box.width / 2, box.y + box.height / 2, scale, animate);
   }
 
-  /** Sees the upper end of a tall box at a size that can be read. */
-  begin(box: Box, readable: number): void {
+  /** Sees the upper end of a tall box at a size that can be read, with `middle` in the middle. */
+  begin(box: Box, middle: number, readable: number): void {
     const all = Math.min(this.width / (box.width || 1), this.height / (box.height || 1));
     if (all >= readable) return this.fit(box);
     const scale = clamp(Math.min(1, Math.max(readable, this.width / (box.width || 1))));
+    const whole = box.width * scale <= this.width;
     this.stop();
     this.scale = scale;
-    this.x = box.x + box.width / 2 - this.width / 2 / scale;
+    this.x = (whole ? box.x + box.width / 2 : middle) - this.width / 2 / scale;
     this.y = box.y + Math.min(0, (box.height - this.height / scale) / 2);
     this.changed();
   }

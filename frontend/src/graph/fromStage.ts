@@ -21,6 +21,7 @@ class Reading {
   /** The places of nodes that hold a function, by its number. */
   private readonly holders = new Map<number, number[]>();
   private readonly made = new Map<number, number>();
+  private readonly bodies = new Map<number, number>();
   private readonly lines: readonly string[];
   private readonly kernelOfCall: ReadonlyMap<number, number>;
 
@@ -108,12 +109,20 @@ class Reading {
       layers: layers[place] ?? [],
       marks: marks[place] ?? [],
       kernel: this.kernelOf(parent[place] ?? -1),
-      by: role === "op" ? this.madeBy(origins.get(mine) ?? this.links?.born[mine] ?? 0) : "",
+      by: role === "op" ? this.madeBy(place, origins) : "",
       cluster,
     };
   }
 
-  private madeBy(stage: number): string {
+  private madeBy(place: number, origins: ReadonlyMap<number, number>): string {
+    const origin = (at: number) => {
+      const number = this.nodes.number[at] ?? -1;
+      return origins.get(number) ?? this.links?.born[number] ?? 0;
+    };
+    let stage = origin(place);
+    // What a fused function results in is what its call is.
+    const owner = this.nodes.parent[place] ?? -1;
+    if (this.results.get(owner) === place) for (const holder of this.holders.get(owner) ?? []) stage = Math.min(stage, origin(holder));
     return stage ? (this.overview.stages[stage]?.name ?? "") : "";
   }
 
@@ -159,6 +168,12 @@ class Reading {
   }
 
   private bodyCluster(owner: number, tree: ClusterTree, paths: readonly (readonly string[])[]): number {
+    let found = this.bodies.get(owner);
+    if (found === undefined) this.bodies.set(owner, (found = this.makeBody(owner, tree, paths)));
+    return found;
+  }
+
+  private makeBody(owner: number, tree: ClusterTree, paths: readonly (readonly string[])[]): number {
     const holder = this.holders.get(owner)?.[0];
     if (holder === undefined) return -1;
     const { number, layers, parent, title, functions } = this.nodes;

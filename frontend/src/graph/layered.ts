@@ -124,7 +124,23 @@ function levelOf(mine: Inside, input: ToPlace, insides: readonly Inside[]): Leve
     const inner = insides[cluster] as Inside;
     return inner.left + ((inner.placed as LevelPlaced).x[gate] as number) + GATE / 2;
   };
+  const rank = (box: number, gate: number) => {
+    const cluster = mine.cluster[box] as number;
+    return cluster < 0 || gate < 0 ? 0 : ((insides[cluster] as Inside).placed as LevelPlaced).spine[gate] as number;
+  };
+  const main = (border: number) => (cluster: number, box: number) => {
+    if (cluster < 0) return (width[box] as number) / 2;
+    const inner = insides[cluster] as Inside;
+    const placed = inner.placed as LevelPlaced;
+    let best = -1;
+    inner.border.forEach((side, gate) => {
+      if (side === border && (best < 0 || (placed.spine[gate] as number) > (placed.spine[best] as number))) best = gate;
+    });
+    return best < 0 ? inner.width / 2 : inner.left + (placed.x[best] as number) + GATE / 2;
+  };
   return {
+    mainIn: mine.cluster.map(main(1)), mainOut: mine.cluster.map(main(2)),
+    rank: mine.source.map((box, n) => rank(box, mine.sourceGate[n] as number) + rank(mine.target[n] as number, mine.targetGate[n] as number)),
     count: mine.item.length, width, height, border: mine.border, source: mine.source, target: mine.target,
     fromX: mine.source.map((box, n) => touch(box, mine.sourceGate[n] as number)),
     toX: mine.target.map((box, n) => touch(box, mine.targetGate[n] as number)),

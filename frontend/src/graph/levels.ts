@@ -16,6 +16,13 @@ export interface Level {
   readonly target: readonly number[];
   readonly fromX: readonly number[];
   readonly toX: readonly number[];
+  /** How much of a main path is where an edge touches a cluster: of two that lead to one, the higher
+   * one is kept straight.
+   */
+  readonly rank: readonly number[];
+  /** Where a main path enters and leaves each box, from its left side. */
+  readonly mainIn: readonly number[];
+  readonly mainOut: readonly number[];
   /** Boxes that stand on the upper or lower border of the cluster: 1 upper, 2 lower. */
   readonly border: ArrayLike<number>;
 }
@@ -25,13 +32,15 @@ export interface LevelPlaced {
   readonly x: Float64Array;
   readonly y: Float64Array;
   readonly points: number[][];
+  /** For boxes how long the straight path is that they stand on. */
+  readonly spine: Int32Array;
   readonly width: number;
   readonly height: number;
 }
 
 const GAP_X = 18;
 const GAP_WIRE = 10;
-const GAP_Y = 30;
+const GAP_Y = 28;
 const SWEEPS = 6;
 /** Longer spans than this of layers in all are drawn straight through, to stay linear. */
 const MOST_PLACES = 8;
@@ -43,8 +52,9 @@ export function placeLevel(level: Level): LevelPlaced {
   const total = count + wires.layer.length;
   const rows = rowsOf(level, layer, wires);
   order(rows, wires, total);
-  const x = coordinates(level, rows, wires, total);
-  return finish(level, rows, wires, layer, x);
+  const straight = spines(level, rows, wires, total);
+  const x = coordinates(level, rows, wires, straight, total);
+  return finish(level, rows, wires, layer, x, straight.length);
 }
 
 /** Longest paths; sources without inputs stand close to what uses them. */
@@ -58,6 +68,8 @@ function layers(level: Level): Int32Array {
   const queue: number[] = [];
   for (let at = 0; at < count; at++) if (!waiting[at]) queue.push(at);
   const placed = new Uint8Array(count);
+  // What enters a cluster has a row of its own.
+  const top = Array.prototype.includes.call(border, 1) ? 1 : 0;
   let last = 0;
   for (let at = 0, started = 0; queue.length < count || at < queue.length; at++) {
     if (at >= queue.length) {
@@ -69,7 +81,7 @@ function layers(level: Level): Int32Array {
     }
     const box = queue[at] as number;
     placed[box] = 1;
-    let mine = 0;
+    let mine = top;
     for (const from of into(box)) if (placed[from]) mine = Math.max(mine, (layer[from] as number) + 1);
     if (border[box] === 1) mine = 0;
     layer[box] = mine;
@@ -86,7 +98,7 @@ function layers(level: Level): Int32Array {
     if (border[box] || into(box).length) continue;
     let nearest = Infinity;
     for (const to of out(box)) nearest = Math.min(nearest, layer[to] as number);
-    if (nearest < Infinity && nearest > 0) layer[box] = nearest - 1;
+    if (nearest < Infinity && nearest > top) layer[box] = nearest - 1;
   }
   // Lower borders stand below all else.
   let lowest = -1;
@@ -103,6 +115,7 @@ class Wires {
   readonly lower: number[] = [];
   readonly upperX: number[] = [];
   readonly lowerX: number[] = [];
+  readonly rank: number[] = [];
   /** The places that each edge goes through. */
   readonly through: number[][];
 
@@ -131,18 +144,19 @@ class Wires {
         const place = count + this.layer.length;
         this.layer.push(first + (down ? 1 : -1) * (chain.length + 1));
         const before = chain.at(-1);
-        this.link(before ?? from, place, before === undefined ? (fromX[n] as number) : 0, 0, down);
+        this.link(before ?? from, place, before === undefined ? (fromX[n] as number) : 0, 0, down, level.rank[n] as number);
         chain.push(place);
       }
       chains.set(key, chain);
       const passed = chain.slice(0, steps);
       this.through[n] = passed;
       const before = passed.at(-1);
-      this.link(before ?? from, to, before === undefined ? (fromX[n] as number) : 0, toX[n] as number, down);
+      this.link(before ?? from, to, before === undefined ? (fromX[n] as number) : 0, toX[n] as number, down, level.rank[n] as number);
     }
   }
 
-  private link(from: number, to: number, fromX: number, toX: number, down: boolean): void {
+  private link(from: number, to: number, fromX: number, toX: number, down: boolean, rank: number): void {
+    this.rank.push(rank);
     this.upper.push(down ? from : to);
     this.lower.push(down ? to : from);
     this.upperX.push(down ? fromX : toX);
@@ -238,7 +252,7 @@ function crossings(rows: readonly number[][], below: (at: number) => ArrayLike<n
 }
 
 /** Left sides of boxes and places. */
-function coordinates(level: Level, rows: readonly number[][], wires: Wires, total: number): Float64Array {
+function coordinates(level: Level, rows: readonly number[][], wires: Wires, spine: Spines, total: number): Float64Array {
   const { count } = level;
   const width = (thing: number) => (thing < count ? (level.width[thing] as number) : 0);
   const x = new Float64Array(total);
@@ -263,12 +277,16 @@ function coordinates(level: Level, rows: readonly number[][], wires: Wires, tota
       const weight: number[] = [];
       for (const thing of row) {
         const found: number[] = [];
-        // Whatever spans layers wants to be straight more than boxes want to be centred.
-        if (downwards || both) up(thing, x, found);
-        if (!downwards || both) down(thing, x, found);
-        const wire = thing >= count;
+        const above = spine.up[thing] as number;
+        const below = spine.down[thing] as number;
+        if (above >= 0 && (downwards || both)) found.push(wishOf(level, wires, above, false, x));
+        if (below >= 0 && (!downwards || both)) found.push(wishOf(level, wires, below, true, x));
+        const straight = found.length > 0;
+        // What is on no straight way stands between all that it is linked to.
+        if (!straight && (downwards || both)) up(thing, x, found);
+        if (!straight && (!downwards || both)) down(thing, x, found);
         wish.push(found.length ? median(found) : (x[thing] as number));
-        weight.push(found.length ? (wire ? 4 : 2) : 0.05);
+        weight.push(found.length ? (straight ? spine.weight(thing) : thing >= count ? 4 : 2) : 0.05);
       }
       settle(row, wish, weight, width, count, x);
     }
@@ -277,6 +295,79 @@ function coordinates(level: Level, rows: readonly number[][], wires: Wires, tota
   for (const row of rows) for (const thing of row) left = Math.min(left, x[thing] as number);
   for (let thing = 0; thing < total; thing++) x[thing] = (x[thing] as number) - left;
   return x;
+}
+
+/** Where the one end of a link would stand, the upper one or the lower, for main paths to go straight
+ * on. The link itself may bend a little where it touches a cluster beside its main path; were that
+ * straight instead, a long graph would drift aside step by step.
+ */
+function wishOf(level: Level, wires: Wires, link: number, upper: boolean, x: Float64Array): number {
+  const a = wires.upper[link] as number;
+  const b = wires.lower[link] as number;
+  const offset = (a < level.count ? (level.mainOut[a] as number) : 0) - (b < level.count ? (level.mainIn[b] as number) : 0);
+  return upper ? (x[b] as number) - offset : (x[a] as number) + offset;
+}
+
+/** The links that should be straight: each thing has one upwards and one downwards at most, on the
+ * way with the most boxes, so that a main path is a line and what skips it goes round. Values are
+ * links' numbers, -1 for none.
+ */
+function spines(level: Level, rows: readonly number[][], wires: Wires, total: number): Spines {
+  const links = wires.upper.map((_, n) => n);
+  const into = adjacency(total, wires.lower, links);
+  const out = adjacency(total, wires.upper, links);
+  const below = new Int32Array(total);
+  const length = new Int32Array(total);
+  const chosen = new Int32Array(total).fill(-1);
+  // What goes through a cluster goes before what starts in it, such as work on weights.
+  const box = (thing: number) => (thing >= level.count ? 0 : level.border[thing] ? THROUGH : 1);
+  for (const row of [...rows].reverse()) {
+    for (const thing of row) {
+      let most = -1;
+      for (const link of out(thing)) {
+        const boxes = below[wires.lower[link] as number] as number;
+        const better = boxes === most && (wires.rank[link] as number) > (wires.rank[chosen[thing] as number] as number);
+        if (boxes > most || better) [most, chosen[thing]] = [boxes, link];
+      }
+      below[thing] = Math.max(0, most) + box(thing);
+    }
+  }
+  const up = new Int32Array(total).fill(-1);
+  const down = new Int32Array(total).fill(-1);
+  for (const row of rows) {
+    for (const thing of row) {
+      // Of the lines that come straight to a thing the longest one goes on.
+      let most = -1;
+      for (const link of into(thing)) {
+        const from = wires.upper[link] as number;
+        if (chosen[from] !== link) continue;
+        const long = length[from] as number;
+        const better = long === most && (wires.rank[link] as number) > (wires.rank[up[thing] as number] as number);
+        if (long > most || better) [most, up[thing]] = [long, link];
+      }
+      length[thing] = Math.max(0, most) + box(thing);
+      const link = up[thing] as number;
+      if (link >= 0) down[wires.upper[link] as number] = link;
+    }
+  }
+  // What is long gives way least: a row's other boxes do not push a main path aside.
+  for (const row of [...rows].reverse()) {
+    for (const thing of row) {
+      const link = down[thing] as number;
+      if (link >= 0) length[thing] = length[wires.lower[link] as number] as number;
+    }
+  }
+  return { up, down, length, weight: (thing) => 8 * (length[thing] as number) ** 3 };
+}
+
+const THROUGH = 1000;
+
+/** By thing the links that should be straight, -1 for none, and how much they should. */
+interface Spines {
+  readonly up: Int32Array;
+  readonly down: Int32Array;
+  readonly length: Int32Array;
+  weight(thing: number): number;
 }
 
 function gap(a: number, b: number, count: number): number {
@@ -325,7 +416,7 @@ function median(values: number[]): number {
 }
 
 /** Heights of rows, and the points of edges. */
-function finish(level: Level, rows: readonly number[][], wires: Wires, layer: Int32Array, x: Float64Array): LevelPlaced {
+function finish(level: Level, rows: readonly number[][], wires: Wires, layer: Int32Array, x: Float64Array, spine: Int32Array): LevelPlaced {
   const { count } = level;
   const tops: number[] = [];
   const bottoms: number[] = [];
@@ -376,7 +467,7 @@ function finish(level: Level, rows: readonly number[][], wires: Wires, layer: In
     if (down) found.push((x[target] as number) + (level.toX[n] as number), tops[layer[target] as number] as number);
     return found;
   });
-  return { x: x.slice(0, count), y, points, width: right, height };
+  return { x: x.slice(0, count), y, points, spine, width: right, height };
 }
 
 /** Neighbours as slices of one array. */

@@ -52,7 +52,7 @@ const NARROWEST = 104;
 export function sizeOf(item: Item, measure: Measure): { width: number; height: number } {
   const { title, second, third } = linesOf(item);
   if (item.node?.role === "constant") return { width: Math.min(WIDEST, measure(title, SMALL, false) + 14), height: 18 };
-  const wanted = Math.max(measure(title, TITLE, true) + 34, measure(second, SMALL, false) + 22, NARROWEST);
+  const wanted = Math.max(measure(title, TITLE, true) + 34, measure(second, SMALL, false) + 28, NARROWEST);
   const width = Math.min(WIDEST, wanted);
   return { width: Math.ceil(width / 2) * 2, height: third ? 50 : second ? 38 : 26 };
 }

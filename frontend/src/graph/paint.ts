@@ -46,7 +46,7 @@ function clusters(context: Context, camera: Camera, shown: Shown, sight: Box): v
       cluster.kind === "layer" && cluster.layer >= 0 ? layerColorOn(look.dark, cluster.layer) : kernel ? look.accent : look.dim;
     round(context, box, kernel ? 14 : 7);
     context.fillStyle = kernel ? look.accent : colour;
-    context.globalAlpha = hit ? 0.16 : kernel ? 0.07 : cluster.kind === "group" ? 0.05 : 0.08;
+    context.globalAlpha = hit ? 0.16 : kernel ? 0.07 : cluster.kind === "group" ? 0.035 : 0.08;
     context.fill();
     context.globalAlpha = hit || pointed ? 1 : kernel ? 0.75 : 0.45;
     context.strokeStyle = hit ? look.accent : colour;
@@ -315,6 +315,7 @@ function labels(context: Context, camera: Camera, shown: Shown, sight: Box): voi
   context.textAlign = "left";
   context.textBaseline = "middle";
   context.font = `bold ${size}px ${FONT}`;
+  context.lineJoin = "round";
   const far = s < TEXT;
   all.forEach((cluster, at) => {
     const box = scene.cluster(at);
@@ -325,12 +326,11 @@ function labels(context: Context, camera: Camera, shown: Shown, sight: Box): voi
     const text = cut(mark + cluster.title, box.width - 14, (part) => context.measureText(part).width);
     // A head that has been scrolled past stays in sight while its cluster is.
     const top = Math.min(Math.max(box.y, sight.y), box.y + box.height - size * 2);
-    const width = context.measureText(text).width;
-    if (far || top > box.y) {
-      context.globalAlpha = 0.85;
-      context.fillStyle = look.panel;
-      context.fillRect(box.x + 3, top + 2, width + size * 0.8, size * 1.5);
-    }
+    // Lines pass behind names.
+    context.globalAlpha = 0.9;
+    context.strokeStyle = look.panel;
+    context.lineWidth = size * 0.4;
+    context.strokeText(text, box.x + 7, top + size * 0.95 + 1);
     context.globalAlpha = shown.clusterHits && !shown.clusterHits[at] && cluster.kind === "kernel" ? 0.5 : 1;
     context.fillStyle = cluster.kind === "kernel" ? look.accent : cluster.layer >= 0 ? layerColorOn(look.dark, cluster.layer) : look.text;
     context.fillText(text, box.x + 7, top + size * 0.95 + 1);

@@ -5,7 +5,7 @@ import { buildOf, value, type Build } from "../builds";
 import { BuildState } from "../build/BuildState";
 import { BuildBadge } from "../compare/Badge";
 import { layerColor } from "../colors";
-import { keysOf } from "../panekeys";
+import { focusedPane, keysOf } from "../panekeys";
 import { close, open, panes, update, type Pane, type PaneKind } from "../state";
 import type { Overview } from "../wire";
 import { short } from "../strip/frames";
@@ -30,6 +30,7 @@ export function PaneFrame({ pane, place }: { readonly pane: Pane; readonly place
       data-kind={pane.kind}
       data-key={pane.key}
       data-arg={pane.arg}
+      data-focused={focusedPane.value === pane.key ? "" : undefined}
       aria-label={shown.title}
       onDragOver={(event) => {
         if (!event.dataTransfer?.types.includes(DRAGGED)) return;

@@ -4,7 +4,8 @@
 import { useEffect, useRef } from "preact/hooks";
 import { layerColor } from "../colors";
 import { focus, panes } from "../state";
-import { lines, type Spot } from "./lines";
+import { lines } from "./lines";
+import { linksBetween, type Link } from "./links";
 
 /** Spots of a pane that links are drawn from, at most; and links between two panes. */
 const MOST_SPOTS = 14;
@@ -34,25 +35,6 @@ export function Threads() {
     };
   }, [shown]);
   return <svg class="threads" ref={svg} aria-hidden />;
-}
-
-interface Link {
-  readonly a: Spot;
-  readonly b: Spot;
-  readonly layer: number;
-}
-
-/** Returns links between spots that have a layer in common, strongest first. */
-export function linksBetween(left: readonly Spot[], right: readonly Spot[], most: number): { links: Link[]; left: number } {
-  const found: Link[] = [];
-  for (const a of left) {
-    for (const b of right) {
-      const layer = a.layers.find((x) => b.layers.includes(x));
-      if (layer !== undefined || !a.layers.length || !b.layers.length) found.push({ a, b, layer: layer ?? -1 });
-    }
-  }
-  found.sort((x, y) => y.a.strength + y.b.strength - x.a.strength - x.b.strength);
-  return { links: found.slice(0, most), left: Math.max(0, found.length - most) };
 }
 
 function paint(svg: SVGSVGElement): void {

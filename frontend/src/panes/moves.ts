@@ -59,7 +59,8 @@ export function stepStage(by: number): void {
   const stages = build && value(build.overview.peek())?.stages;
   if (!build || !stages) return;
   let at = (pane?.arg ?? stages.length) + by;
-  while (stages[at] && !stages[at]?.changed) at += by;
+  // The last stage is what is compiled: it counts, even where its pass had nothing to do.
+  while (stages[at] && !stages[at]?.changed && at !== stages.length - 1) at += by;
   if (!stages[at]) return;
   if (pane) update(pane.key, { arg: at });
   else open(build.id, "stage", at);

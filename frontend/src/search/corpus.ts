@@ -30,7 +30,7 @@ export const MOST = 500;
 /** Fuzzy matches are looked for only where there are fewer than so many others. */
 const ENOUGH = 30;
 /** Above so many of equal rank, shorter texts no longer come first: it would take too long. */
-const SORTED = 5000;
+const SORTED = 1500;
 
 export function part(items: readonly Item[]): Part {
   return {

@@ -5,6 +5,7 @@ import { useState } from "preact/hooks";
 import { buildOf, builds } from "../builds";
 import { ErrorBox } from "../parts/ErrorBox";
 import { Icon } from "../parts/Icon";
+import type { Ref } from "../refs";
 import { current, story } from "../state";
 import { copyStory, saveStory } from "./exports";
 import { Figures } from "./Figures";
@@ -61,12 +62,16 @@ function Tale({ now }: { readonly now: Told }) {
   const tale = asked.value;
   return (
     <article data-about={tale.about}>
-      <h2 class="story-title">{tale.title}</h2>
+      <h2 class={isCode(ref) ? "story-title code" : "story-title"} title={tale.title}>{tale.title}</h2>
       {tale.subtitle && <p class="story-subtitle">{tale.subtitle}</p>}
       <Figures build={build} about={ref} />
       <Sections build={build.id} sections={tale.sections} />
     </article>
   );
+}
+
+function isCode({ kind }: Ref): boolean {
+  return kind === "loop" || kind === "llvm" || kind === "asm";
 }
 
 /** The panel's left edge: drag it, or move it with the arrows. */

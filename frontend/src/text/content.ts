@@ -1,11 +1,11 @@
 // What a pane of text shows, line by line: which thing a line is, whose work it is, and which lines
 // a thing leads to. The rules are those of clew.trace (see thread.ts); nothing here draws.
 
-import { value, type Asked, type Build } from "../builds";
+import type { Asked, Build } from "../builds";
 import type { Pane } from "../state";
 import type { Reach, Positions } from "../thread";
 import type { Ref } from "../refs";
-import type { Code, KernelInfo, Nodes, Overview, Source, Stage } from "../wire";
+import type { Code, KernelInfo, Links, Nodes, Overview, Source, Stage } from "../wire";
 
 export type Language = "model" | "graph" | "loops" | "llvm" | "asm";
 
@@ -39,12 +39,24 @@ const NOTHING: Touched = new Map();
 export function contentOf(pane: Pane, build: Build): Asked<Content> {
   const overview = build.overview.value;
   if (overview.state !== "ready") return overview;
-  if (pane.kind === "model") return map(build.model.value, (s) => new ModelContent(s, overview.value));
-  if (pane.kind === "stage") return map(build.stage(pane.arg).value, (s) => new StageContent(s, pane.arg, overview.value));
-  const kernel = overview.value.kernels[pane.arg];
-  const links = value(build.links.value);
+  if (pane.kind === "model") return map(build.model.value, (s) => modelContent(s, overview.value));
+  if (pane.kind === "stage") return map(build.stage(pane.arg).value, (s) => stageContent(s, pane.arg, overview.value));
+  const asked = build.links.value;
+  const links = asked.state === "ready" ? asked.value : null;
   const level = pane.kind === "llvm" || pane.kind === "asm" ? pane.kind : "loops";
-  return map(build.code(pane.arg).value, (c) => new CodeContent(c, level, kernel, links?.layers ?? []));
+  return map(build.code(pane.arg).value, (c) => codeContent(c, level, overview.value, links));
+}
+
+export function modelContent(source: Source, overview: Overview): Content {
+  return new ModelContent(source, overview);
+}
+
+export function stageContent(stage: Stage, index: number, overview: Overview): Content {
+  return new StageContent(stage, index, overview);
+}
+
+export function codeContent(code: Code, level: "loops" | "llvm" | "asm", overview: Overview, links: Links | null): Content {
+  return new CodeContent(code, level, overview.kernels[code.kernel], links?.layers ?? []);
 }
 
 function map<A, B>(asked: Asked<A>, made: (value: A) => B): Asked<B> {

@@ -19,7 +19,7 @@ export function foldEnds(lines: readonly string[], language: Language): Int32Arr
     if (language === "graph" && last > at && lines[next]?.trimStart().startsWith(")") && depth[next] === depth[at]) {
       last = Math.max(last, (ends[next + 1] ?? 0) - 1);
     }
-    ends[at + 1] = last > at ? last + 1 : 0;
+    ends[at + 1] = last > at && !(language === "llvm" && lines[at] === "}") ? last + 1 : 0;
     stack.push(at);
   }
   return ends;
