@@ -56,7 +56,9 @@ class Server implements Source {
   }
 
   get<K extends keyof Answers>(build: string, path: K | `${K}/${string}`): Promise<Answers[K]> {
-    return this.json(`api/${build}/${path.split("/").map(encodeURIComponent).join("/")}`);
+    // What follows the route's name is one piece: a layer may be named `a/../b`, which URLs resolve.
+    const [route = "", ...rest] = path.split("/");
+    return this.json(`api/${build}/${[route, ...(rest.length ? [encodeURIComponent(rest.join("/"))] : [])].join("/")}`);
   }
 
   diff(a: string, b: string): Promise<Diff> {

@@ -26,6 +26,10 @@ _LIT = f"""([kind, wanted]) => {{
 }}"""
 
 
+# A place in a line where there is text: the middle of a long one may be out of sight.
+TEXT: Any = {"x": 30, "y": 8}
+
+
 class ExplorerPage:
     """A page of a server or a report."""
 
@@ -81,7 +85,7 @@ class ExplorerPage:
         self.page.keyboard.press("Control+k")
         box = self.page.locator("input[role=combobox]")
         box.fill(title)
-        expect(self.page.get_by_role("option").first).to_be_visible()
+        expect(self.page.locator("dialog [role=option]").first).to_be_visible()
         box.press("Enter")
 
     def evaluate(self, script: str, argument: Any = None) -> Any:

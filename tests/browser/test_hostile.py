@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from browser_models import HOSTILE
 from conftest import Watch
-from explorer_page import ExplorerPage
+from explorer_page import TEXT, ExplorerPage
 from playwright.sync_api import BrowserContext, expect
 
 import clew
@@ -43,13 +43,13 @@ def walk(shown: ExplorerPage) -> None:
         line = shown.pane("model").locator(".cm-line[data-ref]").nth(n)
         if not line.count():
             break
-        line.click()
+        line.click(position=TEXT)
         expect(shown.page.locator("article[data-about]")).to_be_visible()
         assert shown.evaluate(_ALLOWED) == plain | {"loose": shown.evaluate(_ALLOWED)["loose"]}
     shown.page.keyboard.press("/")
     for text in ("img", "script", "alert", "proto"):
         shown.page.locator("input[role=combobox]").fill(text)
-        expect(shown.page.get_by_role("option").first).to_be_visible()
+        expect(shown.page.locator("dialog [role=option]").first).to_be_visible()
         assert shown.evaluate(_ALLOWED)["made"] == 0
     shown.page.keyboard.press("Escape")
     shown.open(["a/model:0!graph", "a/stage:0!graph", "a/time:0", "a/schedule:1"])
@@ -72,7 +72,7 @@ def test_a_reload_finds_hostile_names_again(
     shown = explore(models["hostile"]).open(["a/model:0"])
     lines = shown.pane("model").locator(".cm-line[data-ref]")
     for n in range(lines.count()):
-        lines.nth(n).click()
+        lines.nth(n).click(position=TEXT)
         tale = shown.page.locator("article[data-about]")
         expect(tale).to_be_visible()
         about = tale.get_attribute("data-about")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from explorer_page import ExplorerPage
+from explorer_page import TEXT, ExplorerPage
 from playwright.sync_api import expect
 
 import clew
@@ -125,10 +125,13 @@ def test_a_line_of_a_loop_nest_lights_its_instructions(
 def test_choosing_scrolls_every_pane_and_stays(known: ExplorerPage, session: Session) -> None:
     kernel, other = kernel_of(session, "fc"), kernel_of(session, "conv1")
     known.open(four(session, other), story="1")
-    known.line_of("model", "layer:fc").click()
+    known.line_of("model", "layer:fc").click(position=TEXT)
     # Panes of code turn to the layer's kernel.
-    expect(known.pane("loops").locator("select")).to_have_value(str(kernel))
-    expect(known.pane("asm").locator("select")).to_have_value(str(kernel))
+    known.page.wait_for_function(
+        "(n) => ['loops', 'asm'].every((kind) => location.hash.includes(encodeURIComponent("
+        "`a/${kind}:${n}`)) || location.hash.includes(`a/${kind}:${n}`))",
+        arg=kernel,
+    )
     reach = session.trace.forward(LayerRef("fc"))
     expect_reach(known, session, kernel, reach)
     lines = session.trace.printed(session.trace.last).line_of
@@ -142,7 +145,7 @@ def test_choosing_scrolls_every_pane_and_stays(known: ExplorerPage, session: Ses
 def test_links_are_drawn_between_panes_on_demand(known: ExplorerPage, session: Session) -> None:
     kernel = kernel_of(session, "conv1")
     known.open(four(session, kernel), story="0")
-    known.line_of("model", "layer:conv1").click()
+    known.line_of("model", "layer:conv1").click(position=TEXT)
     drawn = known.page.locator("svg.threads path")
     expect(drawn).to_have_count(0)
     known.page.keyboard.press("t")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Watch
-from explorer_page import ExplorerPage
+from explorer_page import TEXT, ExplorerPage
 from playwright.sync_api import BrowserContext, Route, expect
 from typer.testing import CliRunner
 
@@ -44,7 +44,7 @@ def test_the_page_opens_and_links(shown: ExplorerPage) -> None:
     shown.open(["a/model:0", "a/stage:0", "a/loops:1", "a/asm:1"])
     shown.line_of("model", "layer:conv1").hover()
     expect(shown.pane("stage").locator(".cm-line.own").first).to_be_visible()
-    shown.line_of("model", "layer:conv1").click()
+    shown.line_of("model", "layer:conv1").click(position=TEXT)
     expect(shown.page.locator('article[data-about="layer:conv1"]')).to_be_visible()
 
 
@@ -79,7 +79,7 @@ def test_search_heat_and_difference_work(shown: ExplorerPage) -> None:
     expect(shown.pane("diff").locator('[role="row"][data-layer="conv1"]')).to_be_visible()
     shown.page.keyboard.press("/")
     shown.page.locator("input[role=combobox]").fill("relu2")
-    expect(shown.page.get_by_role("option").first).to_be_visible()
+    expect(shown.page.locator("dialog [role=option]").first).to_be_visible()
 
 
 def test_what_needs_a_compiler_says_so(shown: ExplorerPage) -> None:

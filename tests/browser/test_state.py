@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from explorer_page import ExplorerPage
+from explorer_page import TEXT, ExplorerPage
 from playwright.sync_api import BrowserContext, expect
 
 
 def test_a_link_opens_what_was_shown(known: ExplorerPage, context: BrowserContext) -> None:
     known.open(["a/model:0", "a/stage:0", "a/kernels:0"])
-    known.line_of("model", "layer:relu1").click()
+    known.line_of("model", "layer:relu1").click(position=TEXT)
     expect(known.page.locator("article[data-about]")).to_have_attribute("data-about", "layer:relu1")
     known.page.keyboard.press("t")
     known.command("Light theme")
@@ -28,7 +28,7 @@ def test_a_link_opens_what_was_shown(known: ExplorerPage, context: BrowserContex
 
 def test_reloading_changes_nothing(known: ExplorerPage) -> None:
     known.open(["a/model:0", "a/loops:1", "a/llvm:1"], story="0")
-    known.line("loops", 2).click()
+    known.line("loops", 2).click(position=TEXT)
     known.page.wait_for_function("location.hash.includes('at=a%2Floop')")
     before = known.hash()
     known.page.reload()
@@ -40,9 +40,9 @@ def test_reloading_changes_nothing(known: ExplorerPage) -> None:
 def test_back_and_forward(known: ExplorerPage) -> None:
     known.open(["a/model:0", "a/stage:0"])
     about = known.page.locator("article[data-about]")
-    known.line_of("model", "layer:conv1").click()
+    known.line_of("model", "layer:conv1").click(position=TEXT)
     expect(about).to_have_attribute("data-about", "layer:conv1")
-    known.line_of("model", "layer:fc").click()
+    known.line_of("model", "layer:fc").click(position=TEXT)
     expect(about).to_have_attribute("data-about", "layer:fc")
     known.page.go_back()
     expect(about).to_have_attribute("data-about", "layer:conv1")

@@ -43,7 +43,7 @@ from clew.explorer.failures import Failure, error_info
 from clew.explorer.models import Part
 from clew.explorer.processes import Answer
 from clew.explorer.wire import to_json
-from clew.support.errors import ClewError, CompileError, InputError
+from clew.support.errors import ClewError, InputError
 
 _MOST_JSON_BYTES: Final = 1 << 20
 _BODY_WAIT_S: Final = 10.0
@@ -352,7 +352,7 @@ async def _broken(request: Request, error: Exception) -> Response:
 
 
 def _bundle_missing() -> Response:
-    error = CompileError(
+    error = InputError(
         "I222", "the page has not been built", hint=f"it is built by: {bundle.HOW_TO_BUILD}"
     )
     text = html.escape(str(error))

@@ -210,7 +210,7 @@ class Builds:
             min(idle, key=lambda b: b.used).end()
 
     async def _new_worker(self) -> WorkerProcess:
-        worker = await WorkerProcess.start(self.limits.memory_bytes)
+        worker = await WorkerProcess.start(self.limits.memory_bytes, self.models.folder)
         self._workers.add(worker)
         ended = asyncio.create_task(worker.closed())
         ended.add_done_callback(lambda _: self._workers.discard(worker))

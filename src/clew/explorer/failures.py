@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from clew.explorer.schema import ErrorInfo
-from clew.support.errors import ClewError, CompileError
+from clew.support.errors import ClewError, InputError
 from clew.support.settings import settings
 
 
@@ -29,13 +29,13 @@ class Cancelled(Exception):
 def error_info(error: BaseException, folders: Iterable[Path] = ()) -> ErrorInfo:
     """Returns what is shown of an error; paths lose `folders` and the machine's usual ones."""
     if isinstance(error, MemoryError) or isinstance(error.__cause__, MemoryError):
-        error = CompileError(
+        error = InputError(
             "I218",
             "the worker process ran out of the memory it may use",
             hint="clew explore --memory GIB allows more",
         )
     if not isinstance(error, ClewError):
-        error = CompileError(
+        error = InputError(
             "I221",
             f"internal error: {type(error).__name__}: {error}",
             hint="a mistake of clew; the terminal of clew explore shows where",
@@ -69,7 +69,7 @@ def died(code: int | None) -> ErrorInfo:
         how = f"ended with exit code {code}"
     memory = code in (-signal.SIGKILL, -signal.SIGABRT, -signal.SIGSEGV)
     return error_info(
-        CompileError(
+        InputError(
             "I217",
             f"the worker process {how}",
             hint="it may have run out of memory, or met a mistake of clew"

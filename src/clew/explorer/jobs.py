@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 from clew.explorer.failures import Cancelled, Failure, error_info
 from clew.explorer.processes import Answer
 from clew.explorer.schema import ErrorInfo, JobEvent
-from clew.support.errors import CompileError, InputError
+from clew.support.errors import InputError
 
 # Events kept for those who come later; older ones are of no use.
 _KEPT_EVENTS: Final = 300
@@ -119,7 +119,7 @@ def forget(task: asyncio.Future[Any]) -> None:
 def too_long(limit_s: float) -> ErrorInfo:
     """Returns the error of work that was stopped for its length."""
     return error_info(
-        CompileError(
+        InputError(
             "I219",
             f"stopped after {limit_s:g} s",
             hint="clew explore --time-limit SECONDS allows more",

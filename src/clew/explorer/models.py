@@ -51,7 +51,7 @@ class Models:
     """The models of a session; uploads go to folders of their own under `folder`."""
 
     def __init__(self, folder: Path, most_bytes: int, chunk_wait_s: float = _CHUNK_WAIT_S) -> None:
-        self._folder = folder
+        self.folder: Final = folder
         self._chunk_wait_s = chunk_wait_s
         self.most_bytes: Final = most_bytes
         self._models: dict[str, Model] = {}
@@ -125,7 +125,7 @@ class Models:
         if self._uploading >= _MOST_UPLOADING:
             raise Failure(InputError("I215", f"{_MOST_UPLOADING} models are being uploaded"), 429)
         self._check(max(announced or 0, sum(part.bytes for part in parts)))
-        folder = self._folder / secrets.token_hex(8)
+        folder = self.folder / secrets.token_hex(8)
         folder.mkdir(mode=0o700)
         files = list(parts) or [Part(f"model{suffix}", -1)]
         self._uploading += 1

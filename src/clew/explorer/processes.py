@@ -11,15 +11,13 @@ import socket
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Final
+from pathlib import Path
 
 from clew.explorer.failures import Cancelled, Failure, died
 from clew.explorer.protocol import Head, packed, received_async
 from clew.explorer.schema import ErrorInfo
 
 Say = Callable[[str, float | None], None]
-# Statuses of coded errors of views: these say that something is not there.
-_NOT_FOUND: Final = ("I071", "I200", "I201")
 
 
 class Died(Failure):
@@ -58,8 +56,10 @@ class WorkerProcess:
         self._reading = asyncio.create_task(self._read(reader))
 
     @classmethod
-    async def start(cls, memory_bytes: int) -> WorkerProcess:
-        """Starts a process that may write to `memory_bytes` of memory (0: no limit)."""
+    async def start(cls, memory_bytes: int, folder: Path) -> WorkerProcess:
+        """Starts a process that may map `memory_bytes` of memory (0: no limit), and has its
+        temporary files in `folder`.
+        """
         ours, theirs = socket.socketpair()
         with theirs:
             # -P: nothing is imported from the folder that the user happens to be in.
@@ -68,7 +68,7 @@ class WorkerProcess:
                 "-P",
                 "-m",
                 "clew.explorer.worker",
-                *map(str, (theirs.fileno(), memory_bytes, os.getpid())),
+                *map(str, (theirs.fileno(), memory_bytes, os.getpid(), folder)),
                 pass_fds=[theirs.fileno()],
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=2,  # what is printed is no data
@@ -158,9 +158,7 @@ class WorkerProcess:
         elif kind == "cancelled":
             pending.future.set_exception(Cancelled())
         else:
-            info = _error(body)
-            status = 404 if info.code in _NOT_FOUND else 422
-            pending.future.set_exception(Failure(info, status))
+            pending.future.set_exception(Failure(_error(body), 404 if head.get("missing") else 422))
 
 
 def _error(body: bytes) -> ErrorInfo:

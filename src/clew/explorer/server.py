@@ -22,6 +22,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from clew.explorer.app import make_app
 from clew.explorer.builds import Builds, Limits
 from clew.explorer.bundle import Bundle
+from clew.explorer.choices import choices
 from clew.explorer.jobs import Job, Jobs
 from clew.explorer.models import Models
 from clew.explorer.schema import Options
@@ -135,12 +136,14 @@ async def serve(asked: Asked, on_ready: Callable[[Serving], Awaitable[None] | No
                 host = f"[{asked.host}]" if ":" in asked.host else asked.host
                 url = f"http://{host}:{port}/{token}/"
                 jobs = _begin(builds, asked)
+                offered = asyncio.create_task(asyncio.to_thread(choices))  # the page asks first
                 running = asyncio.create_task(server.serve(sockets=[opened]))
                 waiting = on_ready(Serving(url, builds, jobs, server.stop))
                 if waiting is not None:
                     extra = asyncio.ensure_future(waiting)
                     running.add_done_callback(lambda _: extra.cancel())
                 await running
+                await offered
             finally:
                 await builds.end_all()
 

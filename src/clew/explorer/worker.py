@@ -13,12 +13,13 @@ answers questions meanwhile, a third one reads messages.
 | `{do: cancel, id}` | none: the work itself answers |
 
 Answers are `{id, kind}` with kind `progress` (with `text`, `fraction`), `done`, `failed` (the body
-is an `ErrorInfo`) or `cancelled`.
+is an `ErrorInfo`; `missing` says that what a route asks for is not there) or `cancelled`.
 """
 
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import gzip
 import importlib
 import os
@@ -27,6 +28,7 @@ import resource
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -39,7 +41,7 @@ from clew.explorer.protocol import Head, packed, received
 from clew.explorer.reading import read, read_object
 from clew.explorer.schema import Options
 from clew.explorer.wire import to_json
-from clew.support.errors import ClewError
+from clew.support.errors import ClewError, CompileError, InputError
 
 # Smaller answers are not worth compressing; level 1 is several times as quick as the default one.
 _GZIP_FROM_BYTES: Final = 2048
@@ -94,10 +96,12 @@ class Worker:
         except Cancelled:
             self._send({"id": head["id"], "kind": "cancelled"})
         except BaseException as error:
-            if not isinstance(error, (ClewError, MemoryError)):
-                traceback.print_exc()
+            if not isinstance(error, (ClewError, MemoryError)) or _is_ours(error):
+                traceback.print_exc()  # to the terminal, not to the page
+            # A question that does not fit: what it asks for is not there.
+            missing = head["do"] == "answer" and isinstance(error, InputError)
             info = to_json(error_info(error, self._folders))
-            self._send({"id": head["id"], "kind": "failed"}, info)
+            self._send({"id": head["id"], "kind": "failed", "missing": missing}, info)
 
     def _send(self, head: Head, body: bytes = b"") -> None:
         with self._sending:
@@ -180,6 +184,11 @@ class _Speaker:
         self._send({"id": self._number, "kind": "progress", "text": text, "fraction": fraction})
 
 
+def _is_ours(error: BaseException) -> bool:
+    """Whether a coded error stands for a mistake of clew's."""
+    return isinstance(error, CompileError) and isinstance(error.__cause__, Exception)
+
+
 def end_group() -> None:
     """Ends this process and those it started, if it leads a group."""
     if os.getpgrp() == os.getpid():
@@ -200,9 +209,13 @@ def limit_process(memory_bytes: int, parent: int) -> None:
 
 
 def main() -> None:
-    """Runs a worker: arguments are the connection's number, bytes of memory, the parent's id."""
+    """Runs a worker: arguments are the connection's number, bytes of memory, the parent's id, and
+    the folder for temporary files.
+    """
     descriptor, memory_bytes, parent = map(int, sys.argv[1:4])
     limit_process(memory_bytes, parent)
+    tempfile.tempdir = sys.argv[4]
+    faulthandler.enable()
     Worker(socket.socket(fileno=descriptor)).serve()
 
 

@@ -279,7 +279,7 @@ def _chapters(
 def _telling(trace: Trace, stage: int, ids: list[int]) -> list[int]:
     """Returns the nodes that say something, without functions and their parameters."""
     nodes, kind = trace.nodes(stage), trace.reader.kind
-    functions = any(_holds(trace, nodes[n]) for n in ids)
+    functions = any(kind(nodes[n]) == "Function" for n in ids)
     return [n for n in ids if not functions or kind(nodes[n]) not in ("Function", "Var")]
 
 
@@ -290,14 +290,14 @@ def _titles(trace: Trace, stage: int, ids: Iterable[int]) -> str:
 
 
 def _counted(trace: Trace, stage: int, ids: Iterable[int]) -> dict[str, int]:
-    """Returns what nodes are, but for functions, their parameters and calls of them."""
+    """Returns what nodes are; where functions are among them, operators and constants only."""
     nodes, reader = trace.nodes(stage), trace.reader
     wanted = [nodes[n] for n in ids]
-    functions = [_name_of(trace, n) for n in wanted if _holds(trace, n)]
+    functions = [_name_of(trace, n) for n in wanted if reader.kind(n) == "Function"]
     counts: dict[str, int] = {}
     for node in wanted:
         title = reader.title(node)
-        if not functions or not (reader.kind(node) == "Var" or _holds(trace, node)):
+        if not functions or reader.kind(node) in ("Call", "Constant"):
             counts[title] = counts.get(title, 0) + 1
     for name in functions:
         if counts.get(name):
@@ -306,11 +306,12 @@ def _counted(trace: Trace, stage: int, ids: Iterable[int]) -> dict[str, int]:
 
 
 def _name_of(trace: Trace, function: Any) -> str:
-    return trace.reader.title(function).removeprefix("function ")
+    return trace.reader.title(function).removeprefix("function").strip()
 
 
 def _holds(trace: Trace, node: Any) -> bool:
-    return trace.reader.kind(node) == "Function"
+    """Whether a node is a function with a name: a kernel, not a branch or a loop's body."""
+    return trace.reader.kind(node) == "Function" and bool(_name_of(trace, node))
 
 
 def _event(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from onnx import TensorProto, helper
 
 from clew.explorer import server
 from clew.explorer.builds import Limits
@@ -327,7 +328,7 @@ def test_uploads_that_are_too_large(shared: Any) -> None:
 
 
 def session_files(client: Any) -> set[Path]:
-    folder = client.serving.builds.models._folder
+    folder = client.serving.builds.models.folder
     return {path for path in folder.rglob("*") if path.is_file()}
 
 
@@ -384,6 +385,51 @@ def test_only_models_are_taken(shared: Any) -> None:
     for name in ("m.py", "m", "m.clew", "m.onnx.sh", ""):
         answer = shared.upload(b"x", name)
         assert (answer.status, answer.json["code"]) == (415, "I228")
+
+
+def test_uploaded_models_read_nothing_else(start: Callable[..., Any], tmp_path: Path) -> None:
+    """Weights outside the upload's folder: another upload's, a file of the machine, a link."""
+    client = start()
+    secret = tmp_path / "w.data"
+    secret.write_bytes(bytes(24))
+    for location in (str(secret), "../w.data", "w.data"):
+        made = client.upload(weights_at(location), "m.onnx")
+        event = client.ended(made.json["job"])
+        assert event["kind"] == "failed"
+        assert event["error"]["code"] == "M005"
+
+
+def weights_at(location: str) -> bytes:
+    """Returns a model whose weights are said to lie in another file."""
+    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[3, 2])
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value=location)
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"], name="mm")],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 2])],
+        [tensor],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return bytes(model.SerializeToString())
+
+
+def test_uploads_at_once_are_bounded(start: Callable[..., Any]) -> None:
+    client = start()
+    head = (
+        f"POST /{client.token}/api/builds?name=m.txt HTTP/1.1\r\nHost: {client.host}\r\n"
+        "Content-Type: application/octet-stream\r\nContent-Length: 1000\r\n\r\nsome"
+    )
+    with contextlib.ExitStack() as stack:
+        for _ in range(2):
+            connection = socket.create_connection(("127.0.0.1", client.port), timeout=60)
+            stack.enter_context(connection)
+            connection.sendall(head.encode())
+        while client.call(lambda: client.serving.builds.models._uploading) < 2:
+            time.sleep(0.001)
+        refused = client.upload(b"x")
+        assert (refused.status, refused.json["code"]) == (429, "I215")
 
 
 def test_names_for_display() -> None:

@@ -69,8 +69,9 @@ def test_a_kernel(block: Session) -> None:
     assert "nn.conv2d for stem/conv and stem/bn: " in operators
     memory = text(section(told, "memory"))
     assert "a constant made of w" in memory
-    work = text(section(told, "work"))
-    assert "FLOP to do on" in work
+    assert "the result of pad." in memory
+    assert "Its result is read by layout_transform." in memory
+    assert "FLOP and moves" in text(section(told, "work"))
     assert "steps of scheduling" in text(section(told, "loops"))
 
 
@@ -85,6 +86,28 @@ def test_an_instruction_back_to_its_layer(block: Session) -> None:
     assert "It is the work of the operator nn.relu." in text(section(told, "operator"))
     assert "All of this is work for stem/relu and head/shape." in text(told.sections[-1])
     assert "this was nn.relu" in text(section(told, "FuseOps"))
+
+
+def test_kernels_around_branches_and_loops(control: Session) -> None:
+    memory = {
+        kernel.name: text(section(story(control, f"kernel:{n}"), "memory"))
+        for n, kernel in enumerate(control.kernels)
+    }
+    assert memory["dense"].splitlines() == [
+        "Reads f32[4, 8], the value x.",
+        "Reads f32[8, 8], the parameter w.",
+        "Its result is read by mean_greater.",
+        "Its result goes to if of branch.",
+    ]
+    assert "from if of branch." in memory["negative"]
+    assert "Its result goes to while of turns." in memory["negative"]
+    assert "handed back by the branch or loop" in memory["dense_sigmoid"]
+    assert "from while of turns." in memory["add"]
+    assert "It gives the model's output y." in memory["add"]
+    loop = text(section(story(control, "layer:turns"), "import"))
+    assert "Holds the layers body/go, body/matmul and body/sigmoid." in loop
+    assert "Reads the results of known." in loop
+    assert "It runs on the host, between kernels." in whole(story(control, "layer:branch"))
 
 
 @pytest.mark.parametrize("name", ["block", "control", "bert_tiny"])

@@ -171,9 +171,8 @@ def _peak(session: Session) -> Heat:
     layers = {name: reached / ns for name, (reached, ns) in weighed.items() if ns}
     under = sum(row.ns for row in found.kernels if row.name in shares)
     reached = sum(row.ns * shares[row.name] for row in found.kernels if row.name in shares)
-    notes = [f"all kernels together: {reached / under:.0%}"] if under else []
-    if found.limits is None:
-        notes.append("the machine was not measured")
+    notes = [] if found.limits is not None else ["the machine was not measured"]
+    together = f"all kernels together {reached / under:.0%}; " if under else ""
     return Heat(
         metric="peak",
         unit="share",
@@ -182,9 +181,9 @@ def _peak(session: Session) -> Heat:
         kernels=[None if row is None else shares.get(row.name) for row in rows],
         lines=[],
         instructions=[],
-        basis="the time that a kernel's roof alone would take (the peak of its products, or the "
-        "bandwidth of the memory that holds its operands), over the time measured; layers have "
-        "the mean of their kernels, by time",
+        basis=f"{together}what a kernel's roof alone would take (the peak of its products, or the "
+        "bandwidth of the memory that holds its operands) over the time measured; layers have the "
+        "mean of their kernels, by time",
         notes=notes,
     )
 

@@ -35,8 +35,8 @@ def links(session: Session) -> Links:
 def _layers(session: Session) -> list[list[int]]:
     """Returns by node numbers the layers that each serves: nodes are immutable, and keep theirs."""
     found: list[list[int]] = [[] for _ in session.numbers]
-    for stage in range(len(session.trace.stages)):
-        for node in session.trace.nodes(stage).values():
+    for stage, record in enumerate(session.trace.stages):
+        for node in session.trace.nodes(stage).values() if record.changed else ():
             names = node.span.layers
             found[session.numbers[node.id]] = [
                 session.layers[n] for n in names if n in session.layers

@@ -85,9 +85,12 @@ def _passes(session: Session) -> dict[str, bool]:
 
 def _kernels(session: Session) -> list[KernelInfo]:
     distinct: dict[str, int] = {}
+    described: dict[str, dict[str, Any]] = {}  # equal kernels are described once
     found = []
     for place, kernel in enumerate(session.uses):
-        facts = describe_kernel(kernel)
+        facts = described.get(kernel.key)
+        if facts is None:
+            facts = described[kernel.key] = describe_kernel(kernel)
         used = session.kernels[place]
         found.append(
             KernelInfo(
@@ -96,7 +99,7 @@ def _kernels(session: Session) -> list[KernelInfo]:
                 call=session.numbers[used.call],
                 ops=list(kernel.ops),
                 numbers=[session.numbers[op] for op in used.ops],
-                layers=[session.layers[name] for name in kernel.layers],
+                layers=[session.layers[la] for la in kernel.layers if la in session.layers],
                 rules=list(kernel.rules),
                 distinct=distinct.setdefault(kernel.key, len(distinct)),
                 shape=", ".join(map(_typed, facts["results"])),

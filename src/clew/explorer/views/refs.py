@@ -97,7 +97,7 @@ def wire_ref(session: Session, ref: Ref | int | None) -> str:
         case int():
             return f"stage:{ref}"
         case LayerRef():
-            return f"layer:{ref.layer}"
+            return f"layer:{ref.layer}" if ref.layer in session.layers else ""
         case NodeRef():
             return session.ref(ref.stage, ref.node)
         case KernelRef():

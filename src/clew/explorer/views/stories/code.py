@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from clew.explorer.schema import Section, Sentence, Story
 from clew.explorer.session import Session
 from clew.explorer.views.refs import Place as Named
+from clew.explorer.views.refs import wire_ref
 from clew.explorer.views.stories.parts import (
     code,
     kernel_part,
@@ -172,5 +173,8 @@ def _layers(session: Session, reach: Reach) -> Section:
     text = sentence("All of this is work for ", layer_parts(session, names), ".")
     none = sentence("It serves no layer of the model by name.")
     return Section(
-        "layer", "layers", f"layer:{names[0]}" if names else "", [text if names else none]
+        "layer",
+        "layers",
+        wire_ref(session, reach.layers[0]) if names else "",
+        [text if names else none],
     )

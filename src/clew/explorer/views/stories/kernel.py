@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from clew.correlate.facts import describe_kernel
 from clew.explorer.schema import Part, Section, Sentence, Story
@@ -19,12 +19,13 @@ from clew.explorer.views.stories.parts import (
     kernel_part,
     kernel_parts,
     layer_parts,
+    named,
     operator_part,
     percent,
     sentence,
     title,
 )
-from clew.ir.expr import Constant, Var
+from clew.ir.expr import Constant, Expr, TupleGetItem, Var
 from clew.trace.refs import NodeRef
 from clew.trace.stages import Remark
 from clew.trace.values import follow_values
@@ -32,6 +33,9 @@ from clew.trace.values import follow_values
 if TYPE_CHECKING:
     from clew.profile.report import Profile
     from clew.profile.rows import KernelProfile
+
+
+_MOST_PARAMETERS: Final = 3
 
 
 def kernel_story(session: Session, place: int) -> Story:
@@ -160,31 +164,48 @@ def _memory(session: Session, place: int) -> Section:
         if operand.kernel >= 0:
             parts += [", the result of ", kernel_part(session, operand.kernel)]
         elif isinstance(node, Constant):
-            names = [s.layer for s in node.span.sources if s.kind == "parameter"]
-            made = (
-                f" made of {', '.join(names[:2])}{' ...' if len(names) > 2 else ''}"
-                if names
-                else ""
-            )
-            parts += [", ", code(f"a constant{made}", session.ref(last, node.id))]
+            parts += [", ", code(_constant(node), session.ref(last, node.id))]
         elif isinstance(node, Var):
             parts += [", the value ", code(node.name, session.ref(last, node.id))]
         elif node is not None:
-            parts += [", from ", code(title(session, node), session.ref(last, node.id))]
+            parts += [", from ", *_node_parts(session, node)]
         sentences.append(sentence(*parts, "."))
     readers = flow.readers.get(place, [])
     if readers:
         sentences.append(sentence("Its result is read by ", kernel_parts(session, readers), "."))
-    else:
-        sentences.append(sentence("No other kernel reads its result."))
+    for node in flow.others.get(place, {}).values():
+        sentences.append(sentence("Its result goes to ", _node_parts(session, node), "."))
+    outputs = flow.outputs.get(place, [])
+    if outputs:
+        given = named([code(name) for name in outputs])
+        sentences.append(sentence("It gives the model's output ", given, "."))
+    if not (readers or outputs or flow.others.get(place)):
+        sentences.append(sentence("Its result is handed back by the branch or loop it is in."))
     return Section("memory", "memory", "", sentences)
+
+
+def _constant(node: Constant) -> str:
+    """Returns what a constant is in the user's words."""
+    if node.name:
+        return f"the parameter {node.name}"
+    names = [s.layer for s in node.span.sources if s.kind == "parameter"]
+    more = " ..." if len(names) > _MOST_PARAMETERS else ""
+    made = f" made of {', '.join(names[:_MOST_PARAMETERS])}{more}" if names else ""
+    return f"a constant{made}"
+
+
+def _node_parts(session: Session, node: Expr) -> list[Part]:
+    """Returns a node that no kernel computes, with the layers that it works for."""
+    ref = session.ref(session.trace.last, node.id)
+    held = node.value if isinstance(node, TupleGetItem) else node
+    layers = layer_parts(session, node.span.layers)
+    return [code(title(session, held), ref), *([Part(" of "), *layers] if layers else [])]
 
 
 def _work(session: Session, place: int, facts: dict[str, Any]) -> Section:
     flops, moved = float(facts.get("flops", 0) or 0), float(facts["bytes"])
-    sentences = [
-        sentence(f"Has {amount(flops, 'FLOP')} to do on {amount(moved, 'B')} of operands.")
-    ]
+    does = f"Does {amount(flops, 'FLOP')}" if flops else "Computes nothing"
+    sentences = [sentence(f"{does} and moves {amount(moved, 'B')} of operands and results.")]
     if flops and moved:
         sentences.append(sentence(f"That is {flops / moved:.3g} FLOP for each byte."))
     row = kernel_profile(session, place)
@@ -233,8 +254,8 @@ def _code(session: Session, place: int, facts: dict[str, Any]) -> Section:
             if phase["shared"] and facts["threads"] > 1
             else "on one thread"
         )
-        pieces = count(int(phase["grid"]), "piece")
-        sentences.append(sentence(f"{which} in {pieces} of the outermost loops, {by}."))
+        pieces, lines = count(int(phase["grid"]), "piece"), count(int(phase["lines"]), "line")
+        sentences.append(sentence(f"{which} in {pieces} of {lines} each, {by}."))
     return Section("code", "code", first, sentences)
 
 

@@ -64,6 +64,8 @@ def _short(session: Session, story: LayerStory) -> Section:
             sentences.append(sentence("Together with ", layer_parts(session, list(others)), "."))
     if not story.kernels or story.fate.kind.value != "kernel":
         sentences.append(sentence(f"{capital(str(story.fate))}."))
+    if story.fate.kind.value == "kept":
+        sentences.append(sentence("It runs on the host, between kernels."))
     folded = [c for c in story.chapters if c.kind == "fold"]
     if folded and story.kernels:
         names = dict.fromkeys(c.name for c in folded)
@@ -88,12 +90,16 @@ def _import(session: Session, story: LayerStory, section: ToldSection | None) ->
     if line is not None:
         sentences.append(sentence("In the model: ", code(around.texts[line - 1], f"source:{line}")))
     names = list(session.layers)
-    before = [names[n] for n in around.reads.get(place, ())]
+    held = around.holds.get(place, [])
+    before = [names[n] for n in around.reads.get(place, ()) if n not in held]
     after = [names[n] for n in around.feeds.get(place, ())]
     if before:
         sentences.append(sentence("Reads the results of ", layer_parts(session, before), "."))
     if after:
         sentences.append(sentence("Its result is read by ", layer_parts(session, after), "."))
+    if held:
+        parts = layer_parts(session, [names[n] for n in held])
+        sentences.append(sentence("Holds the layers ", parts, "."))
     if section is None:
         why = session.trace.eliminated.get(story.layer, "")
         sentences.append(sentence(f"The import needed no operator for it: {why}."))

@@ -7,18 +7,19 @@ from typing import Any
 
 from clew.explorer.session import Session
 from clew.explorer.views.source import source
-from clew.ir.expr import Call, Constant, Expr, Function, Var
+from clew.ir.expr import Call, Expr, Function, Tuple, TupleGetItem
 from clew.ir.visit import inner_functions, post_order
 
 
 @dataclass(frozen=True)
 class Neighbours:
-    """For places of layers, those whose results they read and those that read theirs; the line of
-    the model pane that each has first, and those lines.
+    """For places of layers, those whose results they read, those that read theirs, and those in
+    their branches, loops or function; the line of the model pane that each has first; all lines.
     """
 
     reads: dict[int, list[int]] = field(default_factory=dict)
     feeds: dict[int, list[int]] = field(default_factory=dict)
+    holds: dict[int, list[int]] = field(default_factory=dict)
     lines: dict[int, int] = field(default_factory=dict)
     texts: list[str] = field(default_factory=list)
 
@@ -39,6 +40,12 @@ def neighbours(session: Session) -> Neighbours:
     for line, layer in enumerate(model.line_layers, 1):
         if layer >= 0:
             found.lines.setdefault(layer, line)
+    if session.listing is not None:
+        for holder in session.listing.lines:
+            inner = [line.name for body in holder.bodies for line in body.lines]
+            held = [session.layers[name] for name in inner if name in session.layers]
+            if held and holder.name in session.layers:
+                found.holds[session.layers[holder.name]] = held
     return found
 
 
@@ -55,10 +62,14 @@ class Operand:
 
 @dataclass(frozen=True)
 class Dataflow:
-    """For places of kernels, what they read and the kernels that read their results."""
+    """For places of kernels, what they read, and who reads their results: kernels (`readers`),
+    branches, loops and host operators (`others`), the model's outputs by name (`outputs`).
+    """
 
     reads: dict[int, list[Operand]] = field(default_factory=dict)
     readers: dict[int, list[int]] = field(default_factory=dict)
+    others: dict[int, dict[int, Expr]] = field(default_factory=dict)
+    outputs: dict[int, list[str]] = field(default_factory=dict)
 
 
 def dataflow(session: Session) -> Dataflow:
@@ -71,7 +82,10 @@ def dataflow(session: Session) -> Dataflow:
         for node in post_order(function.body):
             place = kernel_of.get(node.id)
             if place is None:
-                sources[node.id] = _behind(node, sources)
+                sources[node.id] = _behind(session, node, sources)
+                if sources[node.id] == [(-1, node)]:
+                    for kernel in _kernels_below(node, sources):
+                        found.others.setdefault(kernel, {})[node.id] = node
                 continue
             sources[node.id] = [(place, None)]
             assert isinstance(node, Call)
@@ -80,6 +94,11 @@ def dataflow(session: Session) -> Dataflow:
                 for argument in node.args
                 for kernel, behind in sources.get(argument.id, [(-1, argument)])
             ]
+    results = main.body.fields if isinstance(main.body, Tuple) else (main.body,)
+    for name, result in zip(session.compiled.output_names, results, strict=False):
+        for kernel, _ in sources.get(result.id, ()):
+            if kernel >= 0:
+                found.outputs.setdefault(kernel, []).append(name)
     for place, operands in found.reads.items():
         for operand in operands:
             if operand.kernel >= 0:
@@ -101,12 +120,23 @@ def _functions(main: Function) -> list[Function]:
     return list(found.values())
 
 
-def _behind(node: Any, sources: dict[int, list[tuple[int, Expr | None]]]) -> list[tuple[int, Any]]:
-    """Returns what a value that no kernel computes is memory of: a view of kernels' results, or the
-    node itself.
-    """
-    if isinstance(node, (Constant, Var)):
-        return [(-1, node)]
-    below = [s for c in node.children if not isinstance(c, Function) for s in sources.get(c.id, ())]
-    kernels = list(dict.fromkeys(s for s in below if s[0] >= 0))
-    return kernels if kernels else [(-1, node)]
+def _kernels_below(
+    node: Expr, sources: dict[int, list[tuple[int, Expr | None]]]
+) -> dict[int, None]:
+    """Returns the kernels whose results a node reads by itself."""
+    read = [s for child in node.children for s in sources.get(child.id, ())]
+    return dict.fromkeys(kernel for kernel, _ in read if kernel >= 0)
+
+
+def _behind(
+    session: Session, node: Any, sources: dict[int, list[tuple[int, Expr | None]]]
+) -> list[tuple[int, Expr | None]]:
+    """Returns what a value that no kernel computes is memory of, or else the node itself."""
+    match node:
+        case TupleGetItem(value=Call()) | Tuple():
+            passed_on = node.children
+        case Call() if session.trace.reader.memory(node):
+            passed_on = node.args
+        case _:
+            return [(-1, node)]
+    return list(dict.fromkeys(s for c in passed_on for s in sources.get(c.id, ())))

@@ -14,7 +14,7 @@ from clew.explorer.schema import Part, Section, Sentence
 from clew.explorer.session import Session
 from clew.explorer.views.refs import wire_ref
 from clew.ir.expr import Call, Expr
-from clew.trace.refs import NodeRef
+from clew.trace.refs import LayerRef, NodeRef
 from clew.trace.story import Place
 from clew.trace.story import Section as ToldSection
 from clew.trace.story import Sentence as ToldSentence
@@ -44,14 +44,14 @@ def code(text: str, ref: str = "") -> Part:
     return Part(text, ref, code=True)
 
 
-def layer_part(name: str) -> Part:
-    """Returns a layer's name, which leads there."""
-    return code(name, f"layer:{name}")
+def layer_part(session: Session, name: str) -> Part:
+    """Returns a layer's name, which leads there; one that a pass added leads nowhere."""
+    return code(name, wire_ref(session, LayerRef(name)))
 
 
 def layer_parts(session: Session, names: Iterable[str]) -> list[Part]:
     """Returns names of layers in the model's order, the first few."""
-    return named([layer_part(name) for name in session.trace.in_order(names)])
+    return named([layer_part(session, name) for name in session.trace.in_order(names)])
 
 
 def kernel_part(session: Session, place: int) -> Part:
