@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +37,12 @@ def compile_it(page: Page) -> None:
 
 
 @pytest.fixture
+def own(explore: Callable[..., ExplorerPage], models: dict[str, Path]) -> ExplorerPage:
+    """A page whose server is these tests' own: they leave builds behind."""
+    return explore(models["known"], "--max-upload", "64")
+
+
+@pytest.fixture
 def external(tmp_path: Path) -> tuple[Path, Path]:
     """A model, and the file that its weights are in."""
     weight = numpy_helper.from_array(np.ones((8, 4), np.float32), "w")
@@ -56,54 +62,54 @@ def external(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def test_weights_in_a_file_of_their_own_come_along(
-    known: ExplorerPage, external: tuple[Path, Path]
+    own: ExplorerPage, external: tuple[Path, Path]
 ) -> None:
-    known.open(["a/model:0"])
-    drop(known.page, [external[1], external[0]])
-    model = known.page.get_by_role("dialog").locator("[name=model]")
+    own.open(["a/model:0"])
+    drop(own.page, [external[1], external[0]])
+    model = own.page.get_by_role("dialog").locator("[name=model]")
     expect(model).to_contain_text("external.onnx and 1 of weights")
-    compile_it(known.page)
-    expect(known.page.locator("header.bar")).to_contain_text("external.onnx")
-    expect(known.page.get_by_role("dialog")).to_have_count(0)
+    compile_it(own.page)
+    expect(own.page.locator("header.bar")).to_contain_text("external.onnx")
+    expect(own.page.get_by_role("dialog")).to_have_count(0)
 
 
-def test_what_is_no_model_is_not_sent(known: ExplorerPage, tmp_path: Path) -> None:
+def test_what_is_no_model_is_not_sent(own: ExplorerPage, tmp_path: Path) -> None:
     picture = tmp_path / "cat.png"
     picture.write_bytes(b"x")
-    known.open(["a/model:0"])
-    drop(known.page, [picture])
-    expect(known.page.get_by_role("dialog").get_by_role("alert")).to_contain_text("error[W010]")
+    own.open(["a/model:0"])
+    drop(own.page, [picture])
+    expect(own.page.get_by_role("dialog").get_by_role("alert")).to_contain_text("error[W010]")
 
 
-def test_a_new_build_is_compared_with_the_one_before(known: ExplorerPage) -> None:
-    known.open(["a/stage:0", "a/loops:1"])
-    known.page.keyboard.press("b")
-    dialog = known.page.get_by_role("dialog")
+def test_a_new_build_is_compared_with_the_one_before(own: ExplorerPage) -> None:
+    own.open(["a/stage:0", "a/loops:1"])
+    own.page.keyboard.press("b")
+    dialog = own.page.get_by_role("dialog")
     dialog.locator("[data-pass=FoldConstant] label", has_text="off").click()
     dialog.locator("[name=opt-level]").select_option("1")
-    compile_it(known.page)
-    offer = known.page.locator("[data-action=compare-before]")
+    compile_it(own.page)
+    offer = own.page.locator("[data-action=compare-before]")
     expect(offer).to_be_visible()
     # What was open shows the new build.
-    fresh = known.page.locator(".pane [data-build]").first.get_attribute("data-build")
+    fresh = own.page.locator(".pane [data-build]").first.get_attribute("data-build")
     assert fresh != "a"
-    assert "a/" not in known.hash().replace("%2F", "/")
+    assert "a/" not in own.hash().replace("%2F", "/")
     offer.click()
-    rows = known.pane("diff").locator('[role="row"][data-layer]')
+    rows = own.pane("diff").locator('[role="row"][data-layer]')
     expect(rows.first).to_be_visible()
-    shown = known.page.locator(".pane > header [data-build]")
+    shown = own.page.locator(".pane > header [data-build]")
     expect(shown).to_have_count(3)
     assert [badge.inner_text() for badge in shown.all()] == ["A", "A", (fresh or "").upper()]
 
 
-def test_lines_of_a_nest_are_linked(known: ExplorerPage) -> None:
-    known.open(["a/schedule:1", "a/loops:1"], story="0")
-    pane = known.pane("schedule")
+def test_lines_of_a_nest_are_linked(own: ExplorerPage) -> None:
+    own.open(["a/schedule:1", "a/loops:1"], story="0")
+    pane = own.pane("schedule")
     pane.get_by_role("button", name="Last step").click()
     line = pane.locator('.line[data-ref^="loop:1:"]').nth(5)
     number = int((line.get_attribute("data-ref") or "").split(":")[2])
     line.hover()
-    known.page.wait_for_function(
+    own.page.wait_for_function(
         """(number) => document.querySelector('.pane[data-kind="loops"] .code-host')
           ?.shadowRoot?.querySelector(`.cm-line.exact[data-line="${number}"]`)""",
         arg=number,
@@ -111,7 +117,7 @@ def test_lines_of_a_nest_are_linked(known: ExplorerPage) -> None:
     # A line of an earlier nest leads to its operator.
     pane.locator("li[data-step='1'] button").click()
     pane.locator('.line[data-ref^="node:"]').first.hover()
-    known.page.wait_for_function(
+    own.page.wait_for_function(
         """() => document.querySelector('.pane[data-kind="loops"] .code-host')
           ?.shadowRoot?.querySelector(".cm-line.own, .cm-line.weak")"""
     )
