@@ -29,10 +29,13 @@ class Machine:
 
 
 @functools.cache
-def machine(threads: int) -> Machine:
-    """Returns what the machine gives to so many threads, measured once in a process."""
+def machine(threads: int, *, quick: bool = False) -> Machine:
+    """Returns what the machine gives to so many threads, measured once in a process. It is the best
+    of several runs, of two where it has to be `quick`.
+    """
     tiles = TilePeak().gflops(threads) if TilePeak.available() else None
-    return Machine(threads, FmaPeak().gflops(threads), tiles, Bandwidth().levels(threads))
+    runs = {"repeats": 2} if quick else {}
+    return Machine(threads, FmaPeak().gflops(threads), tiles, Bandwidth().levels(threads, **runs))
 
 
 class Roofs:
