@@ -40,7 +40,7 @@ export class Build implements CodeLines {
       this.kept.set(path, found as Signal<Asked<unknown>>);
     }
     const asked = found;
-    this.source.get<K>(this.id, path).then(
+    compiled(this.info).then(() => this.source.get<K>(this.id, path)).then(
       (answer) => (asked.value = { state: "ready", value: answer }),
       (error: unknown) => (asked.value = { state: "failed", error: errorInfo(error) }),
     );
@@ -106,6 +106,20 @@ export class Build implements CodeLines {
   opOf(kernel: number, loop: number): number {
     return value(this.code(kernel).value)?.loop_op[loop - 1] ?? -1;
   }
+}
+
+/**
+ * Resolves when a build is no longer being compiled. Questions that wait at the server would take up
+ * the six connections that a browser has, and progress and cancelling would get none.
+ */
+function compiled(info: Signal<BuildInfo>): Promise<void> {
+  return new Promise((resolve) => {
+    const unsubscribe = effect(() => {
+      if (info.value.state === "compiling") return;
+      queueMicrotask(() => unsubscribe());
+      resolve();
+    });
+  });
 }
 
 export function value<T>(asked: Asked<T>): T | null {

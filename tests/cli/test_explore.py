@@ -9,7 +9,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -153,6 +154,15 @@ def descendants(process: int) -> set[int]:
     return found
 
 
+def until(condition: Callable[[], Any]) -> None:
+    """Waits until something is the case."""
+    for _ in range(60_000):
+        if condition():
+            return
+        time.sleep(0.001)
+    raise AssertionError("it never was the case")
+
+
 def running(processes: set[int]) -> set[int]:
     found = set()
     for number in processes:
@@ -201,8 +211,8 @@ def test_a_signal_ends_a_build_under_way(tmp_path: Path) -> None:
         url = process.stdout.readline().strip()
         (build,) = get(url, "api/start")["builds"]
         assert build["state"] == "compiling"
-        while not (started := descendants(process.pid)):
-            os.sched_yield()
+        until(lambda: descendants(process.pid))
+        started = descendants(process.pid)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)
         assert process.returncode == 0, err
@@ -219,8 +229,7 @@ def test_nothing_outlives_a_server_that_is_killed(tiny: Path, tmp_path: Path) ->
         assert started
         process.kill()
         process.wait()
-        while running(started):
-            os.sched_yield()
+        until(lambda: not running(started))
 
 
 def test_other_hosts_are_warned_of(tmp_path: Path) -> None:
@@ -230,6 +239,19 @@ def test_other_hosts_are_warned_of(tmp_path: Path) -> None:
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=60)
         assert "can be reached from other machines" in err
+
+
+def test_the_browser_is_opened_if_asked(tmp_path: Path) -> None:
+    opened, program = tmp_path / "opened", tmp_path / "browser.sh"
+    program.write_text(f'#!/bin/sh\necho "$1" > {opened}.part && mv {opened}.part {opened}\n')
+    program.chmod(0o755)
+    with explored(
+        "--browser", folder=tmp_path / "tmp", environment={"BROWSER": str(program)}
+    ) as process:
+        assert process.stdout is not None
+        url = process.stdout.readline()
+        until(opened.exists)
+        assert opened.read_text() == url
 
 
 def test_the_command_is_light() -> None:

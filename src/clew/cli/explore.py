@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import threading
 import webbrowser
 from collections.abc import Awaitable, Mapping
 from pathlib import Path
@@ -188,7 +189,8 @@ async def _serve(
     def on_ready(serving: Serving) -> Awaitable[None]:
         print(serving.url, flush=True)
         if browser or (browser is None and sys.stdout.isatty()):
-            webbrowser.open(serving.url)
+            # In a thread that nobody waits for: some browsers only return when they are closed.
+            threading.Thread(target=webbrowser.open, args=[serving.url], daemon=True).start()
         return _follow(serving)
 
     await server.serve(asked, on_ready)

@@ -122,7 +122,7 @@ class Builds:
         self._made = 0
         self._clock = 0
         self._workers: set[WorkerProcess] = set()
-        self._diffs: dict[tuple[str, str], Job] = {}
+        self._diffs: dict[tuple[str, str], tuple[Job, Head]] = {}
         self._last_diff: Job | None = None
 
     # --- which there are ---
@@ -326,16 +326,17 @@ class Builds:
     # --- comparing ---
 
     def compare(self, a: str, b: str, time: bool, numerics: bool) -> Job:
-        """Returns the job that compares two builds: one that was begun before, if it did not fail.
+        """Returns the job that compares two builds: one begun before in the same way, if it did not
+        fail.
 
         Raises `Failure`: I211, I215.
         """
         pair = self.get(a), self.get(b)
-        known = self._diffs.get((a, b))
-        if known is None or known.outcome in ("failed", "cancelled"):
-            head = {"do": "diff", "time": time, "numerics": numerics}
+        head = {"do": "diff", "time": time, "numerics": numerics}
+        known, asked = self._diffs.get((a, b), (None, {}))
+        if known is None or asked != head or known.outcome in ("failed", "cancelled"):
             known = self.jobs.start(f"{a} and {b}", lambda job: self._compare(pair, head, job))
-            self._diffs[a, b] = known
+            self._diffs[a, b] = known, head
         self._last_diff = known
         return known
 
@@ -344,7 +345,7 @@ class Builds:
 
         Raises `Failure` with its error; I211 where there is none.
         """
-        job = self._diffs.get((a, b)) if a else self._last_diff
+        job = self._diffs.get((a, b), (None, {}))[0] if a else self._last_diff
         if job is None:
             what = f"builds {a[:20]!r} and {b[:20]!r} were" if a else "no builds were"
             hint = "POST api/diff begins it"

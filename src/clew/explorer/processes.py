@@ -12,11 +12,14 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Final
 
 from clew.explorer.failures import Cancelled, Failure, died
 from clew.explorer.protocol import Head, packed, received_async
 from clew.explorer.schema import ErrorInfo
 
+_ROOT: Final = Path(__file__).parents[2]
+_PROGRAM: Final = "from clew.explorer.worker import main; main()"
 Say = Callable[[str, float | None], None]
 
 
@@ -63,11 +66,12 @@ class WorkerProcess:
         ours, theirs = socket.socketpair()
         with theirs:
             # -P: nothing is imported from the folder that the user happens to be in.
+            program = f"import sys; sys.path.append({str(_ROOT)!r}); {_PROGRAM}"
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-P",
-                "-m",
-                "clew.explorer.worker",
+                "-c",
+                program,
                 *map(str, (theirs.fileno(), memory_bytes, os.getpid(), folder)),
                 pass_fds=[theirs.fileno()],
                 stdin=asyncio.subprocess.DEVNULL,

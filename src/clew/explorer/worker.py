@@ -1,4 +1,4 @@
-"""A worker process: one build, or the comparison of two. `python -P -m clew.explorer.worker`.
+"""A worker process: one build, or the comparison of two.
 
 It is the first of a process group of its own, so that it can be killed with the processes that it
 starts, and ends with the server's process. The main thread compiles and measures, another one
@@ -201,6 +201,9 @@ def limit_process(memory_bytes: int, parent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if memory_bytes:
+        most = resource.getrlimit(resource.RLIMIT_AS)[1]
+        if most != resource.RLIM_INFINITY:
+            memory_bytes = min(memory_bytes, most)
         resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)
@@ -217,7 +220,3 @@ def main() -> None:
     tempfile.tempdir = sys.argv[4]
     faulthandler.enable()
     Worker(socket.socket(fileno=descriptor)).serve()
-
-
-if __name__ == "__main__":
-    main()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -76,14 +77,17 @@ def test_a_build_that_is_cancelled(start: Callable[..., Any], texts: Any) -> Non
     assert (build["state"], build["error"]) == ("cancelled", None)
     asked = client.get("api/a/overview")
     assert (asked.status, asked.json["code"]) == (409, "I220")
-    wait_until_gone(group)
+    until(lambda: not group_members(group))
     assert client.ended(client.upload(texts.tiny).json["job"])["kind"] == "done"
 
 
-def wait_until_gone(group: int) -> None:
-    """Waits until killed processes have left; the test's time limit bounds it."""
-    while group_members(group):
-        os.sched_yield()
+def until(condition: Callable[[], Any]) -> None:
+    """Waits until something is the case."""
+    for _ in range(60_000):
+        if condition():
+            return
+        time.sleep(0.001)
+    raise AssertionError("it never was the case")
 
 
 @pytest.mark.usefixtures("cold")
@@ -110,8 +114,7 @@ def test_a_dead_process_is_replaced(
     client = start(tiny)
     before = client.get("api/a/overview").json
     os.kill(worker_of(client), number)
-    while client.call(lambda: client.serving.builds.get("a").is_alive):
-        os.sched_yield()
+    until(lambda: not client.call(lambda: client.serving.builds.get("a").is_alive))
     after = client.get("api/a/overview").json
     assert [k["name"] for k in after["kernels"]] == [k["name"] for k in before["kernels"]]
 

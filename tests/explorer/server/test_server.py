@@ -202,7 +202,6 @@ def test_the_bundle_lists_files_and_no_links(tmp_path: Path) -> None:
 
 
 def test_two_models_are_compared(start: Callable[..., Any], tiny: Path) -> None:
-    pytest.importorskip("clew.explorer.views.diff")
     client = start((tiny, Options(threads=1)), (tiny, Options(threads=1, opt_level=0)))
     found = client.get("api/diff")
     assert found.status == 200, found.body
@@ -210,3 +209,8 @@ def test_two_models_are_compared(start: Callable[..., Any], tiny: Path) -> None:
     assert client.get("api/start").json["diff"] is True
     again = client.post("api/diff", {"a": "a", "b": "b"})
     assert client.get(f"api/jobs/{again.json['job']}/result").json == found.json
+    only = client.post("api/diff", {"a": "a", "b": "b", "time": False, "numerics": False})
+    assert only.json["job"] != again.json["job"]
+    assert client.ended(only.json["job"])["kind"] == "done"
+    assert client.get("api/diff/a/b").json["a_wall_ns"] is None
+    assert client.post("api/diff", {"a": "a", "b": "c"}).status == 404
