@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from clew.bench.bandwidth import Bandwidth, Level, level_of
 from clew.bench.peak import FmaPeak, TilePeak
 from clew.bench.roofline import Work, work_of
 from clew.compiled import Kernel
 from clew.profile.rows import Limits, Roof
+
+
+_RUNS: Final = 5  # of each loop over each level of memory
+_QUICK_RUNS: Final = 2
 
 
 @dataclass(frozen=True)
@@ -34,8 +38,8 @@ def machine(threads: int, *, quick: bool = False) -> Machine:
     of several runs, of two where it has to be `quick`.
     """
     tiles = TilePeak().gflops(threads) if TilePeak.available() else None
-    runs = {"repeats": 2} if quick else {}
-    return Machine(threads, FmaPeak().gflops(threads), tiles, Bandwidth().levels(threads, **runs))
+    levels = Bandwidth().levels(threads, repeats=_QUICK_RUNS if quick else _RUNS)
+    return Machine(threads, FmaPeak().gflops(threads), tiles, levels)
 
 
 class Roofs:
