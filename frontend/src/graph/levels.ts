@@ -282,9 +282,11 @@ function coordinates(level: Level, rows: readonly number[][], wires: Wires, spin
         if (above >= 0 && (downwards || both)) found.push(wishOf(level, wires, above, false, x));
         if (below >= 0 && (!downwards || both)) found.push(wishOf(level, wires, below, true, x));
         const straight = found.length > 0;
-        // What is on no straight way stands between all that it is linked to.
-        if (!straight && (downwards || both)) up(thing, x, found);
-        if (!straight && (!downwards || both)) down(thing, x, found);
+        // Boxes on no straight way stand between all that they are linked to; lines stay straight as
+        // long as they can, which they would not between two ends that wish them elsewhere.
+        const between = both && thing < count;
+        if (!straight && (downwards || between)) up(thing, x, found);
+        if (!straight && (!downwards || between)) down(thing, x, found);
         wish.push(found.length ? median(found) : (x[thing] as number));
         weight.push(found.length ? (straight ? spine.weight(thing) : thing >= count ? 4 : 2) : 0.05);
       }
@@ -357,7 +359,7 @@ function spines(level: Level, rows: readonly number[][], wires: Wires, total: nu
       if (link >= 0) length[thing] = length[wires.lower[link] as number] as number;
     }
   }
-  return { up, down, length, weight: (thing) => 8 * (length[thing] as number) ** 3 };
+  return { up, down, length, weight: (thing) => 8 * Math.max(1, length[thing] as number) ** 3 };
 }
 
 const THROUGH = 1000;
