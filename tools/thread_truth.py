@@ -1,5 +1,6 @@
 """Writes what clew's own trace says of a model, for the page's tests:
-`frontend/test/thread.test.ts` follows the same refs through the wire format and must come to the same.
+`frontend/test/thread.test.ts` follows the same refs through the wire format and must come to
+the same.
 
 python tools/thread_truth.py MODEL > truth.json
 """

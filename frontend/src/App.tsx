@@ -21,15 +21,16 @@ export function App() {
   const start = started.value;
   const build = buildOf(current.value) ?? builds.value[0] ?? null;
   useEffect(listen, []);
+  const waiting = waits(build);
   if (start.state === "failed") return <ErrorBox error={start.error} />;
   return (
     <>
       <TopBar build={build} />
-      {build && <FilmStrip build={build} />}
+      {build && !waiting && <FilmStrip build={build} />}
       <HeatBar />
       <main>
-        {waits(build) ? <Waiting build={build} /> : <Panes />}
-        {story.value && <StoryPanel />}
+        {waiting ? <Waiting build={build} /> : <Panes />}
+        {story.value && !waiting && <StoryPanel />}
       </main>
       <StatusLine />
       <Notices />

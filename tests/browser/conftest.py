@@ -15,12 +15,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Page,
+    expect,
+    sync_playwright,
+)
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 import browser_models
-from explorer_page import ExplorerPage
+from explorer_page import PATIENCE_MS, ExplorerPage
 
 from clew.explorer.bundle import Bundle
 
@@ -30,7 +37,6 @@ _FLAGS = [
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
 SIZE = {"width": 1920, "height": 1200}
-PATIENCE_MS = 20_000
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -64,6 +70,7 @@ def browser_path() -> str | None:
 def browser() -> Iterator[Browser]:
     path = browser_path()
     assert path is not None, "CLEW_REQUIRE_BROWSER is set and there is no Chromium"
+    expect.set_options(timeout=PATIENCE_MS)
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=path, args=_FLAGS)
         yield started

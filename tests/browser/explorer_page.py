@@ -26,6 +26,8 @@ _LIT = f"""([kind, wanted]) => {{
 }}"""
 
 
+# How long anything may take: machines that run tests are busy.
+PATIENCE_MS = 20_000
 # A place in a line where there is text: the middle of a long one may be out of sight.
 TEXT: Any = {"x": 30, "y": 8}
 
@@ -69,7 +71,7 @@ class ExplorerPage:
         """Waits until exactly these lines of a pane are lit, of those that are drawn."""
         numbers = sorted(wanted)
         try:
-            self.page.wait_for_function(_LIT, arg=[kind, numbers], timeout=5000)
+            self.page.wait_for_function(_LIT, arg=[kind, numbers], timeout=PATIENCE_MS)
         except TimeoutError:
             raise AssertionError(f"{kind}: {self.lines(kind)}, not {numbers}") from None
 

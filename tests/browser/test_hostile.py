@@ -38,7 +38,7 @@ def walk(shown: ExplorerPage) -> None:
     for number in range(3, 14):
         line = shown.line("model", number)
         if line.count():
-            line.hover()
+            line.hover(position=TEXT)
     for n in range(len(HOSTILE)):
         line = shown.pane("model").locator(".cm-line[data-ref]").nth(n)
         if not line.count():

@@ -54,7 +54,7 @@ def test_a_layer_lights_its_lines_in_four_panes(
 ) -> None:
     kernel = kernel_of(session, layer)
     known.open(four(session, kernel), story="0")
-    known.line_of("model", f"layer:{layer}").hover()
+    known.line_of("model", f"layer:{layer}").hover(position=TEXT)
     known.expect_lit("model", model_lines(session, {layer}))
     expect_reach(known, session, kernel, session.trace.forward(LayerRef(layer)))
 
@@ -67,7 +67,7 @@ def test_the_known_links(known: ExplorerPage, session: Session) -> None:
     known.open(four(session, kernel), story="0")
 
     def lit(layer: str) -> str:
-        known.line_of("model", f"layer:{layer}").hover()
+        known.line_of("model", f"layer:{layer}").hover(position=TEXT)
         reach = session.trace.forward(LayerRef(layer))
         known.expect_lit("loops", {ref.line for ref in reach.loops if kernel_call(reach, ref)})
         return "\n".join(loops[n - 1] for n in known.lines("loops")["own"])
@@ -83,7 +83,7 @@ def test_the_known_links(known: ExplorerPage, session: Session) -> None:
     assert "relu[" in relu
     assert "relu[" not in conv
     # The second convolution is another kernel's: nothing of this one is lit.
-    known.line_of("model", "layer:conv2").hover()
+    known.line_of("model", "layer:conv2").hover(position=TEXT)
     known.expect_lit("loops", set())
     known.expect_lit("asm", set())
 
@@ -94,7 +94,7 @@ def test_an_instruction_leads_back_to_its_layers(known: ExplorerPage, session: S
     known.open(four(session, kernel), story="0")
     known_lines = ((n, i) for n, i in enumerate(used.asm[:40], 1) if i.loop_line)
     number, instruction = next(known_lines)
-    known.line("asm", number).hover()
+    known.line("asm", number).hover(position=TEXT)
     reach = session.trace.backward(AsmRef(used.call, number))
     known.expect_lit("model", model_lines(session, {ref.layer for ref in reach.layers}))
     lines = session.trace.printed(session.trace.last).line_of
@@ -110,7 +110,7 @@ def test_a_line_of_a_loop_nest_lights_its_instructions(
     used = session.kernels[kernel]
     known.open(four(session, kernel), story="0")
     line = next(i.loop_line for i in used.asm[:40] if i.loop_line > 3)
-    known.line("loops", line).hover()
+    known.line("loops", line).hover(position=TEXT)
     reach = session.trace.forward(LoopRef(used.call, line))
     wanted = {ref.line for ref in reach.asm}
     known.page.wait_for_function(

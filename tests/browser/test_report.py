@@ -18,7 +18,7 @@ def report(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) ->
     """The report of two builds, as the command writes it."""
     path = tmp_path_factory.mktemp("report") / "report.html"
     words = ["report", str(models["known"]), "-o", str(path), "--threads", "2"]
-    done = CliRunner().invoke(app, [*words, "--b", "opt_level=0", "--errors"])
+    done = CliRunner().invoke(app, [*words, "--b", "opt_level=0"])
     assert done.exit_code == 0, done.output
     return path
 
@@ -42,7 +42,7 @@ def shown(report: Path, context: BrowserContext, watch: Watch) -> ExplorerPage:
 
 def test_the_page_opens_and_links(shown: ExplorerPage) -> None:
     shown.open(["a/model:0", "a/stage:0", "a/loops:1", "a/asm:1"])
-    shown.line_of("model", "layer:conv1").hover()
+    shown.line_of("model", "layer:conv1").hover(position=TEXT)
     expect(shown.pane("stage").locator(".cm-line.own").first).to_be_visible()
     shown.line_of("model", "layer:conv1").click(position=TEXT)
     expect(shown.page.locator('article[data-about="layer:conv1"]')).to_be_visible()

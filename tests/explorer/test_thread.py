@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -15,7 +16,13 @@ from clew.explorer.session import Session
 from thread_truth import truth
 
 FRONTEND = Path(__file__).resolve().parents[2] / "frontend"
-ESBUILD = FRONTEND / "node_modules" / "esbuild" / "bin" / "esbuild"
+ESBUILD = FRONTEND / "node_modules" / "esbuild"
+# By esbuild's module: what stands in its bin/ depends on how it was installed.
+BUNDLE = """
+import { build } from "esbuild";
+await build({ entryPoints: ["test/thread.test.ts"], outfile: process.env.OUTFILE, bundle: true,
+              platform: "node", format: "esm", logLevel: "warning" });
+"""
 
 
 def node() -> str | None:
@@ -37,9 +44,8 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     if runner is None or not ESBUILD.exists():
         pytest.skip("needs Node, and `npm ci` in frontend/")
     made = tmp_path_factory.mktemp("thread") / "thread.test.mjs"
-    options = ["--bundle", "--platform=node", "--format=esm", f"--outfile={made}"]
-    command = [runner, str(ESBUILD), "test/thread.test.ts", "--log-level=warning", *options]
-    subprocess.run(command, cwd=FRONTEND, check=True)
+    command = [runner, "--input-type=module", "--eval", BUNDLE]
+    subprocess.run(command, cwd=FRONTEND, env={**os.environ, "OUTFILE": str(made)}, check=True)
     return [runner, "--test", str(made)]
 
 

@@ -133,7 +133,7 @@ function BuildForm({ offers, failed }: Props) {
       {failed && failed !== "cancelled" && <ErrorBox error={failed} />}
       {buildError.value && <ErrorBox error={buildError.value} />}
       {wrong && <p class="wrong" role="alert">{wrong}</p>}
-      <div class="actions">
+      <div class="build-actions">
         {share === null ? (
           <>
             <span class="grow" />

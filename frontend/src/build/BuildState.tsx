@@ -31,9 +31,9 @@ export function BuildState({ build }: { readonly build: Build }) {
         </section>
       )}
       {live && (state === "failed" || state === "cancelled") && (
-        <p class="actions">
-          <button class="primary" data-action="retry" onClick={() => retry(build)}>Try again</button>
-          <button data-action="other-options" onClick={() => again(build)}>Try other options</button>
+        <p class="build-actions">
+          <button class={state === "failed" ? "" : "primary"} data-action="retry" onClick={() => retry(build)}>Try again</button>
+          <button class={state === "failed" ? "primary" : ""} data-action="other-options" onClick={() => again(build)}>Try other options</button>
         </p>
       )}
     </div>

@@ -55,7 +55,7 @@ export function Drop() {
   const most = choices()?.max_upload_bytes;
   return (
     <div class="drop-over" role="presentation">
-      <div class="zone">
+      <div class="drop-zone">
         {theSource().live ? (
           <>
             <b>Drop the model here</b>

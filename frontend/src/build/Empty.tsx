@@ -11,7 +11,7 @@ export function Empty() {
   if (!theSource().live) return <p class="empty">The report holds no build.</p>;
   return (
     <div class="no-model">
-      <div class="zone">
+      <div class="drop-zone">
         <svg viewBox="0 0 48 48" width="56" height="56" aria-hidden="true">
           <path d="M24 6v24M14 20l10 10 10-10M8 34v8h32v-8" fill="none" stroke="currentColor" stroke-width="3" stroke-linecap="round" stroke-linejoin="round" />
         </svg>

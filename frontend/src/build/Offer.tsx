@@ -13,7 +13,7 @@ export function Offer() {
       <p>
         <b class={`badge of-${fresh.id}`}>{letter(fresh.id)}</b> {titleOf(fresh)} is ready.
       </p>
-      <p class="actions">
+      <p class="build-actions">
         <button class="primary" data-action="compare-before" onClick={() => besides(before, fresh)}>
           Compare with {letter(before.id)}
         </button>

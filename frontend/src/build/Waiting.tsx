@@ -12,5 +12,5 @@ export function waits(build: Build | null): boolean {
 
 export function Waiting({ build }: { readonly build: Build | null }) {
   if (build) return <BuildState build={build} />;
-  return started.value.state === "ready" ? <Empty /> : <p class="empty">Loading …</p>;
+  return started.value.state === "ready" ? <Empty /> : <p class="empty waiting">Loading …</p>;
 }

@@ -98,12 +98,13 @@ export function ChangeTable(props: Props) {
   return (
     <>
       <div class="filters">
-        {kindCounts(diff).map(([kind, count]) => (
-          <button key={kind} class="chip" aria-pressed={kinds.has(kind)} data-filter={kind} onClick={() => toggle(kind)}>
-            {kind} <span>{count}</span>
-          </button>
-        ))}
-        <span class="grow" />
+        <span class="chips">
+          {kindCounts(diff).map(([kind, count]) => (
+            <button key={kind} class="chip" aria-pressed={kinds.has(kind)} data-filter={kind} onClick={() => toggle(kind)}>
+              {kind} <span>{count}</span>
+            </button>
+          ))}
+        </span>
         <span class="order">
           <input
             type="search"
@@ -144,7 +145,7 @@ export function ChangeTable(props: Props) {
           <span role="columnheader">what differs</span>
           <span role="columnheader" class="time wide">A</span>
           <span role="columnheader" class="time wide">B</span>
-          <span role="columnheader" class="time" title="time in B by time in A">B / A</span>
+          <span role="columnheader" class="time ratio" title="time in B by time in A"><span>B / A</span></span>
           <span role="columnheader" class="err">error</span>
         </div>
         <div style={{ height: `${rows.length * ROW}px`, position: "relative" }}>
@@ -233,10 +234,10 @@ function Line({ change, a, b, top, largest, hot, chosen, renamed, onPoint, onCho
       </span>
       <span class="time wide" role="gridcell">{change.a_ns === null ? "" : timeText(change.a_ns)}</span>
       <span class="time wide" role="gridcell">{change.b_ns === null ? "" : timeText(change.b_ns)}</span>
-      <span class="time" role="gridcell" title={more === null ? "" : `${more > 0 ? "+" : "−"}${timeText(Math.abs(more))}`}>
-        {change.a_ns && change.b_ns ? `${digits(change.b_ns / change.a_ns)}×` : ""}
+      <span class="time ratio" role="gridcell" title={more === null ? "" : `${more > 0 ? "+" : "−"}${timeText(Math.abs(more))}`}>
+        <span>{change.a_ns && change.b_ns ? `${digits(change.b_ns / change.a_ns)}×` : ""}</span>
         {more !== null && more !== 0 && (
-          <i class={more > 0 ? "gain worse" : "gain better"} style={{ width: `${Math.max(1, (Math.abs(more) / largest) * 30)}px` }} />
+          <i class={more > 0 ? "gain worse" : "gain better"} style={{ "--share": Math.abs(more) / largest }} />
         )}
       </span>
       <span class="err" role="gridcell">{change.error === null ? "" : errorText(change.error)}</span>

@@ -3,6 +3,8 @@
 import { useState } from "preact/hooks";
 import { builds, theSource, value, type Build } from "../builds";
 import { jobs } from "../jobs";
+import { titleOf } from "../build/builder";
+import { optionWords } from "../build/options";
 import type { PaneProps } from "../panes/registry";
 import { timeText } from "../parts/figures";
 import { ErrorBox } from "../parts/ErrorBox";
@@ -32,7 +34,7 @@ function Pair({ pane, a, b }: { readonly pane: Pane; readonly a: Build; readonly
   const others = builds.value.filter((x) => x !== a);
   return (
     <p class="pair">
-      <BuildName build={a} /> <span aria-hidden="true">→</span>{" "}
+      <BuildName build={a} beside={b} /> <span aria-hidden="true">→</span>{" "}
       {others.length > 1 ? (
         <select
           aria-label="compared with"
@@ -41,26 +43,28 @@ function Pair({ pane, a, b }: { readonly pane: Pane; readonly a: Build; readonly
         >
           {others.map((x) => (
             <option key={x.id} value={builds.value.indexOf(x)}>
-              {`${letter(x.id)} ${nameOf(x)}`}
+              {`${letter(x.id)} ${nameOf(x, a)}`}
             </option>
           ))}
         </select>
       ) : (
-        <BuildName build={b} />
+        <BuildName build={b} beside={a} />
       )}
     </p>
   );
 }
 
-function nameOf(build: Build): string {
+/** How a build is called beside another: the model is named where theirs differ. */
+function nameOf(build: Build, beside: Build): string {
   const { model, options } = build.info.value;
-  return `${model} (${options.target}, ${options.precision}, O${options.opt_level})`;
+  const words = optionWords(options);
+  return model === beside.info.value.model ? words : `${model} (${words})`;
 }
 
-function BuildName({ build }: { readonly build: Build }) {
+function BuildName({ build, beside }: { readonly build: Build; readonly beside: Build }) {
   return (
-    <span class="build-name" title={nameOf(build)}>
-      <b class={`badge of-${build.id}`}>{letter(build.id)}</b> {nameOf(build)}
+    <span class="build-name" title={titleOf(build)}>
+      <b class={`badge of-${build.id}`}>{letter(build.id)}</b> {nameOf(build, beside)}
     </span>
   );
 }

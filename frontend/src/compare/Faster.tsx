@@ -3,7 +3,7 @@ import { digits } from "../parts/figures";
 /** How much faster or slower, in words and with a sign, so that it does not hang on colour. */
 export function Faster({ before, after }: { readonly before: number; readonly after: number }) {
   const ratio = before / after;
-  if (Math.abs(ratio - 1) < 0.01) return <span class="dim">as fast</span>;
+  if (Math.abs(ratio - 1) < 0.02) return <span class="dim">as fast</span>;
   return ratio > 1 ? (
     <span class="good">▼ {digits(ratio)}× faster</span>
   ) : (

@@ -4,6 +4,7 @@ import type { Box } from "./scene";
 
 export const SMALLEST = 0.01;
 export const LARGEST = 2.5;
+const HEAD = 30;
 const MOVE_MS = 180;
 
 export class Camera {
@@ -54,7 +55,8 @@ export class Camera {
     this.stop();
     this.scale = scale;
     this.x = (whole ? box.x + box.width / 2 : middle) - this.width / 2 / scale;
-    this.y = box.y + Math.min(0, (box.height - this.height / scale) / 2);
+    // Below the buttons.
+    this.y = box.y - HEAD / scale;
     this.changed();
   }
 

@@ -1,9 +1,9 @@
 // Draws a scene onto a canvas. Far off, boxes are rectangles of one colour and lines are straight, drawn
 // colour by colour; near by, they have texts. Only what is in sight is drawn.
 
-import { layerColorOn } from "../colors";
 import type { Camera } from "./camera";
 import { cut, FONT, LABEL, SMALL, TITLE } from "./measure";
+import { layerRgb } from "./rgb";
 import { colourOf, type Shown } from "./shown";
 import type { Box, Scene } from "./scene";
 
@@ -29,6 +29,7 @@ export function paint(context: Context, camera: Camera, shown: Shown, ratio: num
   if (camera.scale < FAR) farItems(context, shown, sight);
   else nearItems(context, camera, shown, sight);
   labels(context, camera, shown, sight);
+  trail(context, camera, shown, ratio);
 }
 
 /** Clusters from the outside in: groups are thin, layers in their colour, kernels are hulls. */
@@ -43,7 +44,7 @@ function clusters(context: Context, camera: Camera, shown: Shown, sight: Box): v
     const pointed = shown.pointed?.kind === "cluster" && shown.pointed.at === at;
     const kernel = cluster.kind === "kernel";
     const colour =
-      cluster.kind === "layer" && cluster.layer >= 0 ? layerColorOn(look.dark, cluster.layer) : kernel ? look.accent : look.dim;
+      cluster.kind === "layer" && cluster.layer >= 0 ? layerRgb(look.dark, cluster.layer) : kernel ? look.accent : look.dim;
     round(context, box, kernel ? 14 : 7);
     context.fillStyle = kernel ? look.accent : colour;
     context.globalAlpha = hit ? 0.16 : kernel ? 0.07 : cluster.kind === "group" ? 0.035 : 0.08;
@@ -216,7 +217,7 @@ function stripe(context: Context, shown: Shown, at: number, frame: Box): void {
   const layers = (shown.layers[at] as readonly number[]).slice(0, 12);
   const height = (frame.height - 8) / Math.max(1, layers.length);
   layers.forEach((layer, n) => {
-    context.fillStyle = layerColorOn(shown.look.dark, layer);
+    context.fillStyle = layerRgb(shown.look.dark, layer);
     context.fillRect(frame.x + 4, frame.y + 4 + n * height, 4, height - (layers.length > 1 ? 0.6 : 0));
   });
 }
@@ -301,7 +302,7 @@ function texts(context: Context, camera: Camera, shown: Shown, seen: readonly nu
     const layer = item?.node?.marks[0];
     if (item?.cluster) return context.fillText("▸", frame.x + frame.width - 15, frame.y + 15);
     if (layer === undefined) return;
-    context.fillStyle = layerColorOn(look.dark, layer);
+    context.fillStyle = layerRgb(look.dark, layer);
     context.fillText("◆", frame.x + frame.width - 15, frame.y + 15);
   });
 }
@@ -311,31 +312,57 @@ function labels(context: Context, camera: Camera, shown: Shown, sight: Box): voi
   const { scene, look } = shown;
   const { clusters: all, parents } = scene.view;
   const s = camera.scale;
-  const size = s >= 0.6 ? LABEL : LABEL / Math.max(s, 0.02) * 0.6;
+  const far = s < TEXT;
+  const size = s >= 0.6 ? LABEL : (LABEL * 0.6) / Math.max(s, 0.02);
   context.textAlign = "left";
   context.textBaseline = "middle";
   context.font = `bold ${size}px ${FONT}`;
   context.lineJoin = "round";
-  const far = s < TEXT;
   all.forEach((cluster, at) => {
     const box = scene.cluster(at);
-    if (!meets(box, sight)) return;
+    if (!meets(box, sight) || (!far && box.y + 2 * size < sight.y)) return;
     if (far && (box.height * s < 26 || box.width * s < 40)) return;
-    if (far && ((parents[at] as number) >= 0 && depthOf(parents, at) > 1)) return;
+    if (far && (parents[at] as number) >= 0 && depthOf(parents, at) > 1) return;
     const mark = far ? "" : "▾ ";
     const text = cut(mark + cluster.title, box.width - 14, (part) => context.measureText(part).width);
-    // A head that has been scrolled past stays in sight while its cluster is.
-    const top = Math.min(Math.max(box.y, sight.y), box.y + box.height - size * 2);
+    const y = box.y + size * 0.95 + 1;
     // Lines pass behind names.
     context.globalAlpha = 0.9;
     context.strokeStyle = look.panel;
     context.lineWidth = size * 0.4;
-    context.strokeText(text, box.x + 7, top + size * 0.95 + 1);
+    context.strokeText(text, box.x + 7, y);
     context.globalAlpha = shown.clusterHits && !shown.clusterHits[at] && cluster.kind === "kernel" ? 0.5 : 1;
-    context.fillStyle = cluster.kind === "kernel" ? look.accent : cluster.layer >= 0 ? layerColorOn(look.dark, cluster.layer) : look.text;
-    context.fillText(text, box.x + 7, top + size * 0.95 + 1);
+    context.fillStyle = cluster.kind === "kernel" ? look.accent : cluster.layer >= 0 ? layerRgb(look.dark, cluster.layer) : look.text;
+    context.fillText(text, box.x + 7, y);
   });
   context.globalAlpha = 1;
+}
+
+/** Where the reader is: the clusters whose heads are out of sight, outermost first, above on the left. */
+function trail(context: Context, camera: Camera, shown: Shown, ratio: number): void {
+  const { scene, look } = shown;
+  const middle = camera.x + camera.width / camera.scale / 2;
+  const names: string[] = [];
+  scene.view.clusters.forEach((cluster, at) => {
+    const box = scene.cluster(at);
+    const head = 24 / Math.min(1, camera.scale);
+    const above = box.y + head < camera.y + head / 2 && box.y + box.height > camera.y + head;
+    if (above && box.x <= middle && box.x + box.width >= middle) names.push(cluster.title);
+  });
+  if (!names.length) return;
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  context.font = `bold ${LABEL}px ${FONT}`;
+  context.textBaseline = "middle";
+  const text = cut(names.join(" › "), Math.max(60, camera.width - 220), (part) => context.measureText(part).width);
+  const width = context.measureText(text).width + 16;
+  context.globalAlpha = 0.92;
+  context.fillStyle = look.raised;
+  context.beginPath();
+  context.roundRect(8, 8, width, 22, 5);
+  context.fill();
+  context.globalAlpha = 1;
+  context.fillStyle = look.text;
+  context.fillText(text, 16, 19.5);
 }
 
 export function depthOf(parents: readonly number[], at: number): number {

@@ -1,9 +1,9 @@
 // How each box is coloured and marked at the moment: worked out when that changes, not at each frame.
 
-import { layerColorOn } from "../colors";
 import type { HeatColor } from "../heat";
 import type { Reach } from "../thread";
 import type { Change } from "./graph";
+import { layerRgb, rgb } from "./rgb";
 import { onCanvas, type Look } from "./look";
 import type { Hit, Scene } from "./scene";
 
@@ -40,7 +40,7 @@ export function heatOf(scene: Scene, build: string, heat: HeatColor): (string | 
     const ref = node?.ref ?? cluster?.ref;
     const colour = ref ? heat({ build, ref }) : null;
     if (colour !== null) some = true;
-    return colour === null ? null : onCanvas(colour);
+    return colour === null ? null : rgb(onCanvas(colour));
   });
   return some ? found : null;
 }
@@ -72,11 +72,11 @@ export function hitsOf(scene: Scene, reach: Reach, stage: number | null): { item
 }
 
 /** A colour for a box as a whole. */
-export function colourOf(shown: Shown, at: number, alpha = 1): string {
+export function colourOf(shown: Shown, at: number): string {
   const heat = shown.heat?.[at];
   if (heat) return heat;
   const layers = shown.layers[at] as readonly number[];
   const item = shown.scene.view.items[at];
   if (!layers.length || (item?.cluster?.kind === "group" && layers.length > 1)) return shown.look.dim;
-  return layerColorOn(shown.look.dark, layers[0] as number, alpha);
+  return layerRgb(shown.look.dark, layers[0] as number);
 }

@@ -1,8 +1,8 @@
 // A graph as an SVG document: everything, also what is out of sight. Names are hostile: all texts are
 // escaped, and nothing of them gets into attributes unescaped.
 
-import { layerColorOn } from "../colors";
 import { cut, FONT, LABEL, roughly, SMALL, TITLE } from "./measure";
+import { layerRgb } from "./rgb";
 import { colourOf, type Shown } from "./shown";
 
 export function svgOf(shown: Shown): string {
@@ -16,7 +16,7 @@ export function svgOf(shown: Shown): string {
   view.clusters.forEach((cluster, at) => {
     const box = scene.cluster(at);
     const kernel = cluster.kind === "kernel";
-    const colour = cluster.kind === "layer" && cluster.layer >= 0 ? layerColorOn(look.dark, cluster.layer) : kernel ? look.accent : look.dim;
+    const colour = cluster.kind === "layer" && cluster.layer >= 0 ? layerRgb(look.dark, cluster.layer) : kernel ? look.accent : look.dim;
     const dash = cluster.kind === "body" ? ' stroke-dasharray="5 4"' : "";
     out.push(
       `<rect x="${n(box.x)}" y="${n(box.y)}" width="${n(box.width)}" height="${n(box.height)}" rx="${kernel ? 14 : 7}" ` +
@@ -43,7 +43,7 @@ export function svgOf(shown: Shown): string {
       const height = (box.height - 8) / layers.length;
       out.push(
         `<rect x="${n(box.x + 4)}" y="${n(box.y + 4 + k * height)}" width="4" height="${n(height)}" ` +
-          `fill="${escape(layerColorOn(look.dark, layer))}"/>`,
+          `fill="${escape(layerRgb(look.dark, layer))}"/>`,
       );
     });
     if (!lines) return out.push("</g>");
@@ -52,7 +52,7 @@ export function svgOf(shown: Shown): string {
     if (lines.second) out.push(text(box.x + 14, box.y + 30, fit(lines.second, SMALL, false, box.width - 20), SMALL, look.dim));
     if (lines.third) out.push(text(box.x + 14, box.y + 43, fit(lines.third, SMALL, false, box.width - 20), SMALL, look.dim));
     const mark = item.node?.marks[0];
-    if (mark !== undefined) out.push(text(box.x + box.width - 15, box.y + 15, "◆", 10, layerColorOn(look.dark, mark)));
+    if (mark !== undefined) out.push(text(box.x + box.width - 15, box.y + 15, "◆", 10, layerRgb(look.dark, mark)));
     return out.push("</g>");
   });
   out.push("</svg>");

@@ -1,4 +1,5 @@
 import type { ErrorInfo } from "../wire";
+import { Prose } from "./Prose";
 
 /** A coded error as clew prints it: what, where, and what to do. */
 export function ErrorBox({ error }: { readonly error: ErrorInfo }) {
@@ -11,7 +12,7 @@ export function ErrorBox({ error }: { readonly error: ErrorInfo }) {
         {error.layer && (<><dt>layer</dt><dd>{error.layer}</dd></>)}
         {error.stage && (<><dt>stage</dt><dd>{error.stage}</dd></>)}
         {error.pass_name && (<><dt>pass</dt><dd>{error.pass_name}</dd></>)}
-        {error.hint && (<><dt>hint</dt><dd>{error.hint}</dd></>)}
+        {error.hint && (<><dt>hint</dt><dd><Prose text={error.hint} /></dd></>)}
       </dl>
     </div>
   );

@@ -4,7 +4,7 @@ import { cancelJob, type JobState } from "../jobs";
 export function Progress({ job }: { readonly job: JobState }) {
   const share = job.fraction === null ? undefined : job.fraction;
   return (
-    <div class="progress" role="status">
+    <div class="job-progress" role="status">
       <p class="what">
         <b>{job.title}</b>
         <span class="seconds">{job.seconds >= 1 ? `${job.seconds.toFixed(0)} s` : ""}</span>

@@ -10,7 +10,7 @@ import { Progress } from "../parts/Progress";
 import type { ErrorInfo, ScheduleView } from "../wire";
 import { insert, move, redo, remove, replace, undo, write, type Edit } from "./edit";
 import { about, written } from "./SchedulePane";
-import { failedStep, trialTitle, trySteps, type Kept } from "./store";
+import { failedStep, sameSteps, trialTitle, trySteps, type Kept } from "./store";
 
 interface Props {
   readonly build: Build;
@@ -97,10 +97,6 @@ export function Editor({ build, view, kept, at, onStep }: Props) {
       </div>
     </div>
   );
-}
-
-function sameSteps(a: readonly string[], b: readonly string[]): boolean {
-  return a.length === b.length && a.every((step, n) => step === b[n]);
 }
 
 interface FieldProps {

@@ -11,7 +11,7 @@ import type { ScheduleStep, ScheduleView } from "../wire";
 import { Editor } from "./Editor";
 import { NestDiff } from "./NestDiff";
 import { StepList } from "./StepList";
-import { edit, keptOf, type Kept } from "./store";
+import { edit, keptOf, sameSteps, type Kept } from "./store";
 import { Trial } from "./Trial";
 
 export function SchedulePane({ pane, build }: PaneProps) {
@@ -33,6 +33,8 @@ interface PlayerProps {
 }
 
 const PLAY_MS = 1100;
+/** How wide two nests want to be, in pixels. */
+const ROOM_FOR_TWO = 780;
 
 function Player({ pane, build, view }: PlayerProps) {
   const kept = keptOf(build.id, view.kernel);
@@ -44,12 +46,12 @@ function Player({ pane, build, view }: PlayerProps) {
   const at = Math.max(0, Math.min(last, pane.at ?? 1));
   const [playing, setPlaying] = useState(false);
   const [chosenLayout, setLayout] = useState<"" | "beside" | "unified">("");
-  const [wide, setWide] = useState(true);
+  const [width, setWidth] = useState(1000);
   const box = useRef<HTMLDivElement>(null);
 
   useEffect(() => {
     if (!box.current) return;
-    const sized = new ResizeObserver(([entry]) => setWide((entry?.contentRect.width ?? 0) > 860));
+    const sized = new ResizeObserver(([entry]) => setWidth(entry?.contentRect.width ?? 0));
     sized.observe(box.current);
     return () => sized.disconnect();
   }, []);
@@ -66,8 +68,9 @@ function Player({ pane, build, view }: PlayerProps) {
   };
   useEffect(() => paneKeys(pane.key, { move: (by) => to(at + by), text: () => asText(steps) }));
 
-  const beside = (chosenLayout || (wide ? "beside" : "unified")) === "beside";
   const editing = kept.edit.value !== null;
+  const room = width * (editing ? 0.58 : 0.73);
+  const beside = (chosenLayout || (room > ROOM_FOR_TWO ? "beside" : "unified")) === "beside";
   return (
     <div
       ref={box}
@@ -127,6 +130,7 @@ function Player({ pane, build, view }: PlayerProps) {
               build={build}
               view={view}
               trial={trial}
+              stale={tried.state === "done" && editing && !sameSteps(tried.steps, kept.edit.value?.steps ?? [])}
               beside={beside}
               whose={whose}
               onWhose={setWhose}

@@ -14,6 +14,8 @@ interface Props {
   readonly build: Build;
   readonly view: ScheduleView;
   readonly trial: ScheduleTrial;
+  /** Whether steps have been changed since. */
+  readonly stale: boolean;
   readonly beside: boolean;
   readonly whose: "recorded" | "tried";
   readonly onWhose: (whose: "recorded" | "tried") => void;
@@ -23,16 +25,16 @@ interface Props {
 
 type Tab = "steps" | "loops" | "asm";
 
-export function Trial({ build, view, trial, beside, whose, onWhose, onClose, children }: Props) {
+export function Trial({ build, view, trial, stale, beside, whose, onWhose, onClose, children }: Props) {
   const [tab, setTab] = useState<Tab>("loops");
   const tabs: readonly (readonly [Tab, string])[] = [["loops", "Loops"], ["asm", "Assembly"], ["steps", "Steps"]];
   return (
     <>
       <section class="trial" aria-label="Result" data-same={trial.same_bits}>
-        <p class="figures">
-          <span class="figure"><small>recorded</small><b>{timeText(trial.before_ns)}</b></span>
+        <p class="trial-figures">
+          <span class="trial-figure"><small>recorded</small><b>{timeText(trial.before_ns)}</b></span>
           <span aria-hidden="true">→</span>
-          <span class="figure"><small>edited</small><b>{timeText(trial.after_ns)}</b></span>
+          <span class="trial-figure"><small>edited</small><b>{timeText(trial.after_ns)}</b></span>
           <Faster before={trial.before_ns} after={trial.after_ns} />
           <span class="results">
             {trial.same_bits ? (
@@ -41,10 +43,11 @@ export function Trial({ build, view, trial, beside, whose, onWhose, onClose, chi
               <span class={trial.error > 1e-3 ? "bad" : ""}>relative error {errorText(trial.error)}</span>
             )}
           </span>
+          {stale && <span class="dim">of the steps before the last change</span>}
           <span class="grow" />
           <button aria-label="Close the result" title="Close" onClick={onClose}>×</button>
         </p>
-        <div class="tabs" role="tablist">
+        <div class="trial-tabs" role="tablist">
           {tabs.map(([name, title]) => (
             <button key={name} role="tab" aria-selected={tab === name} onClick={() => setTab(name)}>{title}</button>
           ))}

@@ -49,3 +49,7 @@ export function failedStep(error: ErrorInfo): number {
   const found = /^step (\d+)$/.exec(error.stage);
   return found ? Number(found[1]) - 1 : -1;
 }
+
+export function sameSteps(a: readonly string[], b: readonly string[]): boolean {
+  return a.length === b.length && a.every((step, n) => step === b[n]);
+}

@@ -2,6 +2,7 @@
 
 import { useEffect, useMemo } from "preact/hooks";
 import { buildOf, type Build } from "../builds";
+import { layerColor } from "../colors";
 import { Finder, type Row } from "../dialogs/Finder";
 import { closeDialog, Modal } from "../dialogs/Modal";
 import { isIcon, Icon, type IconName } from "../parts/Icon";
@@ -52,6 +53,8 @@ function Search({ build }: { readonly build: Build }) {
     const ref = parse(item.ref);
     return ref && { build: build.id, ref };
   };
+  const layerOf = (item: Item): number | undefined =>
+    item.kind === "layer" ? build.thread.value?.layer(item.text) : undefined;
   const choose = (item: Choice, beside: boolean): void => {
     if ("more" in item) {
       searched.value = `${FILTERS.find((f) => f.kinds.includes(item.kind))?.prefix ?? ""}${query.needle}`;
@@ -73,7 +76,7 @@ function Search({ build }: { readonly build: Build }) {
         "more" in item ? (
           <span class="choice-more">{item.more.toLocaleString("en")} more …</span>
         ) : (
-          <Result item={item} needle={query.needle} words={query.words} />
+          <Result item={item} layer={layerOf(item)} needle={query.needle} words={query.words} />
         )
       }
       onChoose={choose}
@@ -116,15 +119,17 @@ function distinct(items: readonly Item[]): Item[] {
 
 interface ResultProps {
   readonly item: Item;
+  /** The place of a layer, for its colour. */
+  readonly layer: number | undefined;
   readonly needle: string;
   readonly words: readonly string[];
 }
 
-function Result({ item, needle, words }: ResultProps) {
+function Result({ item, layer, needle, words }: ResultProps) {
   const icon = ICONS[item.kind] ?? (isIcon(item.kind) ? item.kind : "dot");
   return (
     <>
-      <Icon name={icon} />
+      {layer === undefined ? <Icon name={icon} /> : <i class="dot big" style={{ background: layerColor(layer) }} />}
       <span class="choice-text" data-kind={item.kind} data-ref={item.ref} title={item.text}>
         <Marked text={item.text} marks={marks(item.text, needle, words)} />
       </span>

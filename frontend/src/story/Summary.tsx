@@ -5,6 +5,7 @@ import { layerColor } from "../colors";
 import { MeasureButton } from "../plots/NotMeasured";
 import { timeText } from "../parts/figures";
 import { RefLink } from "../parts/RefLink";
+import { panes } from "../state";
 import type { KernelInfo, Overview } from "../wire";
 import { count, percent, sum, timeOf } from "./shares";
 
@@ -29,6 +30,8 @@ export function Summary({ build }: { readonly build: Build }) {
   const alive = overview.layers.filter((layer) => layer.kernels.length).length;
   const passes = overview.stages.filter((stage) => stage.changed).length - 1;
   const top = rows.reduce((s, row) => s + row.figure, 0);
+  // The pane of times has the same button.
+  const offered = panes.value.some((pane) => pane.kind === "time");
   const rest = all.slice(TOP).reduce((s, row) => s + row.kernels.length, 0);
   return (
     <div class="summary">
@@ -39,8 +42,8 @@ export function Summary({ build }: { readonly build: Build }) {
         on the way.
       </p>
       <div class="summary-head">
-        <h3>{heat ? "Where the time goes" : "Where the arithmetic is"}</h3>
-        {!heat && build.source.live && <MeasureButton build={build} what="time" />}
+        <h3>{heat ? "Where the time goes" : "Where the work is"}</h3>
+        {!heat && build.source.live && !offered && <MeasureButton build={build} what="time" />}
       </div>
       <ol class="hottest">
         {rows.map((row) => (

@@ -10,6 +10,9 @@ import { lit, look, marks, redraw, setLit, type Lit, type Look } from "./marks";
 import { Ruler } from "./ruler";
 import { theme } from "./theme";
 
+/** A mouse that moved so far between press and release, in pixels, has dragged. */
+const DRAG = 4;
+
 export interface Events {
   /** The mouse is on a line, or on none (0). */
   onPoint(line: number, timeStamp: number): void;
@@ -180,10 +183,13 @@ export class Editor {
     });
     scrollDOM.addEventListener("mouseleave", (event) => this.events.onPoint((last = 0), event.timeStamp));
     scrollDOM.addEventListener("scroll", () => this.moved(), { passive: true });
+    let down = { x: 0, y: 0 };
+    scrollDOM.addEventListener("pointerdown", (event) => (down = { x: event.clientX, y: event.clientY }), true);
     scrollDOM.addEventListener("click", (event) => {
       const target = event.target instanceof Element ? event.target : null;
       if (target?.closest(".cm-foldGutter, .cm-foldPlaceholder, .cm-panels")) return;
-      if (!view.state.selection.main.empty && !target?.closest(".cm-info")) return;
+      // A drag selects text, a second click a word: neither means the line.
+      if (event.detail > 1 || Math.hypot(event.clientX - down.x, event.clientY - down.y) > DRAG) return;
       const line = lineAt(event.clientY);
       if (line) this.events.onClick(line);
     });

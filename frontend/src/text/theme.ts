@@ -43,7 +43,10 @@ export const theme = EditorView.theme({
   ".made::before": { content: '"⟵ "' },
   ".cm-panels": { backgroundColor: "var(--raised)", color: "var(--text)", fontFamily: "var(--font)" },
   ".cm-panels-top": { borderBottom: "1px solid var(--line)" },
-  ".cm-panel.cm-search": { padding: "4px 26px 4px 6px", fontSize: "12px" },
+  ".cm-panel.cm-search": { padding: "4px 26px 4px 6px", fontSize: "11.5px" },
+  // One row is what a narrow pane has room for.
+  ".cm-panel.cm-search [name=select], .cm-panel.cm-search label:has([name=word])": { display: "none" },
+  ".cm-panel.cm-search input[type=text], .cm-panel.cm-search .cm-textfield": { width: "40%", maxWidth: "180px" },
   ".cm-panel.cm-search label": { fontSize: "11.5px", whiteSpace: "nowrap" },
   ".cm-textfield, .cm-button": {
     backgroundColor: "var(--panel)",

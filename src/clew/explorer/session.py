@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from clew.explorer.schema import Options
-from clew.support.errors import InputError
+from clew.frontends.onnx.listing import Listing, list_model
+from clew.support.errors import InputError, ModelError
 
 if TYPE_CHECKING:
     from clew.compiled import CompiledModel, Kernel
-    from clew.frontends.onnx.listing import Listing
     from clew.trace.kernels import KernelTrace
     from clew.trace.trace import Trace
 
 T = TypeVar("T")
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    """Returns what tells a file from another of its name; None where there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_size, found.st_mtime_ns
 
 
 class Session:
@@ -43,6 +51,7 @@ class Session:
         self.seconds: Final = dict(seconds or {})
         self.measured: Final[dict[str, Any]] = {}
         self._made: dict[Any, Any] = {}
+        self._file: Final = None if path is None else _stamp(path)
 
     def once(self, make: Callable[[Session], T]) -> T:
         """Returns what a function makes of the session, made once: views keep their tables so."""
@@ -101,18 +110,23 @@ class Session:
 
     # --- the model ---
 
+    @property
+    def path_is_onnx(self) -> bool:
+        """Whether the model came from an ONNX file."""
+        return self.path is not None and self.path.suffix.lower() == ".onnx"
+
     @cached_property
     def listing(self) -> Listing | None:
-        """The model's ONNX file as data; None for a model that has none.
-
-        Errors: those of reading a model file (M...).
+        """The model's ONNX file as data; None for a model that has none, or whose file has changed
+        since the session began.
         """
-        if self.path is None or self.path.suffix.lower() != ".onnx":
+        if self.path is None or not self.path_is_onnx:
             return None
-        # Whoever looks at a model without a file does without onnx.
-        listing: Any = importlib.import_module("clew.frontends.onnx.listing")
-        found: Listing = listing.list_model(self.path, self.operator_types)
-        return found
+        try:
+            found = list_model(self.path, self.operator_types)
+        except ModelError:
+            return None
+        return found if self._file == _stamp(self.path) else None
 
     @cached_property
     def operator_types(self) -> dict[str, str]:

@@ -16,10 +16,11 @@ NOWHERE: Final = -1
 
 
 def source(session: Session) -> Source:
-    """Returns the model as its file has it; one that has no ONNX file as it was imported.
+    """Returns the model as its file has it, or as it was imported: one that has no ONNX file, or
+    whose file has changed.
 
     A line a layer: `name = Operator(inputs) attributes → outputs`, what other layers hold
-    indented below them. Errors: those of reading a model file (M...).
+    indented below them.
     """
     listing = session.listing
     writer = _Writer(session)
@@ -162,7 +163,8 @@ class _Writer:
         """Writes the layers of the first stage."""
         session = self.session
         main = session.trace.stages[0].module.main
-        self.add(0, display(session.model))
+        changed = ": its file has changed; this is what was read" if session.path_is_onnx else ""
+        self.add(0, f"{display(session.model)}{changed}")
         self._values("inputs", [Value(p.name, str(p.type)) for p in main.params])
         self.add(0, "layers")
         open_: tuple[str, ...] = ()
