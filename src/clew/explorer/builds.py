@@ -10,6 +10,7 @@ import asyncio
 import os
 from collections.abc import Coroutine
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from string import ascii_lowercase
 from typing import Any, Final
 
@@ -32,6 +33,7 @@ _MOST_CRASHES: Final = 3
 _GRACE_S: Final = 2.0
 _ANSWER_S: Final = 120.0
 _MEMORY_SHARE: Final = 0.8
+_MEMORY_QUOTA: Final = Path("/sys/fs/cgroup/memory.max")
 _KEPT_ANSWERS_BYTES: Final = 32 << 20
 
 
@@ -387,8 +389,15 @@ async def result_of(job: Job, *, wait: bool = False) -> Answer:
 
 
 def default_memory_bytes() -> int:
-    """Returns the memory that a process may write to unless told: most of the machine's."""
-    return int(_MEMORY_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    """Returns the memory that a process may map unless told: most of the machine's, or of its
+    container's (cgroup v2), where that is less.
+    """
+    most = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        most = min(most, int(_MEMORY_QUOTA.read_text()))
+    except (OSError, ValueError):  # none, or "max"
+        pass
+    return int(_MEMORY_SHARE * most)
 
 
 def build_name(place: int) -> str:

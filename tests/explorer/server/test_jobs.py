@@ -209,6 +209,16 @@ def test_how_processes_die_is_said() -> None:
     assert "exit code 3" in died(3).message
 
 
+def test_a_container_bounds_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    quota = tmp_path / "memory.max"
+    monkeypatch.setattr(builds_module, "_MEMORY_QUOTA", quota)
+    machine = builds_module.default_memory_bytes()
+    quota.write_text("max\n")
+    assert builds_module.default_memory_bytes() == machine
+    quota.write_text("1000\n")
+    assert builds_module.default_memory_bytes() == 800
+
+
 def test_names_of_builds() -> None:
     assert [build_name(n) for n in (0, 1, 25, 26, 27)] == ["a", "b", "z", "ba", "bb"]
 
