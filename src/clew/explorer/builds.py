@@ -7,6 +7,7 @@ make room for another one. Its build is then compiled again, from the cache, by 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Coroutine
 from dataclasses import asdict, dataclass, replace
@@ -393,10 +394,8 @@ def default_memory_bytes() -> int:
     container's (cgroup v2), where that is less.
     """
     most = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    try:
+    with contextlib.suppress(OSError, ValueError):  # none, or "max"
         most = min(most, int(_MEMORY_QUOTA.read_text()))
-    except (OSError, ValueError):  # none, or "max"
-        pass
     return int(_MEMORY_SHARE * most)
 
 
