@@ -55,12 +55,12 @@ export interface KernelInfo {
   readonly bytes: number;
   readonly grid: string;
   readonly code_bytes: number;
-  readonly instructions: number;
 }
 
 /**
  * The rest of the film strip: how much there is of each level below the graph, over distinct
- * kernels, and the seconds that making it took.
+ * kernels, and the seconds that making it took. `instructions_of` counts those of each kernel of
+ * `Overview.kernels`.
  */
 export interface CodeTotals {
   readonly loop_lines: number;
@@ -70,6 +70,7 @@ export interface CodeTotals {
   readonly kernel_seconds: number;
   readonly program_seconds: number;
   readonly cached_kernels: number;
+  readonly instructions_of: number[];
 }
 
 /**
@@ -103,7 +104,6 @@ export interface Overview {
   readonly layers: Layer[];
   readonly stages: StageInfo[];
   readonly kernels: KernelInfo[];
-  readonly code: CodeTotals;
   readonly passes: Record<string, boolean>;
   readonly seconds: Record<string, number>;
   readonly measured: string[];
@@ -114,6 +114,7 @@ export interface Overview {
  *
  * `kind` is `Call`, `Constant`, `Var`, `Function` and so on, `title` the operator's name;
  * `layers` those a node serves, `marks` those whose result it *is*; `inputs` the numbers it reads;
+ * `functions` those of the functions it holds (a fused function, branches, parts of a loop);
  * `parent` is the number of the function it stands in (-1: the main one); `kernel` the kernel that
  * computes it (last stage only, else -1); `born` the stage that made it.
  */
@@ -126,6 +127,7 @@ export interface Nodes {
   readonly layers: number[][];
   readonly marks: number[][];
   readonly inputs: number[][];
+  readonly functions: number[][];
   readonly parent: number[];
   readonly kernel: number[];
   readonly born: number[];
@@ -164,10 +166,14 @@ export interface StageLinks {
 /**
  * What became of nodes, over all stages. `born` and `last` are, by a node's number, the first
  * and last stage that has it, and `layers` those it serves; `stages[0]` is empty.
+ *
+ * Stages between have it, too, but for `away`: rows of a number, the first stage without the node
+ * and the one that it is back in. Hardly any pass brings a node back.
  */
 export interface Links {
   readonly born: number[];
   readonly last: number[];
+  readonly away: number[][];
   readonly layers: number[][];
   readonly stages: StageLinks[];
 }
@@ -224,7 +230,8 @@ export interface ScheduleStep {
 }
 
 /**
- * The recorded schedule of a kernel; step 0 has no text: it is the nest before all others.
+ * The recorded schedule of a kernel; step 0 has no text: it is the nest before all others. A
+ * last step without `primitive` is the nest simplified, as code is generated from it.
  *
  * `primitives` are those there are, each with its signature and the first line of its description.
  */
@@ -285,6 +292,9 @@ export interface Entry {
 
 /**
  * All that the search looks through, but for the lines of panes.
+ *
+ * What many nodes have, such as a dtype, is there with the first few of them. A layer's `detail`
+ * is its operator type, which is matched as well.
  */
 export interface Index {
   readonly entries: Entry[];
@@ -418,6 +428,32 @@ export interface BuildInfo {
 }
 
 /**
+ * Asks for a build (`POST api/builds`) of a model that `Choices.models` names. A file is posted
+ * as `application/octet-stream`, with `name` and `options` (JSON) in the query.
+ */
+export interface NewBuild {
+  readonly model: string;
+  readonly options: Options;
+}
+
+/**
+ * Asks for the difference of two builds (`POST api/diff`), with times and with errors.
+ */
+export interface NewDiff {
+  readonly a: string;
+  readonly b: string;
+  readonly time: boolean;
+  readonly numerics: boolean;
+}
+
+/**
+ * A job was begun: its events are at `api/jobs/JOB/events`, what it gives at `.../result`.
+ */
+export interface Started {
+  readonly job: string;
+}
+
+/**
  * What the form for a new build offers.
  */
 export interface Choices {
@@ -471,10 +507,26 @@ export interface ScheduleTrial {
 export interface Answers {
   /** `overview`: layers, stages and kernels */
   readonly overview: Overview;
+  /** `totals`: how much code the kernels have */
+  readonly totals: CodeTotals;
   /** `stage/{stage}`: a stage's graph IR */
   readonly stage: Stage;
   /** `links`: what became of nodes, stage by stage */
   readonly links: Links;
+  /** `source`: the model as its file has it */
+  readonly source: Source;
+  /** `index`: all that can be searched for */
+  readonly index: Index;
+  /** `story/{ref}`: the story of a layer or kernel */
+  readonly story: Story;
+  /** `schedule/{kernel}`: a kernel's recorded schedule */
+  readonly schedule: ScheduleView;
   /** `code/{kernel}`: a kernel's loops, LLVM text and instructions */
   readonly code: Code;
+  /** `heat/{metric}`: figures to colour by, such as time */
+  readonly heat: Heat;
+  /** `roofline`: kernels under the machine's roofs */
+  readonly roofline: Roofline;
+  /** `timeline`: one run: layers, kernels, operators */
+  readonly timeline: Timeline;
 }
