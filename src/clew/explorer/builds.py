@@ -61,6 +61,7 @@ class Build:
         self.used = 0
         self.crashes = 0
         self.acting = 0
+        self.measured = 0
         self._answers: dict[str, Answer] = {}
 
     @property
@@ -103,7 +104,8 @@ class Build:
             self._answers[route] = answer
 
     def forget_answers(self) -> None:
-        """Drops answers that may have changed."""
+        """Drops answers that may have changed, and lets none be kept that are under way."""
+        self.measured += 1
         self._answers.clear()
 
     def end(self) -> None:
@@ -262,6 +264,7 @@ class Builds:
         kept = build.kept(route)
         if kept is not None:
             return kept
+        measured = build.measured
         work = worker.ask({"do": "answer", "route": route})
         try:
             answer = await asyncio.wait_for(work, _ANSWER_S)
@@ -274,7 +277,8 @@ class Builds:
             raise
         except Cancelled:
             raise Failure(InputError("I220", f"build {id} was stopped"), 409) from None
-        build.keep(route, answer)
+        if measured == build.measured:
+            build.keep(route, answer)
         return answer
 
     def act(self, id: str, name: str, params: dict[str, Any]) -> Job:

@@ -164,6 +164,7 @@ def test_an_action_that_is_cancelled(start: Callable[..., Any], tiny: Path) -> N
     asked = client.post("api/a/actions/profile", {"seconds": 30.0})
     job = asked.json["job"]
     client.events(job, until=lambda event: True)
+    assert client.get("api/a/stage/0").status == 200  # answered meanwhile
     unfinished = client.get(f"api/jobs/{job}/result")
     assert (unfinished.status, unfinished.json["code"]) == (409, "I224")
     client.request("DELETE", f"api/jobs/{job}")
