@@ -30,7 +30,7 @@ from urllib.request import urlopen
 
 import onnx
 import typer
-from playwright.sync_api import CDPSession, Page, sync_playwright
+from playwright.sync_api import CDPSession, Page, ViewportSize, sync_playwright
 from rich.table import Table
 
 import explorer_models
@@ -42,7 +42,7 @@ _FLAGS: Final = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
-_SIZE: Final = {"width": 1280, "height": 720}
+_SIZE: Final[ViewportSize] = {"width": 1280, "height": 720}
 _COMPILE_S: Final = 600
 _PATIENCE_MS: Final = 60_000
 
@@ -56,7 +56,7 @@ _PAINTED: Final = """() => {
     if (graph) return graph.dataset.layout && Number(graph.dataset.drawn) > 0;
     return pane.querySelector(".body")?.textContent && !pane.querySelector("[data-state=loading]");
   };
-  return panes.length > 1 && panes.every(full) ? performance.now() : false;
+  return panes.length && panes.every(full) ? performance.now() : false;
 }"""
 # Notes the time from a mouse event to the frame after something was lit or drawn because of it.
 _WATCH: Final = """() => {
@@ -189,8 +189,10 @@ def _measure(page: Page, url: str) -> dict[str, Any]:
         page.wait_for_selector(".graph-canvas[data-layout]")
         found["layout"] = canvas.get_attribute("data-layout") or ""
     found["boxes drawn"] = canvas.get_attribute("data-items") or ""
+    page.locator(".graph-canvas").focus()
     found["pan, near"] = _frames(page, zoom=False)
-    page.locator(".graph-tools [aria-label='Fit']").click()
+    for _ in range(24):
+        page.keyboard.press("-")
     found["pan, whole graph"] = _frames(page, zoom=False)
     found["zoom"] = _frames(page, zoom=True)
     found["heap, graph"] = _heap(session)
@@ -202,6 +204,7 @@ def _open(page: Page, url: str) -> None:
     page.goto("about:blank")
     page.goto(url)
     page.wait_for_function(_PAINTED, polling="raf")
+    page.wait_for_load_state("networkidle")
 
 
 def _last(page: Page, url: str) -> int:

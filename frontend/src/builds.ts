@@ -27,7 +27,10 @@ export class Build implements CodeLines {
     this.thread = computed(() => {
       const overview = value(this.overview.value);
       const links = value(this.links.value);
-      return overview && links ? new Thread(overview, links) : null;
+      if (!overview || !links) return null;
+      const thread = new Thread(overview, links);
+      setTimeout(() => thread.warm(), 500);
+      return thread;
     });
   }
 

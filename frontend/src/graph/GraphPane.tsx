@@ -5,6 +5,7 @@ import { effect } from "@preact/signals";
 import type { PaneProps } from "../panes/registry";
 import { value } from "../builds";
 import { heatColor } from "../heat";
+
 import { paneKeys } from "../panekeys";
 import { go, hover, point, reachIn, reveal, selected, theme } from "../state";
 import { GraphCanvas } from "./canvas";
@@ -14,6 +15,7 @@ import type { Change } from "./graph";
 import { graphKeys } from "./keys";
 import { layOut } from "./layout";
 import { readLook } from "./look";
+import { isLong } from "./minimap";
 import { measureText } from "./measureText";
 import { toPlace } from "./measure";
 import type { Placed, ToPlace } from "./place";
@@ -296,7 +298,7 @@ function Drawn({ pane, build, data }: PaneProps & { readonly data: Data }) {
       <div class="graph-tools" role="toolbar" aria-label="Graph">
         <button title="Zoom in (+)" aria-label="Zoom in" onClick={() => at.view?.camera.zoom(1.3)}>+</button>
         <button title="Zoom out (−)" aria-label="Zoom out" onClick={() => at.view?.camera.zoom(1 / 1.3)}>−</button>
-        <button title="All of it (0)" aria-label="Fit" onClick={() => whole && at.view?.camera.fit(whole, true)}>⤢</button>
+        <button title="All of it, or its width (0)" aria-label="Fit" onClick={() => whole && at.view?.camera.whole(whole, true)}>⤢</button>
         {anyClusters && (
           <>
             <button title="Open all groups" aria-label="Open all" disabled={!collapsed.size} onClick={() => collapse(new Set())}>⊞</button>
@@ -370,6 +372,7 @@ function place(at: Standing, scene: Scene, placed: Placed): void {
   at.scene = scene;
   if (!at.view) return;
   const { camera } = at.view;
+  camera.right = isLong(placed) ? 74 : 0;
   const to = at.anchor && find(scene, at.anchor.key);
   if (to && at.anchor) {
     camera.stop();

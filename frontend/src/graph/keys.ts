@@ -37,7 +37,7 @@ export function graphKeys(canvas: HTMLCanvasElement, camera: Camera, actions: Ke
         return true;
       case "0": {
         const whole = actions.whole();
-        if (whole) camera.fit(whole, true);
+        if (whole) camera.whole(whole, true);
         return true;
       }
       case "ArrowLeft":

@@ -52,6 +52,7 @@ export function placeLevel(level: Level): LevelPlaced {
   const total = count + wires.layer.length;
   const rows = rowsOf(level, layer, wires);
   order(rows, wires, total);
+  for (const row of rows) row.forEach((thing, at) => (thing < count ? 0 : (wires.position[thing - count] = at)));
   const straight = spines(level, rows, wires, total);
   const x = coordinates(level, rows, wires, straight, total);
   return finish(level, rows, wires, layer, x, straight.length);
@@ -116,8 +117,12 @@ class Wires {
   readonly upperX: number[] = [];
   readonly lowerX: number[] = [];
   readonly rank: number[] = [];
+  /** The position in its row of each place, once rows are ordered. */
+  readonly position: number[] = [];
   /** The places that each edge goes through. */
   readonly through: number[][];
+  /** All places of each value, from the box on. */
+  readonly chains: number[][] = [];
 
   constructor(level: Level, layer: Int32Array) {
     const { count, source, target, fromX, toX } = level;
@@ -138,7 +143,8 @@ class Wires {
       const down = last > first;
       const steps = Math.abs(last - first) - 1;
       const key = `${from}:${fromX[n]}:${down}`;
-      const chain = chains.get(key) ?? [];
+      let chain = chains.get(key);
+      if (!chain) this.chains.push((chain = []));
       if (steps > chain.length && this.layer.length + steps - chain.length > limit) continue;
       while (chain.length < steps) {
         const place = count + this.layer.length;
@@ -282,15 +288,18 @@ function coordinates(level: Level, rows: readonly number[][], wires: Wires, spin
         if (above >= 0 && (downwards || both)) found.push(wishOf(level, wires, above, false, x));
         if (below >= 0 && (!downwards || both)) found.push(wishOf(level, wires, below, true, x));
         const straight = found.length > 0;
-        // What is on no straight way stands between all that it is linked to.
-        if (!straight && (downwards || both)) up(thing, x, found);
-        if (!straight && (!downwards || both)) down(thing, x, found);
+        // Boxes on no straight way stand between all that they are linked to; lines stay straight as
+        // long as they can, which they would not between two ends that wish them elsewhere.
+        const between = both && thing < count;
+        if (!straight && (downwards || between)) up(thing, x, found);
+        if (!straight && (!downwards || between)) down(thing, x, found);
         wish.push(found.length ? median(found) : (x[thing] as number));
         weight.push(found.length ? (straight ? spine.weight(thing) : thing >= count ? 4 : 2) : 0.05);
       }
       settle(row, wish, weight, width, count, x);
     }
   }
+  for (const chain of wires.chains) straighten(chain, rows, level, wires, x);
   let left = Infinity;
   for (const row of rows) for (const thing of row) left = Math.min(left, x[thing] as number);
   for (let thing = 0; thing < total; thing++) x[thing] = (x[thing] as number) - left;
@@ -357,7 +366,7 @@ function spines(level: Level, rows: readonly number[][], wires: Wires, total: nu
       if (link >= 0) length[thing] = length[wires.lower[link] as number] as number;
     }
   }
-  return { up, down, length, weight: (thing) => 8 * (length[thing] as number) ** 3 };
+  return { up, down, length, weight: (thing) => 8 * Math.max(1, length[thing] as number) ** 3 };
 }
 
 const THROUGH = 1000;
@@ -368,6 +377,36 @@ interface Spines {
   readonly down: Int32Array;
   readonly length: Int32Array;
   weight(thing: number): number;
+}
+
+/** Moves the places of a line between their neighbours such that it bends as seldom as can be. */
+function straighten(chain: readonly number[], rows: readonly number[][], level: Level, wires: Wires, x: Float64Array): void {
+  const { count } = level;
+  const width = (thing: number) => (thing < count ? (level.width[thing] as number) : 0);
+  const room = chain.map((place) => {
+    const row = rows[wires.layer[place - count] as number] as number[];
+    const at = wires.position[place - count] as number;
+    const before = row[at - 1];
+    const after = row[at + 1];
+    const low = before === undefined ? -Infinity : (x[before] as number) + width(before) + gap(before, place, count);
+    const high = after === undefined ? Infinity : (x[after] as number) - gap(place, after, count);
+    return [Math.min(low, x[place] as number), Math.max(high, x[place] as number)] as const;
+  });
+  for (let first = 0; first < chain.length; ) {
+    let [low, high] = room[first] as readonly [number, number];
+    let end = first + 1;
+    while (end < chain.length) {
+      const next = room[end] as readonly [number, number];
+      if (Math.max(low, next[0]) > Math.min(high, next[1])) break;
+      low = Math.max(low, next[0]);
+      high = Math.min(high, next[1]);
+      end++;
+    }
+    // Where the lower end of the run is already, if there is room.
+    const wish = x[chain[end - 1] as number] as number;
+    for (let n = first; n < end; n++) x[chain[n] as number] = Math.min(high, Math.max(low, wish));
+    first = end;
+  }
 }
 
 function gap(a: number, b: number, count: number): number {

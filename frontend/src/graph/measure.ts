@@ -24,7 +24,7 @@ export interface Lines {
 export function linesOf(item: Item): Lines {
   const { node, cluster } = item;
   if (cluster) {
-    const ops = item.holds.length;
+    const ops = item.operators;
     return { title: cluster.title, second: `${ops} ${ops === 1 ? "operator" : "operators"}`, third: "" };
   }
   if (!node) return { title: "", second: "", third: "" };

@@ -1,13 +1,19 @@
 // The whole graph in a corner, with what of it is seen.
 
 import type { Camera } from "./camera";
+import type { Placed } from "./place";
 import { colourOf, type Shown } from "./shown";
 
+/** Whether a graph is much higher than wide, as most are. */
+export function isLong({ width, height }: Placed): boolean {
+  return height > 2 * width;
+}
+
 /** The minimap's size: a long graph has a strip along the pane, others a corner. */
-function sizeFor(shown: Shown, camera: Camera): { width: number; height: number } {
-  const { width, height } = shown.scene.placed;
+export function sizeFor(placed: Placed, camera: Camera): { width: number; height: number } {
+  const { width, height } = placed;
   const room = Math.max(60, camera.height - 60);
-  return height > 2 * width
+  return isLong(placed)
     ? { width: 60, height: Math.min(room, Math.max(120, (60 * height) / width / 3)) }
     : { width: 140, height: Math.min(room, 110) };
 }
@@ -33,7 +39,7 @@ export class Minimap {
 
   draw(shown: Shown): void {
     const ratio = devicePixelRatio;
-    const size = sizeFor(shown, this.camera);
+    const size = sizeFor(shown.scene.placed, this.camera);
     const resized = size.width !== this.width || size.height !== this.height;
     if (resized) {
       Object.assign(this, size);

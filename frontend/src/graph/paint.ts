@@ -13,7 +13,7 @@ type Context = CanvasRenderingContext2D;
 const TEXT = 0.42;
 const DETAIL = 0.58;
 const FAR = 0.26;
-const DIMMED = 0.28;
+const DIMMED = 0.36;
 
 export function paint(context: Context, camera: Camera, shown: Shown, ratio: number): void {
   const { look } = shown;

@@ -22,11 +22,11 @@ export function sayHit(scene: Scene, hit: Hit, overview: Overview, remarks: Rema
 export function sayItem(scene: Scene, at: number, overview: Overview, remarks: Remarks): Said | null {
   const item = scene.view.items[at];
   if (item?.cluster) {
-    const { cluster, holds } = item;
+    const { cluster, operators } = item;
     const kernel = overview.kernels[cluster.kernel];
     return {
       title: cluster.title,
-      lines: [kernel ? `kernel ${kernel.index}, ${kernel.shape}` : "", count(holds.length, "operator"), "click to open"].filter(Boolean),
+      lines: [kernel ? `kernel ${kernel.index}, ${kernel.shape}` : "", count(operators, "operator"), "click to open"].filter(Boolean),
       remarks: [],
     };
   }

@@ -11,6 +11,8 @@ export interface Item {
   readonly cluster: Cluster | null;
   /** Places in the graph of the nodes that it stands for. */
   readonly holds: readonly number[];
+  /** How many of these are operators. */
+  readonly operators: number;
   /** The place in `View.clusters` of the open cluster it stands in, -1 for none. */
   readonly inside: number;
 }
@@ -42,15 +44,16 @@ export function makeView(graph: Graph, collapsed: ReadonlySet<string>, constants
     clusters.push(cluster);
     parents.push(cluster.parent < 0 ? -1 : (opened[cluster.parent] ?? -1));
   });
-  const items: Item[] = [];
+  const items: (Item & { operators: number })[] = [];
   const itemOf = new Int32Array(graph.nodes.length).fill(-1);
   const boxes = new Map<number, number[]>();
+  const made = new Map<number, number>();
   graph.nodes.forEach((node, at) => {
     const box = node.cluster < 0 ? -1 : (shut[node.cluster] ?? -1);
     if (box < 0) {
       if (node.role === "constant" && !constants) return;
       itemOf[at] = items.length;
-      items.push({ key: node.key, node, cluster: null, holds: [at], inside: node.cluster < 0 ? -1 : (opened[node.cluster] ?? -1) });
+      items.push({ key: node.key, node, cluster: null, holds: [at], operators: 1, inside: node.cluster < 0 ? -1 : (opened[node.cluster] ?? -1) });
       return;
     }
     let holds = boxes.get(box);
@@ -58,14 +61,13 @@ export function makeView(graph: Graph, collapsed: ReadonlySet<string>, constants
       const cluster = graph.clusters[box] as Cluster;
       boxes.set(box, (holds = []));
       const inside = cluster.parent < 0 ? -1 : (opened[cluster.parent] ?? -1);
-      items.push({ key: cluster.key, node: null, cluster, holds, inside });
+      made.set(box, items.length);
+      items.push({ key: cluster.key, node: null, cluster, holds, operators: 0, inside });
     }
-    itemOf[at] = -2 - box;
+    const place = made.get(box) as number;
+    itemOf[at] = place;
     holds.push(at);
-  });
-  const placeOf = new Map(items.map((item, at) => [item.key, at]));
-  itemOf.forEach((value, at) => {
-    if (value < -1) itemOf[at] = placeOf.get((graph.clusters[-2 - value] as Cluster).key) ?? -1;
+    if (node.role === "op") (items[place] as { operators: number }).operators++;
   });
   const edges = new Edges(items.length);
   for (let at = 0; at < graph.edges.length; at += 2) {

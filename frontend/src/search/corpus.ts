@@ -15,7 +15,10 @@ export interface Item {
 export interface Part {
   readonly items: readonly Item[];
   readonly lower: readonly string[];
-  readonly details: readonly string[];
+  /** What stands beside, where that is searched: "" elsewhere. */
+  readonly beside: readonly string[];
+  /** Places in `KINDS`. */
+  readonly kinds: Uint8Array;
 }
 
 export interface Group {
@@ -31,12 +34,18 @@ export const MOST = 500;
 const ENOUGH = 30;
 /** Above so many of equal rank, shorter texts no longer come first: it would take too long. */
 const SORTED = 1500;
+/** A layer's type and a kernel's schedule rules are searched; places and counts are not. */
+const BESIDE: ReadonlySet<Kind> = new Set<Kind>(["layer", "kernel"]);
+const LAYER = KINDS.indexOf("layer");
+/** Lines are code: letters in order mean nothing there. */
+const LINES: readonly boolean[] = KINDS.map((kind) => kind.endsWith("line") || kind === "instruction");
 
 export function part(items: readonly Item[]): Part {
   return {
     items,
     lower: items.map((item) => item.text.toLowerCase()),
-    details: items.map((item) => item.detail.toLowerCase()),
+    beside: items.map((item) => (BESIDE.has(item.kind) ? item.detail.toLowerCase() : "")),
+    kinds: Uint8Array.from(items, (item) => KINDS.indexOf(item.kind)),
   };
 }
 
@@ -51,18 +60,26 @@ export function search(corpus: readonly Part[], query: Query): Group[] {
 }
 
 function match(one: Part, query: Query, found: Found): void {
-  const { filter, needle, words } = query;
-  const byType = filter?.prefix === "op:";
-  for (let n = 0; n < one.items.length; n++) {
-    const item = one.items[n];
-    if (!item || (filter && !filter.kinds.includes(item.kind))) continue;
+  const { needle, words } = query;
+  const wanted = wantedBy(query);
+  const byType = query.filter?.prefix === "op:";
+  for (let n = 0; n < one.kinds.length; n++) {
+    const kind = one.kinds[n] ?? 0;
+    if (!wanted[kind]) continue;
+    const beside = one.beside[n] ?? "";
     // A layer is found by `op:` through its type, which stands beside its name.
-    const text = (byType && item.kind === "layer" ? one.details[n] : one.lower[n]) ?? "";
+    const ofType = byType && kind === LAYER;
+    const text = ofType ? beside : (one.lower[n] ?? "");
     let rated: Rank = needle ? rank(text, needle) : SUBSTRING;
-    if (item.kind === "layer" && !byType && needle) rated = least(rated, besideRank(one.details[n] ?? "", needle));
-    if (rated === NONE && words.length) rated = rankWords(text, one.details[n] ?? "", words);
-    if (rated !== NONE) found.add(item, rated);
+    if (beside && needle && kind === LAYER && !ofType) rated = least(rated, besideRank(beside, needle));
+    if (rated === NONE && (beside || words.length > 1)) rated = rankWords(text, beside, words);
+    if (rated !== NONE) found.add(kind, rated, one.items[n] as Item);
   }
+}
+
+/** For each kind whether it is looked for. */
+function wantedBy({ filter }: Query): boolean[] {
+  return KINDS.map((kind) => filter?.kinds.includes(kind) ?? true);
 }
 
 /** A layer's type counts a little less than its name. */
@@ -75,16 +92,16 @@ function least(a: Rank, b: Rank): Rank {
   return a < b ? a : b;
 }
 
-function matchFuzzy(one: Part, { filter, needle, words }: Query, found: Found): void {
-  const typed = words.join("");
-  for (let n = 0; n < one.items.length; n++) {
-    const item = one.items[n];
+function matchFuzzy(one: Part, query: Query, found: Found): void {
+  const typed = query.words.join("");
+  const wanted = wantedBy(query);
+  for (let n = 0; n < one.kinds.length; n++) {
+    const kind = one.kinds[n] ?? 0;
+    if (LINES[kind] || !wanted[kind]) continue;
     const text = one.lower[n] ?? "";
-    if (!item || item.kind.includes("line") || item.kind === "instruction") continue;
-    if (filter && !filter.kinds.includes(item.kind)) continue;
-    const length = span(text, typed);
-    if (length && rank(text, needle) === NONE && rankWords(text, one.details[n] ?? "", words) === NONE) {
-      found.add(item, FUZZY, length);
+    const near = span(text, typed) > 0;
+    if (near && rank(text, query.needle) === NONE && rankWords(text, one.beside[n] ?? "", query.words) === NONE) {
+      found.add(kind, FUZZY, one.items[n] as Item);
     }
   }
 }
@@ -92,31 +109,32 @@ function matchFuzzy(one: Part, { filter, needle, words }: Query, found: Found): 
 /** Matches by kind and rank, in the order they were found: that of the model. */
 class Found {
   count = 0;
-  private readonly kinds = new Map<Kind, { item: Item; length: number }[][]>();
+  private readonly kinds: (Item[] | undefined)[][] = KINDS.map(() => []);
 
-  add(item: Item, rated: Rank, length = item.text.length): void {
-    let ranks = this.kinds.get(item.kind);
-    if (!ranks) this.kinds.set(item.kind, (ranks = []));
-    (ranks[rated] ??= []).push({ item, length });
+  add(kind: number, rated: Rank, item: Item): void {
+    const ranks = this.kinds[kind];
+    if (ranks) (ranks[rated] ??= []).push(item);
     this.count++;
   }
 
   groups(): Group[] {
-    const rated = [...this.kinds].map(([kind, ranks]) => ({
-      best: ranks.findIndex((matches) => matches !== undefined),
-      order: KINDS.indexOf(kind),
-      group: { kind, items: best(ranks), total: ranks.reduce((sum, matches) => sum + (matches?.length ?? 0), 0) },
-    }));
-    return rated.sort((a, b) => a.best - b.best || a.order - b.order).map((r) => r.group);
+    const rated = this.kinds.flatMap((ranks, order) => {
+      const kind = KINDS[order];
+      if (!kind || !ranks.length) return [];
+      const first = ranks.findIndex((items) => items !== undefined);
+      return [{ first, order, group: { kind, items: best(ranks), total: ranks.reduce((sum, items) => sum + (items?.length ?? 0), 0) } }];
+    });
+    return rated.sort((a, b) => a.first - b.first || a.order - b.order).map((r) => r.group);
   }
 }
 
-function best(ranks: readonly ({ item: Item; length: number }[] | undefined)[]): Item[] {
+function best(ranks: readonly (Item[] | undefined)[]): Item[] {
   const items: Item[] = [];
   ranks.forEach((matches, rated) => {
     if (!matches || items.length >= MOST) return;
-    const ordered = rated !== SUBSTRING && matches.length <= SORTED ? matches.sort((a, b) => a.length - b.length) : matches;
-    for (const { item } of ordered.slice(0, MOST - items.length)) items.push(item);
+    // What merely holds the query stays in the order of the model.
+    if (rated !== SUBSTRING && matches.length <= SORTED) matches.sort((a, b) => a.text.length - b.text.length);
+    items.push(...matches.slice(0, MOST - items.length));
   });
   return items;
 }

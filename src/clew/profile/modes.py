@@ -62,7 +62,8 @@ def profile(
 ) -> Profile:
     """Returns where the time of a model's runs with these inputs goes; see `Model.profile`.
 
-    `seconds` is for runs with timers and without, at least five of each, instead of `repeats`. With
+    `seconds` is for runs with timers and without, at least five of each, instead of `repeats`, for
+    somebody who waits: the machine is measured more quickly then, too. With
     `every` kernels of one operator are sampled as often as others, for their lines' sake.
     """
     say = on_progress or (lambda text: None)
@@ -78,7 +79,7 @@ def profile(
     here = None
     if roofline and isinstance(model, CompiledModel):
         say("measuring the machine")
-        here = machine(_threads(found[0]))
+        here = machine(_threads(found[0]), quick=seconds is not None)
     asked = _Asked(repeats, warmup, sampled, must_sample, every, here, say)
     profiles = [
         _profile("fused" if subject is fused else "unfused", subject, times, asked)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from clew.bench.bandwidth import Bandwidth, Level, level_of
 from clew.bench.peak import FmaPeak, TilePeak
 from clew.bench.roofline import Work, work_of
 from clew.compiled import Kernel
 from clew.profile.rows import Limits, Roof
+
+_RUNS: Final = 5  # of each loop over each level of memory
+_QUICK_RUNS: Final = 2
 
 
 @dataclass(frozen=True)
@@ -29,10 +32,13 @@ class Machine:
 
 
 @functools.cache
-def machine(threads: int) -> Machine:
-    """Returns what the machine gives to so many threads, measured once in a process."""
+def machine(threads: int, *, quick: bool = False) -> Machine:
+    """Returns what the machine gives to so many threads, measured once in a process. It is the best
+    of several runs, of two where it has to be `quick`.
+    """
     tiles = TilePeak().gflops(threads) if TilePeak.available() else None
-    return Machine(threads, FmaPeak().gflops(threads), tiles, Bandwidth().levels(threads))
+    levels = Bandwidth().levels(threads, repeats=_QUICK_RUNS if quick else _RUNS)
+    return Machine(threads, FmaPeak().gflops(threads), tiles, levels)
 
 
 class Roofs:
