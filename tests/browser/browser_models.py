@@ -57,7 +57,7 @@ def wrong(path: Path) -> Path:
 def slow(path: Path, layers: int = 120) -> Path:
     """Writes a model of many kernels of different sizes, which no cache has."""
     draw = random.Random()
-    sizes = [draw.randrange(33, 400) for _ in range(layers + 1)]
+    sizes = [draw.randrange(17, 120) for _ in range(layers + 1)]
     nodes, weights, value = [], [], "x"
     for n, (rows, columns) in enumerate(itertools.pairwise(sizes)):
         weights.append(numpy_helper.from_array(np.ones((rows, columns), np.float32), f"w{n}"))

@@ -8,19 +8,28 @@ import pytest
 from conftest import Watch
 from explorer_page import TEXT, ExplorerPage
 from playwright.sync_api import BrowserContext, Route, expect
-from typer.testing import CliRunner
 
-from clew.cli.app import app
+from clew.explorer.actions.table import ACTIONS
+from clew.explorer.compiling import open_session
+from clew.explorer.direct import compare
+from clew.explorer.report import write_report
+from clew.explorer.schema import Options
 
 
 @pytest.fixture(scope="module")
 def report(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The report of two builds, as the command writes it."""
+    """The report of two builds, measured for a moment."""
     path = tmp_path_factory.mktemp("report") / "report.html"
-    words = ["report", str(models["known"]), "-o", str(path), "--threads", "2"]
-    done = CliRunner().invoke(app, [*words, "--b", "opt_level=0"])
-    assert done.exit_code == 0, done.output
+    sessions = {}
+    for name, options in {"a": Options(threads=1), "b": Options(threads=1, opt_level=0)}.items():
+        sessions[name] = open_session(models["known"], "known.onnx", options, _say)
+    ACTIONS["profile"].run(sessions["a"], {"seconds": 0.05, "sample": 0.0}, _say)
+    write_report(sessions, path, compare(sessions["a"], sessions["b"], _say, time=False))
     return path
+
+
+def _say(text: str, fraction: float | None) -> None:
+    pass
 
 
 @pytest.fixture

@@ -110,11 +110,11 @@ def test_a_schedule_from_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Pa
     ],
 )
 def test_options_as_they_are_typed(text: str, found: dict[str, Any]) -> None:
-    assert command_diff._options([text], {}, "--a") == found
+    assert command_diff.build_options([text], {}, "--a") == found
 
 
 def test_options_add_up() -> None:
-    made = command_diff._options(["threads=2", "opt_level=1"], {"opt_level": "0"}, "--a")
+    made = command_diff.build_options(["threads=2", "opt_level=1"], {"opt_level": "0"}, "--a")
     assert made == {"threads": 2, "opt_level": 1}
 
 

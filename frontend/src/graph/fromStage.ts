@@ -61,9 +61,12 @@ class Reading {
     const outputs = this.outputs();
     const edges = new Edges(drawn.length + outputs.length);
     at.forEach((place, target) => {
-      for (const input of inputs[place] ?? []) for (const source of this.sources(input)) edges.add(source, target);
-      // A branch or a loop hands on what its functions result in.
-      for (const held of this.nodes.functions[place] ?? []) {
+      // A branch or a loop reads what decides; the rest its functions read, and it hands on their results.
+      const functions = this.nodes.functions[place] ?? [];
+      const handed = Math.max(0, ...functions.map((held) => this.parameters.get(held)?.length ?? 0));
+      const own = inputs[place] ?? [];
+      for (const input of own.slice(0, own.length - handed)) for (const source of this.sources(input)) edges.add(source, target);
+      for (const held of functions) {
         const result = this.results.get(held);
         if (result !== undefined) for (const source of this.from(result)) edges.add(source, target);
       }

@@ -7,9 +7,11 @@ make room for another one. Its build is then compiled again, from the cache, by 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Coroutine
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from string import ascii_lowercase
 from typing import Any, Final
 
@@ -32,6 +34,7 @@ _MOST_CRASHES: Final = 3
 _GRACE_S: Final = 2.0
 _ANSWER_S: Final = 120.0
 _MEMORY_SHARE: Final = 0.8
+_MEMORY_QUOTA: Final = Path("/sys/fs/cgroup/memory.max")
 _KEPT_ANSWERS_BYTES: Final = 32 << 20
 
 
@@ -58,6 +61,7 @@ class Build:
         self.used = 0
         self.crashes = 0
         self.acting = 0
+        self.measured = 0
         self._answers: dict[str, Answer] = {}
 
     @property
@@ -100,7 +104,8 @@ class Build:
             self._answers[route] = answer
 
     def forget_answers(self) -> None:
-        """Drops answers that may have changed."""
+        """Drops answers that may have changed, and lets none be kept that are under way."""
+        self.measured += 1
         self._answers.clear()
 
     def end(self) -> None:
@@ -259,6 +264,7 @@ class Builds:
         kept = build.kept(route)
         if kept is not None:
             return kept
+        measured = build.measured
         work = worker.ask({"do": "answer", "route": route})
         try:
             answer = await asyncio.wait_for(work, _ANSWER_S)
@@ -271,7 +277,8 @@ class Builds:
             raise
         except Cancelled:
             raise Failure(InputError("I220", f"build {id} was stopped"), 409) from None
-        build.keep(route, answer)
+        if measured == build.measured:
+            build.keep(route, answer)
         return answer
 
     def act(self, id: str, name: str, params: dict[str, Any]) -> Job:
@@ -387,8 +394,13 @@ async def result_of(job: Job, *, wait: bool = False) -> Answer:
 
 
 def default_memory_bytes() -> int:
-    """Returns the memory that a process may write to unless told: most of the machine's."""
-    return int(_MEMORY_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    """Returns the memory that a process may map unless told: most of the machine's, or of its
+    container's (cgroup v2), where that is less.
+    """
+    most = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with contextlib.suppress(OSError, ValueError):  # none, or "max"
+        most = min(most, int(_MEMORY_QUOTA.read_text()))
+    return int(_MEMORY_SHARE * most)
 
 
 def build_name(place: int) -> str:

@@ -164,6 +164,7 @@ def test_an_action_that_is_cancelled(start: Callable[..., Any], tiny: Path) -> N
     asked = client.post("api/a/actions/profile", {"seconds": 30.0})
     job = asked.json["job"]
     client.events(job, until=lambda event: True)
+    assert client.get("api/a/stage/0").status == 200  # answered meanwhile
     unfinished = client.get(f"api/jobs/{job}/result")
     assert (unfinished.status, unfinished.json["code"]) == (409, "I224")
     client.request("DELETE", f"api/jobs/{job}")
@@ -207,6 +208,16 @@ def test_how_processes_die_is_said() -> None:
     assert "SIGKILL" in died(-signal.SIGKILL).message
     assert "memory" in died(-signal.SIGKILL).hint
     assert "exit code 3" in died(3).message
+
+
+def test_a_container_bounds_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    quota = tmp_path / "memory.max"
+    monkeypatch.setattr(builds_module, "_MEMORY_QUOTA", quota)
+    machine = builds_module.default_memory_bytes()
+    quota.write_text("max\n")
+    assert builds_module.default_memory_bytes() == machine
+    quota.write_text("1000\n")
+    assert builds_module.default_memory_bytes() == 800
 
 
 def test_names_of_builds() -> None:
