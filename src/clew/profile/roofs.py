@@ -12,7 +12,6 @@ from clew.bench.roofline import Work, work_of
 from clew.compiled import Kernel
 from clew.profile.rows import Limits, Roof
 
-
 _RUNS: Final = 5  # of each loop over each level of memory
 _QUICK_RUNS: Final = 2
 
