@@ -30,7 +30,7 @@ from urllib.request import urlopen
 
 import onnx
 import typer
-from playwright.sync_api import CDPSession, Page, sync_playwright
+from playwright.sync_api import CDPSession, Page, ViewportSize, sync_playwright
 from rich.table import Table
 
 import explorer_models
@@ -42,7 +42,7 @@ _FLAGS: Final = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
-_SIZE: Final = {"width": 1280, "height": 720}
+_SIZE: Final[ViewportSize] = {"width": 1280, "height": 720}
 _COMPILE_S: Final = 600
 _PATIENCE_MS: Final = 60_000
 
