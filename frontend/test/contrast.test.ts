@@ -78,6 +78,8 @@ const PAIRS: [string, string, number][] = [
   ...["highlight-weak", "selected"].flatMap((on) => ["dim", "accent"].map((w): [string, string, number] => [w, on, 4.5])),
   ...["panel", "highlight-weak"].flatMap((on) => TOKENS.map((w): [string, string, number] => [w, on, 4.5])),
   ["on-accent", "accent", 4.5],
+  ["bar", "panel", 3],
+  ["bar", "raised", 3],
   ["edge", "panel", 3],
   ["edge", "float", 3],
   ["edge", "raised", 3],

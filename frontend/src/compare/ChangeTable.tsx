@@ -1,6 +1,6 @@
 // The layers of two builds, aligned: a table that draws the rows in sight only.
 
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Build } from "../builds";
 import { layerColor } from "../colors";
 import { paneKeys } from "../panekeys";
@@ -8,7 +8,7 @@ import { digits, errorText, timeText } from "../parts/figures";
 import type { Here } from "../refs";
 import { go, point, reachIn, reveal, type Pane } from "../state";
 import type { Diff, Layer, LayerChange } from "../wire";
-import { gain, kindCounts, listed, UNCHANGED, type Order } from "./rows";
+import { extentOf, gain, listed, UNCHANGED, type Order } from "./rows";
 
 interface Props {
   readonly pane: Pane;
@@ -85,12 +85,10 @@ export function ChangeTable(props: Props) {
     setKinds(next);
     setAt(-1);
   };
-  const hasTime = diff.layers.some((change) => change.a_ns !== null || change.b_ns !== null);
-  const hasError = diff.layers.some((change) => change.error !== null);
-  const hasNames = diff.layers.some((change) => change.a >= 0 && change.b >= 0 && nameA(change) !== nameB(change));
+  const { times: hasTime, errors: hasError, largest, kinds: kindsThere } = useMemo(() => extentOf(diff), [diff]);
+  const hasNames = useMemo(() => diff.layers.some((c) => c.a >= 0 && c.b >= 0 && nameA(c) !== nameB(c)), [diff]);
   const has = { untimed: !hasTime, unvalued: !hasError, renamed: hasNames };
   const classes = Object.entries(has).filter(([, is]) => is).map(([name]) => name);
-  const largest = Math.max(1, ...diff.layers.map((change) => Math.abs(gain(change) ?? 0)));
   const first = Math.max(0, Math.floor(top / ROW) - BEYOND);
   const shown = rows.slice(first, first + Math.ceil(tall / ROW) + 2 * BEYOND);
   const chosen = rows[at];
@@ -99,7 +97,7 @@ export function ChangeTable(props: Props) {
     <>
       <div class="filters">
         <span class="chips">
-          {kindCounts(diff).map(([kind, count]) => (
+          {kindsThere.map(([kind, count]) => (
             <button key={kind} class="chip" aria-pressed={kinds.has(kind)} data-filter={kind} onClick={() => toggle(kind)}>
               {kind} <span>{count}</span>
             </button>

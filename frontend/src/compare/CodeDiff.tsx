@@ -92,7 +92,7 @@ interface RowProps {
 function DiffRow({ row, a, b, sideBySide, first }: RowProps) {
   const left = a.lines[row.a - 1] ?? "";
   const right = b.lines[row.b - 1] ?? "";
-  const words = row.kind === "changed" ? diffWords(left.trim(), right.trim()) : null;
+  const words = useMemo(() => (row.kind === "changed" ? diffWords(left.trim(), right.trim()) : null), [row, left, right]);
   const mark = first ? { "data-first": "" } : {};
   if (sideBySide) {
     return (
@@ -122,8 +122,10 @@ interface LineProps {
 }
 
 function Line({ side, line, kind, pieces }: LineProps) {
-  if (!line) return <div class="line none" role="cell" />;
   const text = side.lines[line - 1] ?? "";
+  // Pointing lights lines often; what stands in them stays.
+  const inside = useMemo(() => marked(text.trim(), pieces), [text, pieces]);
+  if (!line) return <div class="line none" role="cell" />;
   const indent = text.length - text.trimStart().length;
   return (
     <div
@@ -137,7 +139,7 @@ function Line({ side, line, kind, pieces }: LineProps) {
     >
       <span class="number">{line}</span>
       <span class="mark" aria-label={kind === "same" ? undefined : kind}>{MARKS[kind]}</span>
-      <code>{marked(text.trim(), pieces)}</code>
+      <code>{inside}</code>
     </div>
   );
 }

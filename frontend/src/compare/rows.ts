@@ -37,9 +37,29 @@ export function gain(change: LayerChange): number | null {
 }
 
 /** Kinds with how many layers each has, most first; what did not change last. */
-export function kindCounts(diff: Diff): [string, number][] {
+function kindCounts(diff: Diff): [string, number][] {
   const counts = Object.entries(diff.kinds).filter(([kind, count]) => count > 0 && kind !== UNCHANGED);
   const same = diff.layers.filter((change) => !change.kinds.length).length;
   counts.sort((x, y) => y[1] - x[1]);
   return same ? [...counts, [UNCHANGED, same]] : counts;
+}
+
+/** What a difference has to show in all: columns without figures are left out. */
+export interface Extent {
+  readonly times: boolean;
+  readonly errors: boolean;
+  /** The largest change of time in nanoseconds, at least 1. */
+  readonly largest: number;
+  readonly kinds: readonly [string, number][];
+}
+
+export function extentOf(diff: Diff): Extent {
+  let largest = 1;
+  for (const change of diff.layers) largest = Math.max(largest, Math.abs(gain(change) ?? 0));
+  return {
+    times: diff.layers.some((change) => change.a_ns !== null || change.b_ns !== null),
+    errors: diff.layers.some((change) => change.error !== null),
+    largest,
+    kinds: kindCounts(diff),
+  };
 }

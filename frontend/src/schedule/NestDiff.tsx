@@ -3,12 +3,11 @@
 
 import { value, type Build } from "../builds";
 import { CodeDiff, type Side } from "../compare/CodeDiff";
-import { layerColor } from "../colors";
 import { format, type Ref } from "../refs";
 import { Prose } from "../parts/Prose";
 import { go, point, reachIn, type Pane } from "../state";
 import type { ScheduleStep, ScheduleView } from "../wire";
-import { about, layersOfOp } from "./SchedulePane";
+import { about, layerStripes } from "./SchedulePane";
 
 interface Props {
   readonly pane: Pane;
@@ -70,11 +69,7 @@ export function nestSide(pane: Pane, build: Build, kernel: number, step: Schedul
   };
   return {
     lines: step.loops,
-    color: (line) => {
-      const layers = op(line) < 0 ? [] : layersOfOp(build, kernel, op(line));
-      const [first] = layers;
-      return first === undefined ? "transparent" : layerColor(first);
-    },
+    color: (line) => layerStripes(build, kernel, op(line)),
     lit: (line) => {
       if (isCode && reach.line?.kernel === kernel && reach.line.loop === line) return "exact";
       return positions?.has(op(line)) ? "hot" : "";

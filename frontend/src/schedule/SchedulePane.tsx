@@ -2,6 +2,7 @@
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { theSource, value, type Build } from "../builds";
+import { layerColor } from "../colors";
 import { paneKeys } from "../panekeys";
 import type { PaneProps } from "../panes/registry";
 import { Icon } from "../parts/Icon";
@@ -184,9 +185,19 @@ export function about(view: ScheduleView, primitive: string): { signature: strin
   return { signature, text: text.join(" ") };
 }
 
-export function layersOfOp(build: Build, kernel: number, op: number): readonly number[] {
+function layersOfOp(build: Build, kernel: number, op: number): readonly number[] {
   const overview = value(build.overview.value);
   const links = value(build.links.value);
   const number = overview?.kernels[kernel]?.numbers[op];
   return (number === undefined ? undefined : links?.layers[number]) ?? [];
+}
+
+const MOST_STRIPES = 3;
+
+/** The colours of an operator's layers below each other: none, one, or stripes. */
+export function layerStripes(build: Build, kernel: number, op: number): string {
+  const colors = op < 0 ? [] : layersOfOp(build, kernel, op).slice(0, MOST_STRIPES).map((layer) => layerColor(layer));
+  if (colors.length < 2) return colors[0] ?? "transparent";
+  const stops = colors.map((color, n) => `${color} ${(n / colors.length) * 100}% ${((n + 1) / colors.length) * 100}%`);
+  return `linear-gradient(${stops.join(", ")})`;
 }

@@ -7,8 +7,7 @@ import { CodeDiff, type Side } from "../compare/CodeDiff";
 import { Faster } from "../compare/Faster";
 import { errorText, timeText } from "../parts/figures";
 import type { ScheduleTrial, ScheduleView } from "../wire";
-import { layerColor } from "../colors";
-import { layersOfOp } from "./SchedulePane";
+import { layerStripes } from "./SchedulePane";
 
 interface Props {
   readonly build: Build;
@@ -81,8 +80,7 @@ function Compared({ build, view, trial, beside, tab }: ComparedProps) {
       lines: tab === "loops" ? of.loops : of.asm,
       color: (line) => {
         const loop = tab === "loops" ? line : (of.asm_loop[line - 1] ?? 0);
-        const [layer] = layersOfOp(build, view.kernel, of.loop_op[loop - 1] ?? -1);
-        return layer === undefined ? "transparent" : layerColor(layer);
+        return layerStripes(build, view.kernel, of.loop_op[loop - 1] ?? -1);
       },
       lit: () => "",
     });
