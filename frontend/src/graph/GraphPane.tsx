@@ -11,7 +11,6 @@ import { go, hover, point, reachIn, reveal, selected, theme } from "../state";
 import { GraphCanvas } from "./canvas";
 import { changesOf } from "./changes";
 import { dataOf, type Data } from "./data";
-import type { Change } from "./graph";
 import { graphKeys } from "./keys";
 import { layOut } from "./layout";
 import { readLook } from "./look";
@@ -63,8 +62,7 @@ function Drawn({ pane, build, data }: PaneProps & { readonly data: Data }) {
   const [scene, setScene] = useState<Scene | null>(null);
   const at = useRef({
     view: null as GraphCanvas | null, scene: null as Scene | null, shown: null as Shown | null,
-    key: -1, pointed: null as Hit | null, anchor: null as Anchor | null, changes: null as readonly Change[] | null,
-    asked: 0,
+    key: -1, pointed: null as Hit | null, anchor: null as Anchor | null, said: null as Said | null,
   }).current;
   const ref = { build: data.build, stage: data.stage ? pane.arg : null };
 
@@ -97,6 +95,7 @@ function Drawn({ pane, build, data }: PaneProps & { readonly data: Data }) {
         const made = new Scene(view, placed, width, height);
         at.key = -1;
         at.pointed = null;
+        at.said = null;
         place(at, made, placed);
         setScene(made);
         if (canvas.current) {
@@ -192,13 +191,14 @@ function Drawn({ pane, build, data }: PaneProps & { readonly data: Data }) {
     const pointAt = (hit: Hit | null, x: number, y: number) => {
       if (!sameHit(hit, at.pointed)) {
         at.pointed = hit;
+        at.said = hit && at.scene ? sayHit(at.scene, hit, data.overview, data.remarks) : null;
         emphasize({ pointed: hit });
         const target = refOf(hit);
         point(target ? { build: data.build, ref: target } : null);
         if (canvas.current) canvas.current.style.cursor = target || hit?.kind === "item" ? "pointer" : "grab";
       }
-      const said = hit && at.scene ? sayHit(at.scene, hit, data.overview, data.remarks) : null;
       // What has a label of its own needs no words while the pointer only passes through it.
+      const { said } = at;
       act.current.tip(said && !(hit?.kind === "cluster" && hit.part === "inside") ? { said, x, y } : null);
     };
     const choose = (hit: Hit, twice: boolean) => {

@@ -34,7 +34,7 @@ export function betweenRemarks(graph: Graph, remarks: ReadonlyMap<number, readon
   if (!from || !to || (from.kernel >= 0 && from.kernel === to.kernel)) return [];
   const apart = (texts: readonly string[]) => texts.filter((text) => text.includes("not fused"));
   const out = apart(remarks.get(from.number) ?? []);
-  const about = out.filter((text) => text.includes(`${to.title} not fused into`) || text.includes("into its user"));
+  const about = out.filter((text) => text.includes(`${to.title} not fused into`) || text.includes(`not fused into ${to.title}`) || text.includes("into its user"));
   if (about.length) return about;
   // What is said of the target is about what follows it, unless it names the source.
   const into = apart(remarks.get(to.number) ?? []).filter((text) => text.includes(`into ${from.title}`));

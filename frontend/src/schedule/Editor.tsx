@@ -9,7 +9,7 @@ import { Prose } from "../parts/Prose";
 import { Progress } from "../parts/Progress";
 import type { ErrorInfo, ScheduleView } from "../wire";
 import { insert, move, redo, remove, replace, undo, write, type Edit } from "./edit";
-import { about, written } from "./SchedulePane";
+import { about, written } from "./reading";
 import { failedStep, sameSteps, trialTitle, trySteps, type Kept } from "./store";
 
 interface Props {

@@ -7,7 +7,7 @@ import { format, type Ref } from "../refs";
 import { Prose } from "../parts/Prose";
 import { go, point, reachIn, type Pane } from "../state";
 import type { ScheduleStep, ScheduleView } from "../wire";
-import { about, layerStripes } from "./SchedulePane";
+import { about, layerStripes } from "./reading";
 
 interface Props {
   readonly pane: Pane;

@@ -1,8 +1,7 @@
 // The schedule player: the recorded primitives of a kernel, and its loop nest before and after each.
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { theSource, value, type Build } from "../builds";
-import { layerColor } from "../colors";
+import { theSource, type Build } from "../builds";
 import { paneKeys } from "../panekeys";
 import type { PaneProps } from "../panes/registry";
 import { Icon } from "../parts/Icon";
@@ -14,17 +13,13 @@ import { NestDiff } from "./NestDiff";
 import { StepList } from "./StepList";
 import { edit, keptOf, sameSteps, type Kept } from "./store";
 import { Trial } from "./Trial";
+import { written } from "./reading";
 
 export function SchedulePane({ pane, build }: PaneProps) {
   const asked = build.ask(`schedule/${pane.arg}`).value;
   if (asked.state === "failed") return <ErrorBox error={asked.error} />;
   if (asked.state === "loading") return <p class="empty">Loading the schedule …</p>;
   return <Player key={pane.arg} pane={pane} build={build} view={asked.value} />;
-}
-
-/** The steps that a schedule is written with: without the nest they start from, and what code generation simplifies. */
-export function written(steps: readonly ScheduleStep[]): string[] {
-  return steps.filter((step) => step.primitive).map((step) => step.text);
 }
 
 interface PlayerProps {
@@ -176,28 +171,4 @@ function EditButton({ kept, view, editing }: EditProps) {
 
 function asText(steps: readonly ScheduleStep[]): string {
   return steps.map((step, n) => `# ${n} ${step.text || "before all steps"}\n${step.loops.join("\n")}`).join("\n\n");
-}
-
-/** What a primitive is, in a line, as `ScheduleView.primitives` has it: its signature, then what it does. */
-export function about(view: ScheduleView, primitive: string): { signature: string; text: string } {
-  const known = view.primitives[primitive] ?? "";
-  const [signature = "", ...text] = known.split("\n");
-  return { signature, text: text.join(" ") };
-}
-
-function layersOfOp(build: Build, kernel: number, op: number): readonly number[] {
-  const overview = value(build.overview.value);
-  const links = value(build.links.value);
-  const number = overview?.kernels[kernel]?.numbers[op];
-  return (number === undefined ? undefined : links?.layers[number]) ?? [];
-}
-
-const MOST_STRIPES = 3;
-
-/** The colours of an operator's layers below each other: none, one, or stripes. */
-export function layerStripes(build: Build, kernel: number, op: number): string {
-  const colors = op < 0 ? [] : layersOfOp(build, kernel, op).slice(0, MOST_STRIPES).map((layer) => layerColor(layer));
-  if (colors.length < 2) return colors[0] ?? "transparent";
-  const stops = colors.map((color, n) => `${color} ${(n / colors.length) * 100}% ${((n + 1) / colors.length) * 100}%`);
-  return `linear-gradient(${stops.join(", ")})`;
 }

@@ -7,7 +7,7 @@ import { CodeDiff, type Side } from "../compare/CodeDiff";
 import { Faster } from "../compare/Faster";
 import { errorText, timeText } from "../parts/figures";
 import type { ScheduleTrial, ScheduleView } from "../wire";
-import { layerStripes } from "./SchedulePane";
+import { layerStripes } from "./reading";
 
 interface Props {
   readonly build: Build;
