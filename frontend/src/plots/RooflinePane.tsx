@@ -77,6 +77,7 @@ function Drawn({ pane, build, overview, roofline }: DrawnProps) {
             <Axes plot={plot} />
             <Roofs plot={plot} />
             <Points build={build} plot={plot} over={over} enter={enter} choose={choose} />
+            <RoofNames plot={plot} />
           </svg>
         )}
         {tip && (
@@ -117,18 +118,23 @@ function Axes({ plot }: { readonly plot: Plot }) {
 
 function Roofs({ plot }: { readonly plot: Plot }) {
   return (
-    <g class="roofs">
-      {plot.roofs.map((roof) => (
-        <line key={roof.name} class="roof" x1={roof.from[0]} y1={roof.from[1]} x2={roof.to[0]} y2={roof.to[1]} />
+    <g>
+      {plot.roofs.map(({ name, from, to }) => (
+        <line key={name} class="roof" x1={from[0]} y1={from[1]} x2={to[0]} y2={to[1]} />
       ))}
-      {plot.roofs.map((roof) => {
-        const [x, y] = roof.label;
-        return (
-          <text key={roof.name} class="roof-label" x={x} y={y} transform={roof.flat ? undefined : `rotate(${plot.angle} ${x} ${y})`}>
-            {roof.text}
-          </text>
-        );
-      })}
+    </g>
+  );
+}
+
+/** Over the points, which may stand anywhere. */
+function RoofNames({ plot }: { readonly plot: Plot }) {
+  return (
+    <g>
+      {plot.roofs.map(({ name, text, flat, label: [x, y] }) => (
+        <text key={name} class="roof-label" x={x} y={y} transform={flat ? undefined : `rotate(${plot.angle} ${x} ${y})`}>
+          {text}
+        </text>
+      ))}
     </g>
   );
 }
