@@ -91,7 +91,7 @@ export const COMMANDS: readonly Command[] = [
   pane("asm", "a kernel's instructions"),
   pane("roofline", "the roofline"),
   pane("timeline", "the timeline of a run"),
-  pane("diff", "the difference of two builds"),
+  { ...pane("diff", "the difference of two builds"), when: () => builds.peek().length > 1 },
 
   { id: "story", group: "Show", title: "Story on or off", keys: ["s"], run: () => (story.value = !story.peek()) },
   { id: "links", group: "Show", title: "Links between panes on or off", keys: ["t"], run: () => (threads.value = !threads.peek()) },

@@ -109,8 +109,8 @@ def test_labels_of_the_roofline_do_not_overlap(measured: ExplorerPage, page: Pag
 def test_the_timeline_zooms_and_leads_on(measured: ExplorerPage, page: Page) -> None:
     measured.open(["a/timeline:0"])
     pane = measured.pane("timeline")
-    kernels = pane.locator(".lane.kernels .slice[data-ref]")
-    layers = pane.locator(".lane.layers .slice[data-ref]")
+    kernels = pane.locator(".lane[data-track='kernels'] .slice[data-ref]")
+    layers = pane.locator(".lane[data-track='layers'] .slice[data-ref]")
     expect(kernels.first).to_be_attached()
     expect(layers.first).to_be_attached()
     everything = kernels.count()
@@ -123,7 +123,7 @@ def test_the_timeline_zooms_and_leads_on(measured: ExplorerPage, page: Page) -> 
     # What is outside kernels has a row, too, and leads nowhere.
     row = pane.locator(".ranking.longest li").filter(has=page.locator(".dot")).first
     row.hover()
-    expect(pane.locator(".lane.kernels .slice.lit")).to_have_count(1)
+    expect(pane.locator(".lane[data-track='kernels'] .slice.lit")).to_have_count(1)
     row.click()
     page.wait_for_function("decodeURIComponent(location.hash).includes('at=a/kernel:')")
 

@@ -20,7 +20,7 @@ export function svgOf(shown: Shown): string {
     const dash = cluster.kind === "body" ? ' stroke-dasharray="5 4"' : "";
     out.push(
       `<rect x="${n(box.x)}" y="${n(box.y)}" width="${n(box.width)}" height="${n(box.height)}" rx="${kernel ? 14 : 7}" ` +
-        `fill="${escape(colour)}" fill-opacity="0.07" stroke="${escape(colour)}" stroke-opacity="0.7"${dash}/>`,
+        `fill="${escape(colour)}" fill-opacity="${cluster.kind === "group" ? 0.035 : 0.07}" stroke="${escape(colour)}" stroke-opacity="0.7"${dash}/>`,
       text(box.x + 8, box.y + 15, fit(cluster.title, LABEL, true, box.width - 16), LABEL, look.text, true),
     );
   });

@@ -1,7 +1,7 @@
 // The kernels of a build as a table, in order of execution or of what is asked for. Only the rows in
 // view are in the page.
 
-import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { value } from "../builds";
 import { layerColor } from "../colors";
 import { heatColor } from "../heat";
@@ -30,9 +30,12 @@ export function KernelTable({ pane, build }: PaneProps) {
   const [cursor, setCursor] = useState(-1);
   const box = useRef<HTMLDivElement>(null);
   const reach = reachIn(build.id).value;
-  const columns = overview ? columnsOf(overview, heat !== null, totals !== null) : [];
-  const by = columns.find((c) => c.key === order.key) ?? columns[0];
-  const rows = overview && by ? sorted(rowsOf(overview, heat, totals?.instructions_of ?? null), by, order.down) : [];
+  const { columns, by, rows } = useMemo(() => {
+    const columns = overview ? columnsOf(overview, heat !== null, totals !== null) : [];
+    const by = columns.find((c) => c.key === order.key) ?? columns[0];
+    const rows = overview && by ? sorted(rowsOf(overview, heat, totals?.instructions_of ?? null), by, order.down) : [];
+    return { columns, by, rows };
+  }, [overview, heat, totals, order]);
   const now = useRef({ rows, columns, cursor, reach });
   now.current = { rows, columns, cursor, reach };
 
@@ -84,7 +87,7 @@ export function KernelTable({ pane, build }: PaneProps) {
   const first = Math.max(0, Math.floor(view.top / ROW) - AROUND);
   const shown = rows.slice(first, first + Math.ceil(view.height / ROW) + 2 * AROUND);
   const width = columns.reduce((sum, column) => sum + column.width, 0) + 14;
-  const most = Math.max(...rows.map((row) => row.share ?? 0));
+  const most = rows.reduce((known, row) => Math.max(known, row.share ?? 0), 0);
   const chosen = selected.value;
   return (
     <div

@@ -7,7 +7,7 @@ import { BuildBadge } from "../compare/Badge";
 import { layerColor } from "../colors";
 import { focusedPane, keysOf } from "../panekeys";
 import { close, open, panes, update, type Pane, type PaneKind } from "../state";
-import type { Overview } from "../wire";
+import type { KernelInfo, Overview, StageInfo } from "../wire";
 import { short } from "../strip/frames";
 import { Chooser, type Choice } from "./Which";
 import { DRAGGED, readDragged, writeDragged } from "./drag";
@@ -104,7 +104,8 @@ function Which({ pane, build }: { readonly pane: Pane; readonly build: Build }) 
     <Chooser
       label={counted}
       at={pane.arg}
-      choices={counted === "stage" ? stageChoices(overview) : kernelChoices(overview)}
+      current={chosen(overview, counted, pane.arg)}
+      choices={() => (counted === "stage" ? overview.stages.map(stageChoice) : overview.kernels.map((k) => kernelChoice(k, overview)))}
       onChoose={(arg, beside) => {
         if (beside) open(build.id, pane.kind, arg, pane.view, true);
         else update(pane.key, { arg });
@@ -113,22 +114,26 @@ function Which({ pane, build }: { readonly pane: Pane; readonly build: Build }) 
   );
 }
 
-function stageChoices(overview: Overview): Choice[] {
-  return overview.stages.map((s) => {
-    const changes = [s.added && `+${short(s.added)}`, s.removed && `−${short(s.removed)}`, s.rewritten && `~${short(s.rewritten)}`];
-    const detail = s.index === 0 ? "" : s.changed ? changes.filter(Boolean).join(" ") : "unchanged";
-    return { at: s.index, text: `${s.index} ${s.name}`, detail, dim: !s.changed, colors: [] };
-  });
+function chosen(overview: Overview, counted: "stage" | "kernel", at: number): Choice | undefined {
+  const [stage, kernel] = [overview.stages[at], overview.kernels[at]];
+  if (counted === "stage") return stage && stageChoice(stage);
+  return kernel && kernelChoice(kernel, overview);
 }
 
-function kernelChoices(overview: Overview): Choice[] {
-  return overview.kernels.map((k) => ({
+function stageChoice(s: StageInfo): Choice {
+  const changes = [s.added && `+${short(s.added)}`, s.removed && `−${short(s.removed)}`, s.rewritten && `~${short(s.rewritten)}`];
+  const detail = s.index === 0 ? "" : s.changed ? changes.filter(Boolean).join(" ") : "unchanged";
+  return { at: s.index, text: `${s.index} ${s.name}`, detail, dim: !s.changed, colors: [] };
+}
+
+function kernelChoice(k: KernelInfo, overview: Overview): Choice {
+  return {
     at: k.index,
     text: `${k.index} ${k.name}`,
     detail: k.layers.map((layer) => overview.layers[layer]?.name ?? "").join(" "),
     dim: false,
     colors: k.layers.slice(0, 4).map((layer) => layerColor(layer)),
-  }));
+  };
 }
 
 interface MenuProps {

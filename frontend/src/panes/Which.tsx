@@ -2,7 +2,6 @@
 // only the rows that are in view, so that thousands are no more work than ten.
 
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
-import type { ComponentChildren } from "preact";
 
 export interface Choice {
   readonly at: number;
@@ -19,15 +18,15 @@ const SHOWN = 14;
 interface Props {
   readonly label: string;
   readonly at: number;
-  readonly choices: readonly Choice[];
+  /** What is chosen now, and, asked for when the list opens, what there is. */
+  readonly current: Choice | undefined;
+  readonly choices: () => readonly Choice[];
   readonly onChoose: (at: number, beside: boolean) => void;
-  readonly children?: ComponentChildren;
 }
 
-export function Chooser({ label, at, choices, onChoose }: Props) {
+export function Chooser({ label, at, current, choices, onChoose }: Props) {
   const [opened, setOpened] = useState(false);
   const button = useRef<HTMLButtonElement>(null);
-  const current = choices.find((c) => c.at === at);
   return (
     <>
       <button
@@ -47,7 +46,7 @@ export function Chooser({ label, at, choices, onChoose }: Props) {
         <List
           label={label}
           at={at}
-          choices={choices}
+          choices={choices()}
           anchor={button.current}
           onChoose={(chosen, beside) => {
             setOpened(false);
@@ -64,7 +63,8 @@ export function Chooser({ label, at, choices, onChoose }: Props) {
   );
 }
 
-interface ListProps extends Props {
+interface ListProps extends Pick<Props, "label" | "at" | "onChoose"> {
+  readonly choices: readonly Choice[];
   readonly anchor: HTMLElement | null;
   readonly onClose: () => void;
 }

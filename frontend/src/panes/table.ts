@@ -22,6 +22,7 @@ export interface Column {
 }
 
 export function columnsOf(overview: Overview, measured: boolean, counted: boolean): Column[] {
+  const first = new Map([...overview.kernels].reverse().map((k) => [k.distinct, k.index]));
   const layers = (row: Row) => row.kernel.layers.map((layer) => overview.layers[layer]?.name ?? "");
   const all: (Column | null)[] = [
     {
@@ -78,14 +79,10 @@ export function columnsOf(overview: Overview, measured: boolean, counted: boolea
     },
     {
       key: "distinct", title: "code of", about: "The first kernel with the same code", width: 60, right: true,
-      value: (r) => -r.kernel.distinct, text: (r) => String(firstOf(overview, r.kernel.distinct)),
+      value: (r) => -r.kernel.distinct, text: (r) => String(first.get(r.kernel.distinct) ?? r.kernel.index),
     },
   ];
   return all.filter((column) => column !== null);
-}
-
-function firstOf(overview: Overview, distinct: number): number {
-  return overview.kernels.find((k) => k.distinct === distinct)?.index ?? 0;
 }
 
 function rate(row: Row): number | null {

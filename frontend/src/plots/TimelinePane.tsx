@@ -205,14 +205,14 @@ function Lane({ build, overview, track, y, pieces, enter, choose }: LaneProps) {
   const thread = build.thread.value;
   const some = reach.layers.size > 0 || reach.kernels.size > 0;
   return (
-    <g class={`lane ${track}`} transform={`translate(0 ${y})`}>
+    <g class="lane" data-track={track} transform={`translate(0 ${y})`}>
       <text class="lane-title" x={2} y={TITLE - 4}>{track}</text>
       <g transform={`translate(0 ${TITLE})`}>
         {pieces.map((piece, n) => {
           const ref = piece.slice ? parse(piece.slice.ref) : null;
           const layers = ref ? layersOf(ref, overview, thread?.links.layers ?? [], (name) => thread?.layer(name)) : [];
           // Each slice has its own time; other figures are those of what it shows.
-          const level = piece.slice && timed ? scale.level(piece.slice.ns) : null;
+          const level = piece.slice && ref && timed ? scale.level(piece.slice.ns) : null;
           const hot = level === null ? ref && heat({ build: build.id, ref }) : colorAt(palette.value, level);
           const color = hot ?? (layers[0] !== undefined ? layerColor(layers[0]) : null);
           const lit = some && ref !== null && isLit(ref, reach, layers);

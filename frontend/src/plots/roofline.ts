@@ -177,11 +177,24 @@ function points(shown: readonly Group[], total: number, x: Axis, y: Axis, inside
   const taken: Box[] = roofs
     .filter((roof) => roof.flat)
     .map((roof) => ({ x: roof.label[0], y: roof.label[1] - LINE + 3, width: roof.text.length * LETTER, height: LINE }));
+  for (const roof of roofs) taken.push(...along(roof, x, y));
   taken.push(...bare.map((p) => ({ x: p.x - p.radius, y: p.y - p.radius, width: 2 * p.radius, height: 2 * p.radius })));
   const wanted = bare.slice(0, LABELLED).map((p) => ({ ...p, width: p.text.length * LETTER + 2, height: LINE }));
   // A point's own box must not be in its label's way, so boxes of points are those of all others.
   const labels: (Box | null)[] = place(wanted, taken, inside);
   return bare.map((point, n) => ({ ...point, label: labels[n] ?? null }));
+}
+
+/** The label of a slope as boxes along it. */
+function along({ flat, label, text }: Roof, x: Axis, y: Axis): Box[] {
+  if (flat) return [];
+  const rise = (y.at(10) - y.at(1)) / (x.at(10) - x.at(1));
+  const length = Math.hypot(1, rise);
+  const [right, down] = [1 / length, rise / length];
+  return Array.from({ length: Math.ceil((text.length * LETTER) / LINE) }, (_, n) => {
+    const at = n * LINE + LINE / 2;
+    return { x: label[0] + at * right - LINE / 2, y: label[1] + at * down - LINE / 2, width: LINE, height: LINE };
+  });
 }
 
 export function rounded(figure: number): string {
