@@ -220,7 +220,7 @@ function Lane({ build, overview, track, y, pieces, enter, choose }: LaneProps) {
           return (
             <g
               key={n}
-              class={`slice ${lit ? "lit" : some ? "faint" : ""} ${ref ? "" : "plain"}`}
+              class={`slice ${lit ? "lit" : some ? "faint" : ""} ${ref ? "" : "bare"}`}
               data-ref={ref ? format(ref) : undefined}
               onPointerEnter={() => enter(piece)}
               onClick={(event) => choose(piece, event.ctrlKey || event.metaKey)}
@@ -298,7 +298,7 @@ function Longest({ build, overview, slices, view, span, pick }: LongestProps) {
             </span>
             <span class="rank-detail">
               {kernel?.layers.slice(0, 4).map((layer) => <i key={layer} class="dot" style={{ background: layerColor(layer) }} />)}
-              {slice.text}
+              {kernel && slice.text}
             </span>
           </li>
         );
