@@ -64,7 +64,7 @@ interface StatusProps {
 function Status({ pane, build, session }: StatusProps) {
   const { lines, at } = session.places.value;
   const isCode = pane.kind === "loops" || pane.kind === "llvm" || pane.kind === "asm";
-  const others = isCode ? [...reachIn(build.id).value.kernels.keys()].filter((k) => k !== pane.arg) : [];
+  const others = isCode ? [...reachIn(build.id).value.kernels.keys()].filter((k) => k !== pane.arg).sort((a, b) => a - b) : [];
   if (!lines.length && !others.length) return null;
   return (
     <footer class="places">
