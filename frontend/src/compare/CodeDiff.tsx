@@ -25,6 +25,11 @@ interface Props {
   readonly label: string;
 }
 
+/** From so many rows on the browser lays out those in sight only. */
+const MANY_ROWS = 600;
+/** Lines that may be cut are told in full when pointed at. */
+const LONG_LINE = 90;
+
 type Shown = Row | { readonly kind: "fold"; readonly from: number; readonly rows: readonly Row[] };
 
 export function CodeDiff({ a, b, sideBySide, context, label }: Props) {
@@ -38,13 +43,13 @@ export function CodeDiff({ a, b, sideBySide, context, label }: Props) {
     const first = box.current?.querySelector<HTMLElement>("[data-first]");
     const scroller = box.current?.closest<HTMLElement>("[data-scrolls]");
     if (!scroller) return;
-    const place = first ? first.offsetTop - scroller.clientHeight / 3 : 0;
-    const inSight = first && first.offsetTop >= scroller.scrollTop && first.offsetTop + 60 < scroller.scrollTop + scroller.clientHeight;
-    if (!inSight) scroller.scrollTop = Math.max(0, place);
+    if (!first) return void (scroller.scrollTop = 0);
+    const from = first.getBoundingClientRect().top - scroller.getBoundingClientRect().top;
+    if (from < 0 || from + 60 > scroller.clientHeight) scroller.scrollTop += from - scroller.clientHeight / 3;
   }, [rows]);
   const firstChange = shown.find((row) => row.kind !== "same" && row.kind !== "indented" && row.kind !== "fold");
   return (
-    <div ref={box} class={`code-diff ${sideBySide ? "beside" : "unified"}`} role="table" aria-label={label}>
+    <div ref={box} class={`code-diff ${sideBySide ? "beside" : "unified"}${shown.length > MANY_ROWS ? " long" : ""}`} role="table" aria-label={label}>
       {shown.map((row, n) =>
         row.kind === "fold" ? (
           <button key={`f${row.from}`} class="fold" onClick={() => setOpened(new Set(opened).add(row.from))}>
@@ -132,6 +137,7 @@ function Line({ side, line, kind, pieces }: LineProps) {
       class={`line ${kind} ${side.lit(line)}`}
       role="cell"
       data-line={line}
+      title={text.length > LONG_LINE ? text.trim() : undefined}
       data-ref={side.refOf?.(line)}
       style={{ "--layer": side.color(line), "--indent": indent }}
       onMouseEnter={() => side.onPoint?.(line)}
