@@ -27,7 +27,7 @@ from clew.trace.links import LinkKind
 
 def links(session: Session) -> Links:
     """Returns the links of all stages."""
-    born, last, away = lifetimes(session)
+    born, last, away = session.once(lifetimes)
     stages = [_links(session, n) for n in range(len(session.trace.stages))]
     return Links(born, last, away, _layers(session), stages)
 

@@ -39,7 +39,7 @@ def _nodes(session: Session, place: int) -> Nodes:
     reader = trace.reader
     parents = _parents(trace.stages[place].module)
     kernels = session.kernels_of_node if place == trace.last else {}
-    born, _, _ = lifetimes(session)
+    born, _, _ = session.once(lifetimes)
     return Nodes(
         number=[numbers[n.id] for n in ordered],
         line=[line_of[n.id] for n in ordered],
