@@ -13,7 +13,6 @@ from clew.explorer.session import Session
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import models
 
 
 @pytest.fixture(scope="session")

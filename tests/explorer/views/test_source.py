@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import models
 import onnx
 import pytest
 from onnx import helper

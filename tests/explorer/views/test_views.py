@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import models
 import pytest
 from onnx import TensorProto, helper
 from page_walk import get
