@@ -14,7 +14,6 @@ from clew.explorer.session import Session
 sys.path.insert(0, str(Path(__file__).parent))
 
 
-
 @pytest.fixture(scope="session")
 def zoo_session() -> Callable[[str], Session]:
     """Sessions of models of the zoo."""
