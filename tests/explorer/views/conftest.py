@@ -1,4 +1,4 @@
-"""Sessions of models of the zoo and of `models`, each made once."""
+"""Sessions of models of the zoo and of `view_models`, each made once."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import zoo
 from clew.explorer.session import Session
 
 sys.path.insert(0, str(Path(__file__).parent))
+
+import view_models as models
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import view_models as models
 import onnx
 import pytest
 from onnx import helper

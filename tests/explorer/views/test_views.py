@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import view_models as models
 import pytest
 from onnx import TensorProto, helper
 from page_walk import get
