@@ -4,7 +4,6 @@ one that takes long to compile.
 
 from __future__ import annotations
 
-import itertools
 import random
 from pathlib import Path
 
@@ -54,18 +53,20 @@ def wrong(path: Path) -> Path:
     return _save(graph, path)
 
 
-def slow(path: Path, layers: int = 120) -> Path:
-    """Writes a model of many kernels of different sizes, which no cache has."""
+def slow(path: Path, layers: int = 500) -> Path:
+    """Writes a small file of many kernels, all of different sizes, which no cache has."""
     draw = random.Random()
-    sizes = [draw.randrange(17, 120) for _ in range(layers + 1)]
-    nodes, weights, value = [], [], "x"
-    for n, (rows, columns) in enumerate(itertools.pairwise(sizes)):
-        weights.append(numpy_helper.from_array(np.ones((rows, columns), np.float32), f"w{n}"))
-        nodes.append(helper.make_node("MatMul", [value, f"w{n}"], [f"m{n}"], name=f"matmul{n}"))
-        nodes.append(helper.make_node("Softmax", [f"m{n}"], [f"s{n}"], name=f"softmax{n}"))
-        value = f"s{n}"
-    inputs, outputs = [_value("x", [3, sizes[0]])], [_value(value, [3, sizes[-1]])]
-    return _save(helper.make_graph(nodes, "slow", inputs, outputs, weights), path)
+    first = size = draw.randrange(100, 5000)
+    nodes, pads, value = [], [], "x"
+    for n in range(layers):
+        more = draw.randrange(1, 9)
+        size += more
+        pads.append(numpy_helper.from_array(np.array([0, 0, 0, more]), f"more{n}"))
+        nodes.append(helper.make_node("Softmax", [value], [f"s{n}"], name=f"softmax{n}"))
+        nodes.append(helper.make_node("Pad", [f"s{n}", f"more{n}"], [f"p{n}"], name=f"pad{n}"))
+        value = f"p{n}"
+    inputs, outputs = [_value("x", [3, first])], [_value(value, [3, size])]
+    return _save(helper.make_graph(nodes, "slow", inputs, outputs, pads), path)
 
 
 def _block(names: tuple[str, ...], channels: int) -> onnx.GraphProto:
