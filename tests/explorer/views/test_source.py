@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import view_models as models
 import onnx
 import pytest
+import view_models as models
 from onnx import helper
 
 import clew

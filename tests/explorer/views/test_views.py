@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import view_models as models
 import pytest
+import view_models as models
 from onnx import TensorProto, helper
 from page_walk import get
 
