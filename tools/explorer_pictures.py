@@ -26,34 +26,60 @@ FOLDER = Path(__file__).resolve().parents[1] / "docs" / "images"
 _FLAGS = (
     "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
 )  # fmt: skip
-_SIZE = {"width": 1280, "height": 720}
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture: `hash` is the page's state, `hover` an element that the mouse is over."""
+    """A picture: `hash` is the page's state."""
 
     name: str
     model: str
     hash: str
     theme: str = "dark"
-    hover: str = ""
-    measured: bool = True
     size: tuple[int, int] = (1280, 720)
 
 
 PICTURES = (
     Picture("explorer-resnet", "light_resnet50", ""),
-    Picture("explorer-resnet-light", "light_resnet50", "", theme="light"),
+    Picture("explorer-resnet-light", "light_resnet50", "theme=light", theme="light"),
+    Picture(
+        "explorer-batch-norm",
+        "light_resnet50",
+        "p=a/model:0&p=a/stage:9&p=a/loops:3&p=a/asm:3&at=a/layer:n5",
+        size=(1600, 800),
+    ),
+    Picture(
+        "explorer-bias",
+        "light_resnet50",
+        "p=a/loops:3&p=a/asm:3&at=a/loop:3:47&threads=1",
+    ),
+    Picture(
+        "explorer-heat",
+        "light_resnet50",
+        "p=a/loops:3&p=a/asm:3&at=a/kernel:3&heat=time",
+    ),
+    Picture("explorer-schedule", "light_resnet50", "p=a/schedule:3@5&p=a/loops:3&at=a/kernel:3"),
+    Picture("explorer-roofline", "light_resnet50", "p=a/roofline:0&p=a/timeline:0&at=a/kernel:3"),
     Picture("explorer-bert", "bert_base", ""),
+    Picture("explorer-bert-light", "bert_base", "theme=light", theme="light"),
+    Picture(
+        "explorer-attention",
+        "bert_base",
+        "p=a/model:0&p=a/stage:8&p=a/loops:4&p=a/asm:4&at=a/kernel:4",
+        size=(1600, 800),
+    ),
+    Picture("explorer-graph", "bert_base", "p=a/stage:21!graph&p=a/asm:4&at=a/kernel:4"),
 )
+# The difference of two builds of one model.
+DIFFERENCE = Picture("explorer-diff", "bert_base", "", size=(1600, 800))
 
 
 @contextmanager
-def served(model: str) -> Iterator[str]:
+def served(model: str, *options: str) -> Iterator[str]:
     """Serves a model's page, and gives its address."""
     command = [sys.executable, "-P", "-c", "from clew.cli.app import main; main()"]
-    asked = [*command, "explore", "--no-browser", "--threads", "1", str(store.path(model))]
+    one = ["--no-browser", "--threads", "1"]
+    asked = [*command, "explore", *one, str(store.path(model)), *options]
     server = subprocess.Popen(asked, stdout=subprocess.PIPE, text=True)
     try:
         assert server.stdout is not None
@@ -73,19 +99,29 @@ def take(page: Page, address: str, picture: Picture) -> None:
     page.goto(f"{address}#{picture.hash}")
     page.wait_for_selector(".pane .body >> visible=true")
     page.wait_for_load_state("networkidle")
-    page.wait_for_timeout(1500)
-    if picture.hover:
-        page.locator(picture.hover).first.hover()
-        page.wait_for_timeout(300)
+    page.wait_for_timeout(2000)  # graphs are laid out, animations have ended
     page.screenshot(path=FOLDER / f"{picture.name}.png")
 
 
 def measure(page: Page, address: str) -> None:
     """Has the model's time measured, and waits for it."""
     page.goto(address)
-    page.wait_for_selector(".pane .body >> visible=true")
-    page.keyboard.press("m")
-    page.wait_for_function("() => /heat=time/.test(location.hash)", timeout=60_000)
+    page.get_by_role("button", name="Measure").first.click(timeout=120_000)
+    page.get_by_text("One run takes").wait_for(timeout=120_000)
+
+
+def compare(page: Page, address: str) -> None:
+    """Opens two builds and has their difference worked out."""
+    page.set_viewport_size({"width": DIFFERENCE.size[0], "height": DIFFERENCE.size[1]})
+    page.goto(address)
+    button = page.get_by_role("button", name="Compare")
+    rows = page.locator("[data-kind=diff] [role=row]").nth(5)
+    button.or_(rows).first.wait_for(timeout=300_000)
+    if button.count():
+        button.first.click()
+    rows.wait_for(timeout=300_000)
+    page.wait_for_timeout(2000)
+    page.screenshot(path=FOLDER / f"{DIFFERENCE.name}.png")
 
 
 def main() -> None:
@@ -99,12 +135,14 @@ def main() -> None:
         for model in dict.fromkeys(p.model for p in chosen):
             with served(model) as address:
                 page = browser.new_page()
-                if any(p.measured for p in chosen if p.model == model):
-                    measure(page, address)
+                measure(page, address)
                 for picture in chosen:
                     if picture.model == model:
                         take(page, address, picture)
                 page.close()
+        if not wanted or DIFFERENCE.name in wanted:
+            with served(DIFFERENCE.model, "--b", "precision=bf16 threads=1") as address:
+                compare(browser.new_page(), address)
         browser.close()
 
 
