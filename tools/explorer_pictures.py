@@ -56,7 +56,7 @@ PICTURES = (
     Picture(
         "explorer-heat",
         "light_resnet50",
-        "p=a/loops:3&p=a/asm:3&at=a/kernel:3&heat=time",
+        "p=a/loops:3&p=a/asm:3&at=a/loop:3:26&heat=time",
     ),
     Picture("explorer-schedule", "light_resnet50", "p=a/schedule:3@5&p=a/loops:3&at=a/kernel:3"),
     Picture("explorer-roofline", "light_resnet50", "p=a/roofline:0&p=a/timeline:0&at=a/kernel:3"),

@@ -16,7 +16,7 @@ export function Figures({ build, about }: { readonly build: Build; readonly abou
       {share && (
         <div class="share" role="img" aria-label={`${percent(share.share)} of the ${share.basis}`}>
           <div class="share-text">
-            <b>{percent(share.share)}</b> of the {share.basis === "time" ? "time" : "arithmetic"}
+            <b>{percent(share.share)}</b> of {share.basis === "time" ? "the kernels' time" : "the arithmetic"}
             <span class="grow" />
             <span class="dim" title={share.text}>{share.text.split(" of ")[0]}</span>
           </div>
