@@ -2,7 +2,8 @@
 // changes; what is measured of it does, and is asked for anew (see heat.ts).
 
 import { computed, effect, signal, type ReadonlySignal, type Signal } from "@preact/signals";
-import { coded, Coded, type Source } from "./source";
+import type { Source } from "./answering";
+import { coded, Coded } from "./coded";
 import { Thread, type CodeLines } from "./thread";
 import type { Ref } from "./refs";
 import type { Answers, BuildInfo, Code, ErrorInfo, Heat, Index, Links, Overview, Source as ModelSource, Stage, Start, Story } from "./wire";

@@ -1,7 +1,8 @@
 // Answers that a report carries inside its own file: see src/clew/explorer/contents.py, which packs
 // them, and report.py.
 
-import { coded, Coded, type Source as AnswerSource } from "./source";
+import type { Source as AnswerSource } from "./answering";
+import { coded, Coded } from "./coded";
 import { parse } from "./refs";
 import type { Answers, BuildInfo, Code, Diff, ErrorInfo, Links, Overview, Part, Sentence, Source, Start, Story } from "./wire";
 

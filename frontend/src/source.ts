@@ -1,40 +1,10 @@
 // Where answers come from: a server, or what a report carries inside itself. The rest of the page
 // does not know which.
 
+import type { Source } from "./answering";
+import { Coded, coded } from "./coded";
 import { Report } from "./report";
 import type { Answers, BuildInfo, Diff, ErrorInfo, JobEvent, Options, Start } from "./wire";
-
-/** A coded error, as the server or the page found it. */
-export class Coded extends Error {
-  constructor(readonly info: ErrorInfo) {
-    super(info.message);
-  }
-}
-
-export function coded(code: string, message: string, hint = ""): Coded {
-  return new Coded({ code, message, hint, layer: "", stage: "", pass_name: "" });
-}
-
-export interface Job {
-  readonly id: string;
-  cancel(): Promise<void>;
-}
-
-export interface Source {
-  /** Whether models can be compiled and measured: not so in a report. */
-  readonly live: boolean;
-  start(): Promise<Start>;
-  /** `path` is a route of src/clew/explorer/routes.py, such as `stage/3`. */
-  get<K extends keyof Answers>(build: string, path: K | `${K}/${string}`): Promise<Answers[K]>;
-  diff(a: string, b: string): Promise<Diff>;
-  /** Starts a build of a known model, or of files: the model, then those of its weights. Its job is in the answer. */
-  build(model: string | readonly File[], options: Options, onSent?: (share: number) => void, stop?: AbortSignal): Promise<BuildInfo>;
-  /** Starts an action of a build (profile, errors, schedule), or `diff`; returns the job's id. */
-  act(build: string, action: string, params: Record<string, unknown>): Promise<string>;
-  /** Follows a job to its end; resolves to its result. */
-  follow<T>(job: string, onEvent: (event: JobEvent) => void): Promise<T>;
-  cancel(job: string): Promise<void>;
-}
 
 /** The source of this page: what the report put into it, else the server it came from. */
 export function source(): Source {

@@ -5,7 +5,7 @@ import { builds, theSource, value, type Build } from "../builds";
 import { jobs } from "../jobs";
 import { titleOf } from "../build/builder";
 import { optionWords } from "../build/options";
-import type { PaneProps } from "../panes/registry";
+import type { PaneProps } from "../panes/props";
 import { timeText } from "../parts/figures";
 import { ErrorBox } from "../parts/ErrorBox";
 import { Progress } from "../parts/Progress";

@@ -2,7 +2,7 @@
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { effect } from "@preact/signals";
-import type { PaneProps } from "../panes/registry";
+import type { PaneProps } from "../panes/props";
 import { value } from "../builds";
 import { heatColor } from "../heat";
 

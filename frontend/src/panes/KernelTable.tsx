@@ -10,7 +10,7 @@ import { ErrorBox } from "../parts/ErrorBox";
 import { go, hover, point, reachIn, reveal, selected } from "../state";
 import { hoverStarts } from "../timing";
 import { lines as screens, type Spot } from "./lines";
-import type { PaneProps } from "./registry";
+import type { PaneProps } from "./props";
 import { asText, columnsOf, rowsOf, sorted, type Column, type Row } from "./table";
 
 const ROW = 24;

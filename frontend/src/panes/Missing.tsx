@@ -1,4 +1,4 @@
-import type { PaneProps } from "./registry";
+import type { PaneProps } from "./props";
 
 /** Stands where a pane's component is not written yet. */
 export function Missing({ pane }: PaneProps) {

@@ -1,8 +1,7 @@
 // What shows each kind of pane. A new kind is a line here and a component of its own.
 
 import type { ComponentType } from "preact";
-import type { Build } from "../builds";
-import type { Pane, PaneKind } from "../state";
+import type { PaneKind } from "../state";
 import { DiffPane } from "../compare/DiffPane";
 import { GraphPane } from "../graph/GraphPane";
 import { SchedulePane } from "../schedule/SchedulePane";
@@ -11,11 +10,7 @@ import { KernelTable } from "./KernelTable";
 import { RooflinePane } from "../plots/RooflinePane";
 import { TimelinePane } from "../plots/TimelinePane";
 import { TimePane } from "../plots/TimePane";
-
-export interface PaneProps {
-  readonly pane: Pane;
-  readonly build: Build;
-}
+import type { PaneProps } from "./props";
 
 export interface Shown {
   readonly title: string;

@@ -4,7 +4,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { value, type Build } from "../builds";
 import { heatIn, isMeasured } from "../heat";
 import { paneKeys } from "../panekeys";
-import type { PaneProps } from "../panes/registry";
+import type { PaneProps } from "../panes/props";
 import { point as pointAt, reachIn, show } from "../state";
 import { timeText } from "../parts/figures";
 import { percent } from "../story/shares";

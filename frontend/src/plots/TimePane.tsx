@@ -6,7 +6,7 @@ import { value, type Build } from "../builds";
 import { layerColor } from "../colors";
 import { heatIn, isMeasured } from "../heat";
 import { paneKeys } from "../panekeys";
-import type { PaneProps } from "../panes/registry";
+import type { PaneProps } from "../panes/props";
 import { point, reachIn, show } from "../state";
 import { percent } from "../story/shares";
 import type { Heat, Overview } from "../wire";

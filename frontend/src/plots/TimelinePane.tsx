@@ -5,7 +5,7 @@ import { value, type Build } from "../builds";
 import { layerColor } from "../colors";
 import { heatColor, isMeasured, wholeScale } from "../heat";
 import { paneKeys } from "../panekeys";
-import type { PaneProps } from "../panes/registry";
+import type { PaneProps } from "../panes/props";
 import { ErrorBox } from "../parts/ErrorBox";
 import { format, parse, type Ref } from "../refs";
 import { metric, point, reachIn, selected, show } from "../state";

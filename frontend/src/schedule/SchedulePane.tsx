@@ -3,7 +3,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { theSource, type Build } from "../builds";
 import { paneKeys } from "../panekeys";
-import type { PaneProps } from "../panes/registry";
+import type { PaneProps } from "../panes/props";
 import { Icon } from "../parts/Icon";
 import { ErrorBox } from "../parts/ErrorBox";
 import { update, type Pane } from "../state";

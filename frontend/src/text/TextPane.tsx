@@ -4,7 +4,7 @@ import { useComputed, useSignal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Build } from "../builds";
 import { ErrorBox } from "../parts/ErrorBox";
-import type { PaneProps } from "../panes/registry";
+import type { PaneProps } from "../panes/props";
 import { reachIn, update, type Pane } from "../state";
 import { contentOf } from "./content";
 import { TextSession } from "./session";

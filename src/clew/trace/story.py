@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from clew.support import markup
 from clew.trace.fates import Fate, fate_of
 from clew.trace.links import LinkKind
 from clew.trace.refs import KernelRef, LayerRef, LoopRef, NodeRef, Ref
@@ -162,9 +163,8 @@ class LayerStory:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        # Stands on this module, and is loaded in notebooks alone.
-        shown: str = importlib.import_module("clew.explorer.notebook").story_html(self)
-        return shown
+        sections = (_section_html(section) for section in self.sections)
+        return markup.framed([markup.head(self.layer, self.op), *sections])
 
     def __rich__(self) -> RenderableType:
         # Only who prints with rich needs it, and has imported it.
@@ -446,3 +446,11 @@ def _own_lines(kernel: KernelTrace, positions: set[int]) -> Iterator[int]:
     for line, stage in kernel.loop_stages.items():
         if kernel.stage_ops.get(stage) in positions and 0 < line <= len(kernel.loops):
             yield line
+
+
+def _section_html(section: Section) -> str:
+    style = f"{markup.FIXED_WIDTH};{markup.FAINT};overflow-x:auto"
+    lines = "".join(markup.paragraph(line) for line in place_lines(section.places))
+    places = f'<div style="{style}">{lines}</div>' if lines else ""
+    told = "".join(markup.paragraph(said(sentence)) for sentence in section.sentences)
+    return markup.paragraph(section.head, "font-weight:600;margin-top:6px") + told + places

@@ -1,0 +1,53 @@
+"""Pieces of static HTML that notebooks show: no scripts, all text escaped, colours for any theme."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+FIXED_WIDTH: Final = "font-family:ui-monospace,monospace;font-size:0.9em;white-space:pre"
+FAINT: Final = "opacity:0.7"
+_CELL: Final = "padding:1px 10px 1px 0;text-align:left;vertical-align:baseline"
+_NUMBER: Final = "padding:1px 10px 1px 0;text-align:right;vertical-align:baseline"
+
+
+def framed(parts: Iterable[str]) -> str:
+    """Returns parts of HTML as one piece."""
+    return f'<div style="line-height:1.4">{"".join(parts)}</div>'
+
+
+def head(title: str, about: str) -> str:
+    """Returns a title, and what it is in faint type."""
+    faint = f'<span style="{FAINT}">{html.escape(about)}</span>'
+    return f"<div><b>{html.escape(title)}</b> {faint}</div>"
+
+
+def facts(rows: dict[str, str]) -> str:
+    """Returns named facts, whose values are HTML already."""
+    return table([], [[f'<span style="{FAINT}">{k}</span>', v] for k, v in rows.items()], 2)
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]], texts: int) -> str:
+    """Returns a table of cells that are HTML already; the columns after `texts` hold numbers."""
+
+    def cells(row: Sequence[str], tag: str) -> str:
+        styles = [_CELL if n < texts else _NUMBER for n in range(len(row))]
+        return "".join(f'<{tag} style="{s}">{c}</{tag}>' for s, c in zip(styles, row, strict=True))
+
+    heading = (
+        f"<thead><tr>{cells(list(map(html.escape, heads)), 'th')}</tr></thead>" if heads else ""
+    )
+    body = "".join(f"<tr>{cells(row, 'td')}</tr>" for row in rows)
+    style = "border-collapse:collapse;margin:4px 0"
+    return f'<table style="{style}">{heading}<tbody>{body}</tbody></table>'
+
+
+def paragraph(text: str, style: str = "") -> str:
+    """Returns a line of text."""
+    return f'<div style="{style}">{html.escape(text)}</div>'
+
+
+def code(text: str) -> str:
+    """Returns text in fixed width."""
+    return f'<code style="background:none;color:inherit">{html.escape(text)}</code>'
