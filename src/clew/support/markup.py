@@ -1,4 +1,4 @@
-"""Pieces of static HTML that notebooks show: no scripts, all text escaped, colours for any theme."""
+"""Pieces of static HTML that notebooks show: no scripts, all text escaped, fit for any theme."""
 
 from __future__ import annotations
 
