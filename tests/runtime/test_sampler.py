@@ -69,8 +69,12 @@ def test_samples_are_of_the_steps_that_run() -> None:
 
 
 def test_workers_are_sampled() -> None:
-    samples = sampled(2)
-    assert set(samples.threads.tolist()) == {0, 1}
+    # On a busy machine one thread may do all pieces of a short run.
+    seen: set[int] = set()
+    end = time.monotonic() + 60
+    while seen != {0, 1} and time.monotonic() < end:
+        seen |= set(sampled(2).threads.tolist())
+    assert seen == {0, 1}
 
 
 def test_results_are_as_without() -> None:
