@@ -106,7 +106,11 @@ def take(page: Page, address: str, picture: Picture) -> None:
 def measure(page: Page, address: str) -> None:
     """Has the model's time measured, and waits for it."""
     page.goto(address)
-    page.get_by_role("button", name="Measure").first.click(timeout=120_000)
+    button = page.get_by_role("button", name="Measure").first
+    button.wait_for(timeout=120_000)
+    page.wait_for_load_state("networkidle")
+    page.wait_for_timeout(4000)  # the page has work of its own at first
+    button.click()
     page.get_by_text("One run takes").wait_for(timeout=120_000)
 
 

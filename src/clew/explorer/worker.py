@@ -46,8 +46,8 @@ from clew.support.errors import ClewError, CompileError, InputError
 # Smaller answers are not worth compressing; level 1 is several times as quick as the default one.
 _GZIP_FROM_BYTES: Final = 2048
 _GZIP_LEVEL: Final = 1
-# Progress is said at most this often.
-_SAY_EVERY_S: Final = 0.05
+# Progress is said at most this often: a page that is painted anew takes part in what is measured.
+_SAY_EVERY_S: Final = 0.25
 _DEATH_SIGNAL: Final = 1  # PR_SET_PDEATHSIG of prctl(2)
 
 
@@ -177,7 +177,7 @@ class _Speaker:
         if self._number in self._cancelled:
             raise Cancelled
         now = time.monotonic()
-        if now - self._last < _SAY_EVERY_S and fraction is None:
+        if now - self._last < _SAY_EVERY_S:
             return
         self._last = now
         text = self._head + text

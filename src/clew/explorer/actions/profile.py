@@ -13,7 +13,7 @@ from clew.explorer.session import Session
 from clew.profile import modes
 from clew.profile.report import Profile
 
-_SECONDS: Final = 0.8
+_SECONDS: Final = 1.6
 _SAMPLE: Final = 0.8
 _MOST_SECONDS: Final = 60.0
 
