@@ -8,8 +8,11 @@ from pathlib import Path
 from explorer_page import ExplorerPage
 from playwright.sync_api import Locator, expect
 
-_DRAWN = """() => [...document.querySelectorAll(".graph-canvas")].every(
-  (canvas) => canvas.dataset.layout && Number(canvas.dataset.drawn) > 0)"""
+_DRAWN = """() => {
+  const drawn = [...document.querySelectorAll(".graph-canvas")];
+  return drawn.length > 0 && drawn.every((canvas) => canvas.dataset.layout
+    && Number(canvas.dataset.items) > 0 && Number(canvas.dataset.drawn) > 0);
+}"""
 
 
 def _open(page: ExplorerPage, *panes: str) -> Locator:
@@ -23,6 +26,7 @@ def test_goes_from_box_to_box_by_keys_and_chooses(known: ExplorerPage) -> None:
     spoken = known.page.locator(".graph-spoken")
     canvas.focus()
     canvas.press("Tab")
+    expect(spoken).not_to_be_empty()
     first = spoken.inner_text()
     assert " 1 of " in f" {first.split(', ')[-1]}"
     canvas.press("Tab")

@@ -5,6 +5,10 @@ from __future__ import annotations
 from explorer_page import ExplorerPage
 from playwright.sync_api import expect
 
+# Returns when what a key did has been painted.
+_PAINTED = """() => new Promise((done) =>
+  requestAnimationFrame(() => requestAnimationFrame(() => done(null))))"""
+
 
 def test_a_walk_with_the_keyboard_alone(known: ExplorerPage) -> None:
     known.open(["a/model:0", "a/stage:0"])
@@ -12,6 +16,7 @@ def test_a_walk_with_the_keyboard_alone(known: ExplorerPage) -> None:
     press("1")
     for _ in range(12):
         press("j")
+        known.evaluate(_PAINTED)
         if known.pane("model").locator(".cm-line.exact").count():
             break
     expect(known.pane("model").locator(".cm-line.exact")).to_have_count(1)
