@@ -24,7 +24,7 @@ PRECISIONS: Final = ("f32", "bf16", "f16", "auto")
 
 
 def compile(
-    model: Module | str | Path,
+    model: Module | str | Path | bytes | Any,
     target: str | Target = "cpu",
     *,
     threads: int | None = None,
@@ -45,14 +45,15 @@ def compile(
 ) -> CompiledModel:
     """Returns the model compiled for a target.
 
-    `model` is a module from `clew.load`, or a file. `opt_level` 0 to 3 chooses passes (`passes`
-    replaces the list, `required` and `disabled` name single ones); `fuse=None` puts each operator
-    in a kernel of its own. `extend` has what you add: passes (`graph_pass`), fusions (`fusion`) and
-    schedules (`schedule_for`). `precision` is what convolutions and matrix products multiply in:
-    `f32`, `bf16`, `f16` (both summed in f32), or `auto`, `bf16` where the target has instructions
-    for it; `keep_f32` names layers (or globs of them) to leave alone. `inputs` gives shapes for a
-    file's symbolic inputs. `trace=False` records no lineage and changes no byte of code. `guard`
-    runs every buffer behind guard pages (for tests), right at its end or start.
+    `model` is a module from `clew.load`, a file, or an ONNX message or its bytes. `opt_level` 0 to
+    3 chooses passes (`passes` replaces the list, `required` and `disabled` name single ones);
+    `fuse=None` puts each operator in a kernel of its own. `extend` has what you add: passes
+    (`graph_pass`), fusions (`fusion`) and schedules (`schedule_for`). `precision` is what
+    convolutions and matrix products multiply in: `f32`, `bf16`, `f16` (both summed in f32), or
+    `auto`, `bf16` where the target has instructions for it; `keep_f32` names layers (or globs of
+    them) to leave alone. `inputs` gives shapes for a file's symbolic inputs. `trace=False` records
+    no lineage and changes no byte of code. `guard` runs every buffer behind guard pages (for
+    tests), right at its end or start.
 
     Errors: I010 (target), I011 (opt level), I012 (threads), I013 (precision), I020 (pass names),
     I084 (`extend`), U020 (a fusion that is not legal), and those of loading.

@@ -7,7 +7,7 @@ from clew.ir.expr import Call
 from clew.ir.module import Module
 from clew.ir.types import TensorType
 from clew.ir.visit import post_order
-from clew.ops.registry import Op, argument_references
+from clew.ops.registry import Op, argument_references, runs_on_host
 from clew.passes.expand import expand
 from clew.te.analysis import Kind, product_flops_of
 
@@ -32,7 +32,7 @@ def module_flops(module: Module) -> int | None:
     for node in post_order([function for _, function in whole], into_functions=True):
         if not isinstance(node, Call) or not isinstance(node.op, Op):
             continue
-        if node.op.compute is None or node.op.host or argument_references(node.attrs):
+        if node.op.compute is None or runs_on_host(node) or argument_references(node.attrs):
             continue
         types = [a.type for a in node.args]
         if not all(isinstance(t, TensorType) for t in types):

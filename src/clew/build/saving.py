@@ -27,6 +27,7 @@ from clew.runtime.program import (
     View,
 )
 from clew.support.errors import CompileError
+from clew.support.text_arrays import dtype_name, is_text, packed
 from clew.target import Target
 from clew.version import VERSION
 
@@ -102,8 +103,11 @@ class _Writer:
 
     def array(self, array: Array) -> dict[str, Any]:
         """Returns an array as JSON; its elements go to a blob."""
-        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        return {"dtype": array.dtype.name, "shape": array.shape, "blob": self.blob(data)}
+        if is_text(array):
+            data = packed(array)
+        else:
+            data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        return {"dtype": dtype_name(array.dtype), "shape": array.shape, "blob": self.blob(data)}
 
     def kernel(self, code: KernelCode, build: Build) -> int:
         """Returns the number of a kernel, whose object is kept too."""
@@ -120,7 +124,7 @@ class _Writer:
 
 
 def _input(spec: InputSpec) -> dict[str, Any]:
-    dtype = None if spec.dtype is None else spec.dtype.name
+    dtype = None if spec.dtype is None else dtype_name(spec.dtype)
     return {"name": spec.name, "dtype": dtype, "shape": spec.shape}
 
 
@@ -197,7 +201,9 @@ def _instruction(
                 "while": _program(writer, instruction.cond, numbers),
                 "body": _program(writer, instruction.body, numbers),
                 "scans": instruction.scans,
-                "empty": [{"dtype": e.dtype.name, "shape": e.shape} for e in instruction.empty],
+                "empty": [
+                    {"dtype": dtype_name(e.dtype), "shape": e.shape} for e in instruction.empty
+                ],
                 **ends,
             }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,23 +14,26 @@ from clew.support.errors import InputError
 _READERS: dict[str, Callable[..., Module]] = {".onnx": onnx.load, ".txt": text.load}
 
 
-def load(path: str | Path, **options: Any) -> Module:
-    """Returns the model of a file, read by the frontend that its suffix names.
+def load(model: str | os.PathLike[str] | bytes | Any, **options: Any) -> Module:
+    """Returns the model of a file, read by the frontend that its suffix names; or that of an ONNX
+    message (`onnx.ModelProto`) or its bytes.
 
     `options` are the frontend's: for ONNX `inputs` (shapes by name), `annotate`. A `.txt` holds the
     text form, its constants lie in the `.npz` beside it.
 
     Errors: I002 for a suffix that no frontend reads, and the frontend's own.
     """
-    suffix = Path(path).suffix.lower()
+    if not isinstance(model, (str, os.PathLike)):
+        return onnx.load(model, **options)
+    suffix = Path(model).suffix.lower()
     reader = _READERS.get(suffix)
     if reader is None:
         raise InputError(
             "I002",
-            f"{str(path)!r} has no suffix that a frontend reads",
+            f"{str(model)!r} has no suffix that a frontend reads",
             hint=f"one of {', '.join(_READERS)}",
         )
-    return reader(path, **options)
+    return reader(model, **options)
 
 
 __all__ = ["load"]

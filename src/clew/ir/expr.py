@@ -18,6 +18,7 @@ import numpy as np
 
 from clew.ir.dims import Dim, SymDim
 from clew.ir.types import (
+    HOST_DTYPES,
     FunctionType,
     SequenceType,
     TensorType,
@@ -285,6 +286,8 @@ class Constant(Expr):
     @property
     def is_splat(self) -> bool:
         """Whether all elements are known to be equal because only one is stored."""
+        if self.tensor.dtype in HOST_DTYPES:
+            return False
         if self._compute is not None:
             return self.tensor.size == 1
         return self.data.ndim == 0 or self.data.size == 1 or not any(self.data.strides)

@@ -375,15 +375,17 @@ class _Parser(TypeReader):
                 raise ValueError(f"{token.text} is {data.dtype}{list(data.shape)}")
             return data
         if self.accept("splat"):
-            one = parse_elements([self.element()], type_.dtype)
+            one = parse_elements([self.element(type_.dtype)], type_.dtype)
             return np.broadcast_to(one.reshape(()), type_.concrete)
         self.expect("[")
         texts = []
         while self.items("]"):
-            texts.append(self.element())
+            texts.append(self.element(type_.dtype))
         return parse_elements(texts, type_.dtype).reshape(type_.concrete)
 
-    def element(self) -> str:
+    def element(self, dtype: str) -> str:
+        if dtype == "str":
+            return self.string(self.take("string", "a text"))
         sign = "-" if self.accept("-") else ""
         token = self.next
         if token.kind not in ("int", "float", "word"):

@@ -50,6 +50,7 @@ from clew.ir.syntax import (
     value_text,
 )
 from clew.ir.types import to_numpy
+from clew.support.text_arrays import is_text
 
 VERSION: Final = 1
 # Constants of at most so many elements are written where they stand.
@@ -251,7 +252,7 @@ class _Printer:
         size = node.tensor.size
         if size != 0 and node.is_splat:
             return f"const splat {element_texts(node.data.reshape(-1)[:1])[0]}{named}"
-        if isinstance(size, int) and size <= INLINE_ELEMS:
+        if isinstance(size, int) and size <= INLINE_ELEMS and node.data.dtype.kind != "c":
             return f"const [{', '.join(element_texts(node.data.reshape(-1)))}]{named}"
         return f"const @{self.constants.name(node)}{named}"
 
@@ -309,6 +310,8 @@ def element_texts(values: np.ndarray[Any, Any]) -> list[str]:
     """Returns the elements of a flat array; in hex those that a decimal does not give back."""
     if values.dtype == np.bool_:
         return [value_text(bool(v)) for v in values]
+    if is_text(values):
+        return [quote(text) for text in values.tolist()]
     if values.dtype.kind in "iu" or values.dtype.name in ("int4", "uint4"):
         return [str(int(v)) for v in values]
     texts = [str(v) if values.dtype == np.float32 else repr(float(v)) for v in values]
@@ -323,6 +326,8 @@ def element_texts(values: np.ndarray[Any, Any]) -> list[str]:
 def parse_elements(texts: list[str], dtype: str) -> np.ndarray[Any, Any]:
     """Returns the flat array that `element_texts` wrote. Raises `ValueError` or `OverflowError`."""
     wanted = to_numpy(dtype)
+    if dtype == "str":
+        return np.array(texts, dtype=wanted)
     if dtype == "bool":
         if not set(texts) <= {"true", "false"}:
             raise ValueError("expected true or false")

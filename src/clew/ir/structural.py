@@ -34,6 +34,7 @@ from clew.ir.expr import (
 from clew.ir.module import Module
 from clew.ir.printer import body_order, element_texts, operands
 from clew.ir.syntax import dim_text, quote, type_text, value_text
+from clew.support.text_arrays import is_text, packed
 
 _DIGEST_BYTES: Final = 20
 # Attributes of functions that only name them.
@@ -202,7 +203,10 @@ def array_digest(array: np.ndarray[Any, Any]) -> str:
     found = _arrays.get(key)
     if found is not None and found[0]() is array:
         return found[1]
-    buffer = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    if is_text(array):
+        buffer = packed(array)
+    else:
+        buffer = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     digest = blake2b(buffer.data, digest_size=_DIGEST_BYTES).hexdigest()
     _arrays[key] = (weakref.ref(array, lambda _: _arrays.pop(key, None)), digest)
     return digest

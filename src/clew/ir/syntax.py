@@ -16,6 +16,7 @@ from clew.ir.dims import Atom, Dim, SymDim
 from clew.ir.expr import ArgRef
 from clew.ir.types import (
     FunctionType,
+    MapType,
     OptionalType,
     SequenceType,
     TensorType,
@@ -101,6 +102,8 @@ def type_text(type_: Type) -> str:
             return f"seq<{type_text(element)}>"
         case OptionalType(element):
             return f"optional<{type_text(element)}>"
+        case MapType(key, value):
+            return f"map<{key}, {type_text(value)}>"
     raise AssertionError(type_)
 
 

@@ -14,6 +14,7 @@ from clew.ir.parser import Lookup, parse_module
 from clew.ir.printer import printed
 from clew.ir.types import DTYPES, from_numpy, to_numpy
 from clew.support.errors import TextError
+from clew.support.text_arrays import is_text
 
 # How a constant begins whose elements lie beside the text.
 _NAMED_ARRAY: Final = "const @"
@@ -72,6 +73,10 @@ def _unreadable(path: Path, error: Exception, hint: str) -> TextError:
 
 def _raw(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Returns the elements as numbers that numpy's own files can hold."""
+    if is_text(array):  # a mark at the end keeps zeros there, which numpy drops
+        return np.array([f"{text}." for text in array.reshape(-1).tolist()], np.str_).reshape(
+            array.shape
+        )
     if array.dtype.isbuiltin == 1:
         return array
     return np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}")
@@ -81,4 +86,7 @@ def _named(key: str, array: np.ndarray[Any, Any]) -> tuple[str, np.ndarray[Any, 
     name, _, dtype = key.rpartition(".")
     if dtype not in DTYPES:
         raise ValueError(f"an array of dtype {dtype!r}")
+    if dtype == "str":
+        texts = [text[:-1] for text in array.reshape(-1).tolist()]
+        return name, np.array(texts, to_numpy(dtype)).reshape(array.shape)
     return name, array.view(to_numpy(dtype))

@@ -10,6 +10,7 @@ from clew.ir.lexer import ParseError, Token, tokens, unquoted
 from clew.ir.types import (
     DTYPES,
     FunctionType,
+    MapType,
     OptionalType,
     SequenceType,
     TensorType,
@@ -120,6 +121,13 @@ class TypeReader:
                 element = self.type()
                 self.expect(">")
                 return SequenceType(element) if kind == "seq" else OptionalType(element)
+            case "map":
+                self.expect("<")
+                key = self.word("the dtype of the keys")
+                self.expect(",")
+                value = self.type()
+                self.expect(">")
+                return MapType(key, value)
             case dtype if dtype in DTYPES:
                 return self.tensor_type(dtype)
         self.fail(f"no type {token.text!r}", token, hint=f"dtypes: {', '.join(DTYPES)}")

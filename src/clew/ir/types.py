@@ -12,6 +12,7 @@ import numpy as np
 
 from clew.ir.dims import Dim, product, substitute
 from clew.support.errors import GraphTypeError
+from clew.support.text_arrays import TEXT
 
 _NUMPY: Final[dict[str, Any]] = {
     "bool": np.bool_,
@@ -31,10 +32,16 @@ _NUMPY: Final[dict[str, Any]] = {
     "u4": ml_dtypes.uint4,
     "f8e4m3fn": ml_dtypes.float8_e4m3fn,
     "f8e5m2": ml_dtypes.float8_e5m2,
+    # Held and moved by host operators only.
+    "c64": np.complex64,
+    "c128": np.complex128,
+    "str": TEXT,
 }
 _NAMES: Final = {np.dtype(scalar): name for name, scalar in _NUMPY.items()}
-_BITS: Final = {"bool": 8, "i4": 4, "u4": 4, "f8e4m3fn": 8, "f8e5m2": 8, "bf16": 16}
+_BITS: Final = {"str": 128, "bool": 8, "i4": 4, "u4": 4, "f8e4m3fn": 8, "f8e5m2": 8, "bf16": 16}
 DTYPES: Final = tuple(_NUMPY)
+# What kernels neither read nor write: operators on these run on the host.
+HOST_DTYPES: Final = frozenset({"c64", "c128", "str"})
 
 
 def to_numpy(dtype: str) -> np.dtype[Any]:
@@ -165,7 +172,18 @@ class OptionalType:
         return f"optional<{self.element}>"
 
 
-Type: TypeAlias = TensorType | TupleType | FunctionType | SequenceType | OptionalType
+@dataclass(frozen=True, slots=True)
+class MapType:
+    """A run-time dict with keys of one dtype (`i64`, `str`), held by host operators only."""
+
+    key: str
+    value: Type
+
+    def __str__(self) -> str:
+        return f"map<{self.key}, {self.value}>"
+
+
+Type: TypeAlias = TensorType | TupleType | FunctionType | SequenceType | OptionalType | MapType
 
 
 def leaves(type_: Type) -> list[Type]:
@@ -173,6 +191,13 @@ def leaves(type_: Type) -> list[Type]:
     if isinstance(type_, TupleType):
         return [t for f in type_.fields for t in leaves(f)]
     return [type_]
+
+
+def is_native(type_: Type) -> bool:
+    """Whether kernels can hold a value: tensors of numbers, and tuples of them."""
+    if isinstance(type_, TensorType):
+        return type_.dtype not in HOST_DTYPES
+    return isinstance(type_, TupleType) and all(map(is_native, type_.fields))
 
 
 def substitute_type(type_: Type, sizes: Mapping[str, Dim]) -> Type:
@@ -190,3 +215,5 @@ def substitute_type(type_: Type, sizes: Mapping[str, Dim]) -> Type:
             return SequenceType(substitute_type(element, sizes))
         case OptionalType(element):
             return OptionalType(substitute_type(element, sizes))
+        case MapType(key, value):
+            return MapType(key, substitute_type(value, sizes))

@@ -31,7 +31,7 @@ import numpy as np
 
 from clew.ir.expr import ArgRef, Attrs, Call, Constant, Expr
 from clew.ir.parser import operators_from
-from clew.ir.types import TensorType, TupleType, Type, from_numpy, to_numpy
+from clew.ir.types import TensorType, TupleType, Type, from_numpy, is_native, to_numpy
 from clew.ops.signature import Signature, convert, fits, signature_of
 from clew.support.errors import GraphTypeError, UnsupportedError
 from clew.te.analysis import Kind, kind_of, view_offset
@@ -420,6 +420,15 @@ def argument_references(attrs: Mapping[str, Any]) -> dict[str, int]:
     """Returns the attributes whose values arguments hold, with the arguments' indices."""
     plain = attrs.plain if isinstance(attrs, Attrs) else attrs
     return {name: v.index for name, v in plain.items() if type(v) is ArgRef}
+
+
+def runs_on_host(call: Call) -> bool:
+    """Whether a call is computed between kernels: its operator is a host operator, or a value that
+    it reads or gives is none that kernels can hold (text, complex numbers, sequences, ...).
+    """
+    if not isinstance(call.op, Op):
+        return False
+    return call.op.host or not all(is_native(t) for t in (call.type, *(a.type for a in call.args)))
 
 
 _REGISTRY: Final[dict[str, Op]] = {}

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Protocol
 
 from clew.ir.expr import Attrs, Call, Expr
 from clew.ir.module import Module
-from clew.ir.types import TensorType, Type
-from clew.ops.registry import Op, argument_references
+from clew.ir.types import Type
+from clew.ops.registry import Op, argument_references, runs_on_host
 from clew.te.analysis import Kind
 
 
@@ -52,11 +52,9 @@ class PassContext:
 
     def kind(self, call: Call) -> Kind:
         """Returns how an operator call may be fused; equal calls are analysed once."""
-        if not isinstance(call.op, Op) or argument_references(call.attrs):
+        if not isinstance(call.op, Op) or argument_references(call.attrs) or runs_on_host(call):
             return Kind.OPAQUE
         types = tuple(a.type for a in call.args)
-        if not all(isinstance(t, TensorType) for t in types):
-            return Kind.OPAQUE
         key = (call.op.name, types, call.attrs)
         found = self._kinds.get(key)
         if found is None:

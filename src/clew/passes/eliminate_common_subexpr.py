@@ -11,6 +11,7 @@ from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
 from clew.ops.registry import Op
 from clew.passes.base import Pass, PassContext
+from clew.support.text_arrays import is_text, packed
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,8 @@ class _Merger(Rewriter):
         if old.is_lazy:  # computing its data to compare it would cost more than it saves
             return old
         data = old.data
+        if is_text(data):
+            data = packed(data)
         if data.size <= self._max or old.is_splat:
             stored = data.reshape(-1)[:1] if old.is_splat else data
             content: Hashable = stored.tobytes()

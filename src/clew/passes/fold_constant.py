@@ -13,7 +13,7 @@ from clew.ir.dims import SymDim
 from clew.ir.expr import Call, Constant, Expr, Function, Tuple
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
-from clew.ir.types import TensorType, to_numpy
+from clew.ir.types import HOST_DTYPES, TensorType, to_numpy
 from clew.ir.visit import post_order
 from clew.ops.registry import Op
 from clew.passes.base import Pass, PassContext
@@ -135,6 +135,8 @@ class _Folder(Rewriter):
 
 def _all_equal(data: np.ndarray[Any, Any]) -> bool:
     """Whether all elements have the same bytes (so that -0.0 is not 0.0, and NaN is NaN)."""
+    if data.dtype.kind in "Tc":
+        return False
     first = data.flat[0].tobytes()
     if any(e.tobytes() != first for e in data.flat[1:9]):
         return False
@@ -154,6 +156,8 @@ def _constant(value: Any, type_: Any) -> Constant:
     if not isinstance(type_, TensorType):
         return Constant(value)
     array = np.asarray(value, dtype=to_numpy(type_.dtype))
+    if type_.dtype in HOST_DTYPES:
+        return Constant(array)
     if array.size > 1 and array.ndim and not any(array.strides):
         return Constant(array, layout=type_.layout)
     if array.size > 1 and _all_equal(array):

@@ -11,9 +11,8 @@ from clew.ir.module import Module
 from clew.ir.outline import Outliner, Piece, returns_to, schedulable, whole
 from clew.ir.regions import regions_of
 from clew.ir.rewrite import Rewriter
-from clew.ir.types import TensorType
 from clew.ir.visit import post_order, users
-from clew.ops.registry import Op
+from clew.ops.registry import Op, runs_on_host
 from clew.passes.base import Pass, PassContext
 from clew.passes.fusion_groups import Grouper, stays_inside
 from clew.passes.mark_fusions import Fusion
@@ -126,10 +125,8 @@ class _Regions:
         for node in nodes:
             if not isinstance(node, Call):
                 return f"{_name(node)} is control flow"
-            if not isinstance(node.op, Op) or node.op.compute is None or node.op.host:
+            if not isinstance(node.op, Op) or node.op.compute is None or runs_on_host(node):
                 return f"{_name(node)} has no tensor form and runs outside of kernels"
-            if not all(isinstance(a.type, TensorType) for a in node.args):
-                return f"{_name(node)} reads a value that is no tensor"
         return ""
 
     def _peeled(self, calls: Sequence[Call]) -> list[Call]:

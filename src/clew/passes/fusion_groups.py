@@ -30,7 +30,7 @@ from clew.ir.dims import Dim
 from clew.ir.expr import Call, Constant, Expr, Function
 from clew.ir.types import TensorType, bits
 from clew.ir.visit import post_order
-from clew.ops.registry import Op
+from clew.ops.registry import Op, runs_on_host
 from clew.passes import melting
 from clew.passes.base import PassContext
 from clew.passes.views import is_reshape, is_view, left_in_place
@@ -92,7 +92,7 @@ class Grouper:
             self._order[node.id] = position
             for child in dict.fromkeys(node.children):
                 self._users.setdefault(child.id, []).append(node)
-            if isinstance(node, Call) and isinstance(node.op, Op) and not node.op.host:
+            if isinstance(node, Call) and isinstance(node.op, Op) and not runs_on_host(node):
                 self._calls.append(node)
                 self._kinds[node.id] = self._kind(node)
         self._users.setdefault(function.body.id, []).append(function)

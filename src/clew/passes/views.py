@@ -12,7 +12,7 @@ import math
 from clew.ir.expr import Call, Expr, Function, TupleGetItem
 from clew.ir.types import TensorType, TupleType, Type
 from clew.ir.visit import post_order
-from clew.ops.registry import Op, argument_references
+from clew.ops.registry import Op, argument_references, runs_on_host
 from clew.passes.base import PassContext
 
 # Of the elements put together, how much must come from kernels that can write them in place.
@@ -48,7 +48,7 @@ def part_offsets(call: Expr) -> tuple[int, ...] | None:
     """
     if not isinstance(call, Call) or not isinstance(call.op, Op):
         return None
-    if call.op.name != "concatenate" or not _is_static(call.type):
+    if call.op.name != "concatenate" or not _is_static(call.type) or runs_on_host(call):
         return None
     if not all(_is_static(a.type) for a in call.args):
         return None
@@ -129,6 +129,6 @@ def made_by_kernel(arg: Expr) -> bool:
         node = node.value
     if isinstance(node, Call) and isinstance(node.op, Function):
         return node.op.is_primitive
-    if not isinstance(node, Call) or not isinstance(node.op, Op) or node.op.host:
+    if not isinstance(node, Call) or not isinstance(node.op, Op) or runs_on_host(node):
         return False
     return view_offsets(node) is None and not argument_references(node.attrs)

@@ -10,7 +10,7 @@ from clew.build.build import Build
 from clew.ir.expr import Call
 from clew.ir.types import TensorType
 from clew.ir.visit import post_order
-from clew.ops.registry import Op, argument_references
+from clew.ops.registry import Op, argument_references, runs_on_host
 from clew.te.analysis import flops_of
 
 # Of an element that an operator without tensor form computes (a softmax, a norm): roughly.
@@ -48,7 +48,7 @@ class LayerWork:
         op = call.op
         if not isinstance(op, Op) or not all(isinstance(t, TensorType) for t in types):
             return 0.0
-        if op.compute is None or op.host or argument_references(call.attrs):
+        if op.compute is None or runs_on_host(call) or argument_references(call.attrs):
             size = call.type.size if isinstance(call.type, TensorType) else 0
             return float(size * _FLOPS_AN_ELEMENT) if isinstance(size, int) else 0.0
         key = (op.name, tuple(types), call.attrs)

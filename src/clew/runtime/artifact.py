@@ -25,6 +25,7 @@ from clew.runtime.program import (
 )
 from clew.runtime.segment import NativeSegment
 from clew.runtime.threads import ThreadPool
+from clew.support.text_arrays import dtype_named, unpacked
 
 Json: TypeAlias = "Mapping[str, Any]"
 # Makes the function of a step that runs an operator on the host, from its saved form.
@@ -72,7 +73,10 @@ def _calls_host(program: Json) -> bool:
 
 def read_inputs(text: Json) -> list[InputSpec]:
     """Returns the model's inputs."""
-    return [InputSpec(i["name"], i["dtype"], i["shape"]) for i in text["inputs"]]
+    return [
+        InputSpec(i["name"], i["dtype"] and dtype_named(i["dtype"]), i["shape"])
+        for i in text["inputs"]
+    ]
 
 
 def read_needs(text: Json) -> MachineNeeds:
@@ -134,8 +138,10 @@ class BuildReader:
         return Step(self._codes[record["kernel"]], args, record["label"])
 
     def _array(self, record: Json) -> np.ndarray:
-        data = self._blobs[record["blob"]].view(np.dtype(record["dtype"]))
-        return data.reshape(record["shape"])
+        data, dtype = self._blobs[record["blob"]], dtype_named(record["dtype"])
+        if dtype.kind == "T":
+            return unpacked(data, tuple(record["shape"]))
+        return data.view(dtype).reshape(record["shape"])
 
     def _program(self, record: Json, segments: Sequence[NativeSegment]) -> Program:
         instructions = [self._instruction(i, segments) for i in record["instructions"]]
@@ -164,7 +170,9 @@ class BuildReader:
             case "while":
                 cond = self._program(record["while"], segments)
                 body = self._program(record["body"], segments)
-                empty = tuple(np.empty(e["shape"], np.dtype(e["dtype"])) for e in record["empty"])
+                empty = tuple(
+                    np.empty(e["shape"], dtype_named(e["dtype"])) for e in record["empty"]
+                )
                 return Repeat(cond, body, reads, writes, record["scans"], empty)
         raise ValueError(f"unknown instruction {record['do']!r}")
 

@@ -13,6 +13,7 @@ from clew.runtime.program import Instruction, Program, RunSegment
 from clew.runtime.segment import NativeSegment
 from clew.runtime.timing import Turns
 from clew.support.errors import InputError
+from clew.support.text_arrays import as_objects, as_text, is_text, packed
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 # What tells builds for different sizes apart: the inputs' shapes, and the bytes of those inputs
@@ -44,6 +45,8 @@ class InputSpec:
             if self.dtype is None:
                 return given
             array = np.from_dlpack(given) if hasattr(given, "__dlpack__") else np.asarray(given)
+        if self.dtype is not None and self.dtype.kind == "T":
+            array = self._text(array)
         dtype = array.dtype
         if dtype is not self.dtype and dtype != self.dtype and self.dtype is not None:
             raise InputError(
@@ -59,6 +62,16 @@ class InputSpec:
                 hint="named sizes take any value, numbers must match",
             )
         return array
+
+    def _text(self, array: Array) -> Array:
+        """Returns an array of objects, text or bytes as what a run takes.
+
+        Errors: I043 for elements that are no text.
+        """
+        try:
+            return as_text(array)
+        except (TypeError, ValueError) as error:
+            raise InputError("I043", f"input {self.name!r} holds no text: {error}") from error
 
     def _fits(self, shape: tuple[int, ...]) -> bool:
         if self.is_static or len(shape) != len(self.shape):
@@ -120,8 +133,7 @@ class Model(ABC, Generic[K]):
 
         Errors: I040 (number of inputs), I042 (shape), I043 (dtype).
         """
-        checked = self.checked(arrays)
-        results = self._program_for(checked)(checked)
+        results = self._results(self.checked(arrays))
         return results[0] if len(results) == 1 else tuple(results)
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
@@ -129,9 +141,13 @@ class Model(ABC, Generic[K]):
 
         Errors: I041 (names), I042 (shape), I043 (dtype).
         """
-        checked = self.checked(self._in_order(inputs))
-        results = self._program_for(checked)(checked)
+        results = self._results(self.checked(self._in_order(inputs)))
         return dict(zip(self._output_names, results, strict=True))
+
+    def _results(self, checked: Sequence[Any]) -> list[Any]:
+        program = self._program_for(checked)
+        results = program(checked)
+        return results if program.is_native else [_outside(value) for value in results]
 
     def time_kernels(self, *arrays: Any, repeats: int = 20) -> list[KernelTime[K]]:
         """Returns the time of each kernel that runs with these inputs.
@@ -200,7 +216,22 @@ class Model(ABC, Generic[K]):
 def sizes_key(arrays: Sequence[Any], deciding: Sequence[int]) -> SizesKey:
     """Returns what a build for these inputs is kept under. `deciding` are positions of inputs."""
     shapes = tuple(getattr(a, "shape", None) for a in arrays)
-    return shapes, tuple(arrays[n].tobytes() for n in deciding)
+    return shapes, tuple(_content(arrays[n]) for n in deciding)
+
+
+def _content(array: Array) -> bytes:
+    return (packed(array) if is_text(array) else array).tobytes()
+
+
+def _outside(value: Any) -> Any:
+    """Returns a result as callers know it: text as Python's strings, in lists and maps as well."""
+    if is_text(value):
+        return as_objects(value)
+    if isinstance(value, list):
+        return [_outside(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _outside(item) for key, item in value.items()}
+    return value
 
 
 def segment_inputs(

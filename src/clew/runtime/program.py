@@ -141,6 +141,11 @@ class Program:
                 return only.segment
         return None
 
+    @property
+    def is_native(self) -> bool:
+        """Whether one native segment is all of it."""
+        return self._whole is not None
+
     def __call__(self, arrays: Sequence[Any]) -> list[Any]:
         """Returns the outputs."""
         if self._whole is not None:

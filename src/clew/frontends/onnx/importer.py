@@ -39,7 +39,15 @@ from clew.frontends.onnx.tensors import (
 from clew.ir.dims import Dim, SymDim
 from clew.ir.expr import Constant, Expr, Function, Tuple, Var, carry_marks
 from clew.ir.module import Module
-from clew.ir.types import OptionalType, SequenceType, TensorType, TupleType, Type, from_numpy
+from clew.ir.types import (
+    MapType,
+    OptionalType,
+    SequenceType,
+    TensorType,
+    TupleType,
+    Type,
+    from_numpy,
+)
 from clew.ir.values import KnownValues
 from clew.ir.visit import post_order
 from clew.support.errors import InputError, ModelError, UnsupportedError, locate
@@ -207,6 +215,9 @@ class Importer:
             return SequenceType(self._type(proto.sequence_type.elem_type, what, name))
         if kind == "optional_type":
             return OptionalType(self._type(proto.optional_type.elem_type, what, name))
+        if kind == "map_type":
+            key = dtype_of(proto.map_type.key_type, f"the keys of {what}")
+            return MapType(key, self._type(proto.map_type.value_type, what, name))
         if kind != "tensor_type":
             raise UnsupportedError("U004", f"{what} is a {kind or 'value without a type'}")
         dtype = dtype_of(proto.tensor_type.elem_type, what)
@@ -475,7 +486,7 @@ class Importer:
             if not name:
                 continue
             passed_on = expr.id < start.id or expr.id in bound
-            if passed_on and not isinstance(expr.type, (SequenceType, OptionalType)):
+            if passed_on and isinstance(expr.type, TensorType):
                 expr = call("identity", expr)
             self._check_size(expr.type, name)
             if scope.within is None:

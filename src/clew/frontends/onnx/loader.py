@@ -20,7 +20,7 @@ from clew.frontends.onnx.external import ExternalData
 from clew.frontends.onnx.names import display
 from clew.frontends.onnx.slim import FilePart, Slim, read_slim
 from clew.frontends.onnx.strings import check_strings
-from clew.support.errors import ModelError
+from clew.support.errors import InputError, ModelError
 
 OLDEST_OPSET: Final = 7
 OLDEST_IR: Final = 3
@@ -43,8 +43,8 @@ def read(source: str | os.PathLike[str] | bytes | ModelProto, budgets: Budgets) 
     """Returns the message of a file, of bytes, or as given.
 
     Errors: M001 for bytes that are no protobuf message, M002 for a message that is no model, M007
-    for
-    one nested too deep, M008 for versions out of range, M011 for a file that cannot be read.
+    for one nested too deep, M008 for versions out of range, M011 for a file that cannot be read;
+    I002 for what is none of these.
     """
     folder: Path | None = None
     raw: Mapping[int, FilePart] = {}
@@ -52,6 +52,12 @@ def read(source: str | os.PathLike[str] | bytes | ModelProto, budgets: Budgets) 
         model = source
     elif isinstance(source, (bytes, bytearray, memoryview)):
         model = _parse(bytes(source), "the given bytes")
+    elif not isinstance(source, (str, os.PathLike)):
+        raise InputError(
+            "I002",
+            f"a {type(source).__name__} is no model",
+            hint="it is a file's name, bytes, or an onnx.ModelProto",
+        )
     else:
         path = Path(source)
         folder = path.parent

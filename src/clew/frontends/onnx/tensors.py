@@ -38,6 +38,9 @@ _DTYPES: Final[dict[int, str]] = {
     TensorProto.FLOAT8E5M2: "f8e5m2",
     TensorProto.UINT4: "u4",
     TensorProto.INT4: "i4",
+    TensorProto.COMPLEX64: "c64",
+    TensorProto.COMPLEX128: "c128",
+    TensorProto.STRING: "str",
 }
 _NUMBERS: Final = {name: number for number, name in _DTYPES.items()}
 # From this size on a parameter is read from its file only while it is used.
@@ -46,6 +49,9 @@ _LAZY_FROM_BYTES: Final = 64 << 10
 _FIELDS: Final = {
     "f32": "float_data",
     "f64": "double_data",
+    "c64": "float_data",
+    "c128": "double_data",
+    "str": "string_data",
     "i64": "int64_data",
     "u64": "uint64_data",
     "u32": "uint64_data",
@@ -55,7 +61,7 @@ _FIELDS: Final = {
 def dtype_of(number: int, what: str) -> str:
     """Returns clew's name of an ONNX element type.
 
-    Errors: U004 for an element type that tensors cannot have (strings, complex numbers).
+    Errors: U004 for an element type that tensors cannot have (those that ONNX does not define).
     """
     name = _DTYPES.get(number)
     if name is None:
@@ -115,6 +121,9 @@ def to_array(
     dtype = dtype_of(tensor.data_type, what)
     shape = tuple(tensor.dims)
     size = checked_size(shape, dtype, budgets, what)
+    has_bytes = tensor.data_location == TensorProto.EXTERNAL or tensor.HasField("raw_data")
+    if dtype == "str" and (part is not None or has_bytes):
+        raise ModelError("M006", f"{what} holds text, which has no raw bytes")
     if tensor.HasField("segment"):
         raise ModelError("M006", f"{what} is stored in segments, which ONNX never defined")
     expected = (size * bits(dtype) + 7) // 8
@@ -138,6 +147,7 @@ def to_constant(
     Errors: as `to_array`; later M013, when the file has changed.
     """
     lazy = part is not None and part.size_bytes >= _LAZY_FROM_BYTES
+    lazy = lazy and tensor.data_type != TensorProto.STRING
     if not lazy or tensor.HasField("segment") or tensor.data_location == TensorProto.EXTERNAL:
         return Constant(to_array(tensor, external, budgets, part), name=tensor.name)
     assert part is not None
@@ -184,7 +194,7 @@ def _from_field(
 ) -> NDArray[Any]:
     stored = getattr(tensor, _FIELDS.get(dtype, "int32_data"))
     packed = bits(dtype) == 4
-    expected = (size + 1) // 2 if packed else size
+    expected = (size + 1) // 2 if packed else size * 2 if dtype in ("c64", "c128") else size
     if len(stored) != expected:
         raise _mismatch(what, shape, dtype, f"{len(stored)} elements", f"{expected}")
     if packed:
@@ -192,14 +202,27 @@ def _from_field(
     if dtype in ("f16", "bf16") or dtype.startswith("f8"):  # kept as bit patterns
         pattern = np.uint8 if dtype.startswith("f8") else np.uint16
         return np.array(stored, np.int32).astype(pattern).view(to_numpy(dtype)).reshape(shape)
+    if dtype == "str":
+        return _texts(stored, what).reshape(shape)
     source = np.array(stored, dtype=_source_dtype(dtype))
+    if dtype in ("c64", "c128"):  # real and imaginary parts in turn
+        return source.view(to_numpy(dtype)).reshape(shape)
     return source.astype(to_numpy(dtype), copy=False).reshape(shape)
+
+
+def _texts(stored: Sequence[bytes], what: str) -> NDArray[Any]:
+    try:
+        return np.array([text.decode() for text in stored], to_numpy("str"))
+    except UnicodeDecodeError as error:
+        raise ModelError("M006", f"{what} holds text that is no UTF-8") from error
 
 
 def _source_dtype(dtype: str) -> type[np.generic]:
     wide: dict[str, type[np.generic]] = {
         "f32": np.float32,
         "f64": np.float64,
+        "c64": np.float32,
+        "c128": np.float64,
         "i64": np.int64,
         "u64": np.uint64,
         "u32": np.uint64,

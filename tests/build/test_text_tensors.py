@@ -1,0 +1,108 @@
+"""Tensors of text and complex numbers: moved between kernels, in and out, saved and loaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import clew
+from clew.ir.parser import parse_module
+from clew.ir.textfile import load_arrays, save_arrays
+from clew.support.errors import InputError, ModelError
+from clew.support.text_arrays import TEXT, packed, unpacked
+
+WORDS = np.array([["a", "b"], ["c", "é\0"]], object)
+
+
+def model(dtype: int, raw: bool = False) -> onnx.ModelProto:
+    """Joins the input with a constant, transposes, flattens, picks, cuts."""
+    nodes = [
+        helper.make_node("Concat", ["a", "b"], ["c"], axis=0),
+        helper.make_node("Transpose", ["c"], ["d"]),
+        helper.make_node("Reshape", ["d", "shape"], ["e"]),
+        helper.make_node("Gather", ["e", "places"], ["picked"]),
+        helper.make_node("Slice", ["e", "from", "to"], ["cut"]),
+        helper.make_node("Identity", ["a"], ["same"]),
+    ]
+    values = [b"x", b"yy"] if dtype == TensorProto.STRING else [1 + 2j, 3 - 1j]
+    constants = [
+        helper.make_tensor("b", dtype, [1, 2], values),
+        helper.make_tensor("shape", TensorProto.INT64, [1], [6]),
+        helper.make_tensor("places", TensorProto.INT64, [2], [5, 0]),
+        helper.make_tensor("from", TensorProto.INT64, [1], [1]),
+        helper.make_tensor("to", TensorProto.INT64, [1], [3]),
+    ]
+    if raw:
+        constants[0].raw_data = b"bytes"
+    outputs = [helper.make_tensor_value_info(n, dtype, None) for n in ("picked", "cut", "same")]
+    inputs = [helper.make_tensor_value_info("a", dtype, [2, 2])]
+    graph = helper.make_graph(nodes, "moves", inputs, outputs, constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+
+
+def test_text_moves_and_comes_back_as_strings(tmp_path: Path) -> None:
+    compiled = clew.compile(model(TensorProto.STRING), cache=False)
+    compiled.save(tmp_path / "m.clew")
+    loaded = clew.load_compiled(tmp_path / "m.clew")
+    for which in (compiled, loaded):
+        for given in (WORDS, WORDS.astype(TEXT)):
+            picked, cut, same = which(given)
+            assert picked.tolist() == ["yy", "a"]
+            assert cut.tolist() == ["c", "x"]
+            assert same.tolist() == WORDS.tolist()
+            assert {a.dtype for a in (picked, cut, same)} == {np.dtype(object)}
+    assert compiled(np.array([[b"a", b"b"], [b"c", b"d"]]))[1].tolist() == ["c", "x"]
+
+
+def test_complex_numbers_move() -> None:
+    compiled = clew.compile(model(TensorProto.COMPLEX64), cache=False)
+    given = np.array([[1j, 2], [3, 4]], np.complex64)
+    picked, cut, _ = compiled(given)
+    np.testing.assert_array_equal(picked, np.array([3 - 1j, 1j], np.complex64))
+    np.testing.assert_array_equal(cut, np.array([3, 1 + 2j], np.complex64))
+
+
+@pytest.mark.parametrize("wrong", [np.array([["a", 3], ["b", "c"]], object), np.ones((2, 2))])
+def test_what_is_no_text_is_refused(wrong: np.ndarray) -> None:
+    compiled = clew.compile(model(TensorProto.STRING), cache=False)
+    with pytest.raises(InputError, match="I043"):
+        compiled(wrong)
+
+
+def test_text_in_raw_bytes_is_refused() -> None:
+    with pytest.raises(ModelError, match="M006"):
+        clew.compile(model(TensorProto.STRING, raw=True), cache=False)
+
+
+def test_a_module_with_text_is_read_again(tmp_path: Path) -> None:
+    module = clew.load(model(TensorProto.STRING))
+    assert str(parse_module(str(module))) == str(module)
+    arrays = {"words": WORDS.astype(TEXT), "numbers": np.array([1j, 2], np.complex64)}
+    save_arrays(tmp_path / "arrays.npz", arrays)
+    again = load_arrays(tmp_path / "arrays.npz")
+    assert again["words"].tolist() == WORDS.tolist()
+    assert again["numbers"].tolist() == [1j, 2]
+
+
+def test_packed_text_is_what_equal_texts_share() -> None:
+    one = np.array(["long text that is kept elsewhere", "", "é\0"], TEXT)
+    other = np.array(["long text that is kept elsewhere", "", "é\0"], TEXT)
+    assert packed(one).tobytes() == packed(other).tobytes()
+    assert unpacked(packed(one), (3,)).tolist() == one.tolist()
+    assert (
+        packed(np.array(["ab", "c"], TEXT)).tobytes()
+        != packed(np.array(["a", "bc"], TEXT)).tobytes()
+    )
+    for damaged in (packed(one)[:-1], packed(one)[:5]):
+        with pytest.raises(ValueError, match="text"):
+            unpacked(damaged, (3,))
+
+
+@pytest.mark.parametrize("text", ["map<i64, f32[2]>", "seq<map<str, f32[]>>"])
+def test_types_of_maps_are_read_again(text: str) -> None:
+    module = parse_module(f"clew 1\ndef @main(%m: {text}) -> {text} {{\n  return %m\n}}\n")
+    assert str(module.main.params[0].type) == text
