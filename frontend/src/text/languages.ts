@@ -11,7 +11,7 @@ type Rule = readonly [RegExp, string | null];
 
 const NUMBER = /^-?(?:0x[0-9a-fA-F]+|\d+(?:\.\d+)?(?:e[+-]?\d+)?)/;
 const STRING = /^"(?:[^"\\]|\\.)*"?/;
-const DTYPE = /^(?:bool|bf16|f8e4m3|f8e5m2|tf32|[fiu]\d{1,2})\b/;
+const DTYPE = /^(?:bool|bf16|f8e\d+m\d+(?:fn)?u?z?|f8e8m0fnu|f6e\dm\dfn|f4e2m1fn|tf32|[fiu]\d{1,2})\b/;
 const REST = /^[\w.$-]+|^\s+|^./u;
 
 const RULES: Readonly<Record<Language, readonly Rule[]>> = {

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from clew.codegen import arith
 from clew.codegen.builder import Builder, Value, llvm_type
 from clew.codegen.lanes import literal
-from clew.ir.types import bits
+from clew.ir.types import memory_bytes
 from clew.loop.affine import Linear, Simplifier
 from clew.loop.ir import Buffer
 from clew.te.expr import COMPARISONS, INDEX, Binary, Imm, Index, Load, Scalar, Unary, binary
@@ -61,7 +61,7 @@ def memory_type(dtype: str) -> str:
 
 def element_bytes(dtype: str) -> int:
     """Returns the size of an element in memory."""
-    return max(8, bits(dtype)) // 8
+    return memory_bytes(dtype)
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,12 @@ sources. `docs/text-format.md` has the grammar; `clew.ir.parser` reads it back.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+import ml_dtypes
 import numpy as np
 
 from clew.ir.expr import (
@@ -55,6 +57,7 @@ from clew.support.text_arrays import is_text
 VERSION: Final = 1
 # Constants of at most so many elements are written where they stand.
 INLINE_ELEMS: Final = 16
+_INTEGER_NAME: Final = re.compile(r"u?int\d+")
 _WIDTHS: Final = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
@@ -312,7 +315,7 @@ def element_texts(values: np.ndarray[Any, Any]) -> list[str]:
         return [value_text(bool(v)) for v in values]
     if is_text(values):
         return [quote(text) for text in values.tolist()]
-    if values.dtype.kind in "iu" or values.dtype.name in ("int4", "uint4"):
+    if values.dtype.kind in "iu" or _INTEGER_NAME.fullmatch(values.dtype.name):
         return [str(int(v)) for v in values]
     texts = [str(v) if values.dtype == np.float32 else repr(float(v)) for v in values]
     raw = np.ascontiguousarray(values).view(_WIDTHS[values.dtype.itemsize])
@@ -334,8 +337,8 @@ def parse_elements(texts: list[str], dtype: str) -> np.ndarray[Any, Any]:
         return np.array([t == "true" for t in texts], dtype=wanted)
     if wanted.kind in "iu":
         return np.array([int(t) for t in texts], dtype=wanted)
-    if wanted.name in ("int4", "uint4"):
-        low, high = (-8, 7) if wanted.name == "int4" else (0, 15)
+    if _INTEGER_NAME.fullmatch(wanted.name):
+        low, high = int(ml_dtypes.iinfo(wanted).min), int(ml_dtypes.iinfo(wanted).max)
         values = [int(t) for t in texts]
         if any(not low <= v <= high for v in values):
             raise OverflowError(f"expected {low} to {high}")

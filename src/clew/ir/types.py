@@ -30,15 +30,29 @@ _NUMPY: Final[dict[str, Any]] = {
     "f64": np.float64,
     "i4": ml_dtypes.int4,
     "u4": ml_dtypes.uint4,
+    "i2": ml_dtypes.int2,
+    "u2": ml_dtypes.uint2,
     "f8e4m3fn": ml_dtypes.float8_e4m3fn,
+    "f8e4m3fnuz": ml_dtypes.float8_e4m3fnuz,
     "f8e5m2": ml_dtypes.float8_e5m2,
+    "f8e5m2fnuz": ml_dtypes.float8_e5m2fnuz,
+    "f8e8m0fnu": ml_dtypes.float8_e8m0fnu,
+    "f6e2m3fn": ml_dtypes.float6_e2m3fn,
+    "f6e3m2fn": ml_dtypes.float6_e3m2fn,
+    "f4e2m1fn": ml_dtypes.float4_e2m1fn,
     # Held and moved by host operators only.
     "c64": np.complex64,
     "c128": np.complex128,
     "str": TEXT,
 }
 _NAMES: Final = {np.dtype(scalar): name for name, scalar in _NUMPY.items()}
-_BITS: Final = {"str": 128, "bool": 8, "i4": 4, "u4": 4, "f8e4m3fn": 8, "f8e5m2": 8, "bf16": 16}
+# Numbers that are stored and moved, and converted to be computed with; each has a byte in memory,
+# of which it takes the low bits.
+STORAGE: Final = (
+    "i4", "u4", "i2", "u2", "f8e4m3fn", "f8e4m3fnuz", "f8e5m2", "f8e5m2fnuz", "f8e8m0fnu",
+    "f6e2m3fn", "f6e3m2fn", "f4e2m1fn",
+)  # fmt: skip
+_BITS: Final = {"str": 128, "bool": 8, "bf16": 16} | {name: int(name[1]) for name in STORAGE}
 DTYPES: Final = tuple(_NUMPY)
 # What kernels neither read nor write: operators on these run on the host.
 HOST_DTYPES: Final = frozenset({"c64", "c128", "str"})
@@ -62,8 +76,13 @@ def from_numpy(dtype: np.dtype[Any]) -> str:
 
 
 def bits(dtype: str) -> int:
-    """Returns the size of one element in bits."""
+    """Returns the size of one element in bits; in memory it has `memory_bytes`."""
     return _BITS.get(dtype) or int(re.sub(r"\D", "", dtype))
+
+
+def memory_bytes(dtype: str) -> int:
+    """Returns the bytes that one element has in memory: at least one (files pack them denser)."""
+    return max(8, bits(dtype)) // 8
 
 
 def is_float(dtype: str) -> bool:
@@ -124,7 +143,7 @@ class TensorType:
         """Size in memory in bytes. Asserts a static shape."""
         size = self.size
         assert isinstance(size, int)
-        return (size * bits(self.dtype) + 7) // 8
+        return size * memory_bytes(self.dtype)
 
     def with_(self, **changes: Any) -> TensorType:
         """Returns the type with some of shape, dtype and layout changed."""

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
-from clew.ir.types import bits
+from clew.ir.types import memory_bytes
 from clew.te.expr import Imm, Index, Load, Scalar
 
 Kind: TypeAlias = Literal["serial", "parallel", "vector", "unroll", "dot"]
@@ -63,7 +63,7 @@ class Buffer:
     @property
     def size_bytes(self) -> int:
         """Bytes of memory (`bool` takes one)."""
-        return math.prod(self.shape) * max(8, bits(self.dtype)) // 8
+        return math.prod(self.shape) * memory_bytes(self.dtype)
 
     def __repr__(self) -> str:
         return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}] {self.scope}"

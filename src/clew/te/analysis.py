@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from clew.ir.dims import Dim, product
-from clew.ir.types import bits
+from clew.ir.types import memory_bytes
 from clew.te.expr import (
     Binary,
     Cast,
@@ -286,7 +286,7 @@ def _known(elements: Dim) -> int:
 
 
 def _element_bytes(tensor: Tensor) -> int:
-    return max(8, bits(tensor.dtype)) // 8
+    return memory_bytes(tensor.dtype)
 
 
 def _operations(expr: Scalar) -> int:

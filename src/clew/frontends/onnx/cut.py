@@ -8,7 +8,6 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
 import onnx
 from numpy.typing import NDArray
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto
@@ -18,7 +17,7 @@ from clew.frontends.onnx.importer import Importer
 from clew.frontends.onnx.loader import Loaded, read
 from clew.frontends.onnx.order import in_order, uses_of
 from clew.frontends.onnx.survey import function_key, functions_of, subgraphs
-from clew.frontends.onnx.tensors import number_of, to_array
+from clew.frontends.onnx.tensors import number_of, packed, to_array
 from clew.ir.module import Module
 from clew.ir.types import bits, from_numpy
 
@@ -267,12 +266,7 @@ def _tensor(name: str, array: NDArray[Any]) -> TensorProto:
     """Returns a tensor of these elements as raw bytes."""
     dtype = from_numpy(array.dtype)
     tensor = TensorProto(name=name, data_type=number_of(dtype), dims=array.shape)
-    flat = np.ascontiguousarray(array).reshape(-1)
-    if bits(dtype) == 4:  # two to a byte, the first in the low half
-        halves = flat.astype(np.int8).view(np.uint8) & 15
-        halves = np.append(halves, np.zeros(halves.size % 2, np.uint8))
-        flat = halves[::2] | halves[1::2] << 4
-    tensor.raw_data = flat.tobytes()
+    tensor.raw_data = packed(array)
     return tensor
 
 

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 from onnx import SparseTensorProto, TensorProto
@@ -17,7 +16,7 @@ from clew.frontends.onnx.external import ExternalData, entries_of
 from clew.frontends.onnx.names import display
 from clew.frontends.onnx.slim import FilePart
 from clew.ir.expr import Constant
-from clew.ir.types import TensorType, bits, to_numpy
+from clew.ir.types import STORAGE, TensorType, bits, from_numpy, to_numpy
 from clew.support.errors import ModelError, UnsupportedError
 
 _DTYPES: Final[dict[int, str]] = {
@@ -36,8 +35,16 @@ _DTYPES: Final[dict[int, str]] = {
     TensorProto.BFLOAT16: "bf16",
     TensorProto.FLOAT8E4M3FN: "f8e4m3fn",
     TensorProto.FLOAT8E5M2: "f8e5m2",
+    TensorProto.FLOAT8E4M3FNUZ: "f8e4m3fnuz",
+    TensorProto.FLOAT8E5M2FNUZ: "f8e5m2fnuz",
+    TensorProto.FLOAT8E8M0: "f8e8m0fnu",
     TensorProto.UINT4: "u4",
     TensorProto.INT4: "i4",
+    TensorProto.UINT2: "u2",
+    TensorProto.INT2: "i2",
+    TensorProto.FLOAT6E2M3: "f6e2m3fn",
+    TensorProto.FLOAT6E3M2: "f6e3m2fn",
+    TensorProto.FLOAT4E2M1: "f4e2m1fn",
     TensorProto.COMPLEX64: "c64",
     TensorProto.COMPLEX128: "c128",
     TensorProto.STRING: "str",
@@ -168,8 +175,8 @@ def to_constant(
 def _from_bytes(
     raw: NDArray[np.uint8], dtype: str, shape: tuple[int, ...], size: int
 ) -> NDArray[Any]:
-    if bits(dtype) == 4:
-        return _unpack(raw, dtype, size).reshape(shape)
+    if bits(dtype) < 8:
+        return _unpacked(raw, dtype, size).reshape(shape)
     if dtype == "bool":  # any byte but 0 is true; numpy wants exactly 1
         truths: NDArray[Any] = raw != 0
         return truths.reshape(shape)
@@ -180,28 +187,52 @@ def _from_bytes(
     return elements
 
 
-def _unpack(raw: NDArray[np.uint8], dtype: str, size: int) -> NDArray[Any]:
-    """Returns 4-bit elements, stored two to a byte with the first in the low half."""
-    halves = np.stack([raw & 15, raw >> 4], axis=-1).reshape(-1)[:size]
-    if dtype == "u4":
-        return halves.astype(ml_dtypes.uint4)
-    signed = halves.astype(np.int8)
-    return np.where(signed > 7, signed - 16, signed).astype(ml_dtypes.int4)
+def _unpacked(raw: NDArray[np.uint8], dtype: str, size: int) -> NDArray[Any]:
+    """Returns elements of less than a byte, stored without gaps, the first in the lowest bits."""
+    width = bits(dtype)
+    period = math.lcm(width, 8)
+    words, places = _words(raw, period // 8), np.arange(0, period, width, dtype=np.uint8)
+    elements = (words[:, None] >> places) & (2**width - 1)
+    return elements.astype(np.uint8, copy=False).reshape(-1)[:size].view(to_numpy(dtype))
+
+
+def packed(array: NDArray[Any]) -> bytes:
+    """Returns an array as a file keeps it: elements of less than a byte without gaps."""
+    width = bits(from_numpy(array.dtype))
+    flat = np.ascontiguousarray(array).reshape(-1)
+    if width >= 8:
+        return flat.tobytes()
+    period = math.lcm(width, 8)
+    codes = _words(flat.view(np.uint8) & np.uint8(2**width - 1), period // width, width)
+    raw = codes.astype("<u4").view(np.uint8).reshape(-1, 4)[:, : period // 8]
+    return raw.tobytes()[: (array.size * width + 7) // 8]
+
+
+def _words(parts: NDArray[np.uint8], count: int, width: int = 8) -> NDArray[Any]:
+    """Returns numbers that are made of `count` parts each, the first in the lowest bits."""
+    if count == 1:
+        return parts
+    filled = np.append(parts, np.zeros(-parts.size % count, np.uint8)).reshape(-1, count)
+    shifted = filled.astype(np.uint32) << np.arange(0, count * width, width, dtype=np.uint32)
+    return np.bitwise_or.reduce(shifted, axis=1)
 
 
 def _from_field(
     tensor: TensorProto, dtype: str, shape: tuple[int, ...], size: int, what: str
 ) -> NDArray[Any]:
     stored = getattr(tensor, _FIELDS.get(dtype, "int32_data"))
-    packed = bits(dtype) == 4
-    expected = (size + 1) // 2 if packed else size * 2 if dtype in ("c64", "c128") else size
+    dense = bits(dtype) in (2, 4)
+    expected = (
+        (size * bits(dtype) + 7) // 8 if dense else size * 2 if dtype in ("c64", "c128") else size
+    )
     if len(stored) != expected:
         raise _mismatch(what, shape, dtype, f"{len(stored)} elements", f"{expected}")
-    if packed:
-        return _unpack(np.array(stored, np.int32).astype(np.uint8), dtype, size).reshape(shape)
-    if dtype in ("f16", "bf16") or dtype.startswith("f8"):  # kept as bit patterns
-        pattern = np.uint8 if dtype.startswith("f8") else np.uint16
-        return np.array(stored, np.int32).astype(pattern).view(to_numpy(dtype)).reshape(shape)
+    if dense:
+        return _unpacked(np.array(stored, np.int32).astype(np.uint8), dtype, size).reshape(shape)
+    if dtype in ("f16", "bf16") or dtype in STORAGE:  # kept as bit patterns
+        pattern = np.uint8 if dtype in STORAGE else np.uint16
+        codes = np.array(stored, np.int32).astype(pattern) & pattern(2 ** bits(dtype) - 1)
+        return codes.view(to_numpy(dtype)).reshape(shape)
     if dtype == "str":
         return _texts(stored, what).reshape(shape)
     source = np.array(stored, dtype=_source_dtype(dtype))
