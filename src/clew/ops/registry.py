@@ -39,7 +39,7 @@ from clew.te.interpret import evaluate
 from clew.te.tensor import Tensor, placeholder
 
 # Types and kinds of calls that an operator remembers.
-_KEPT: Final = 4096
+_KEPT: Final = 1024
 
 
 @dataclass(frozen=True)
