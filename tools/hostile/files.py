@@ -297,7 +297,11 @@ def a_deep_type(folder: Path) -> None:
 
 @case("M003")
 def a_cycle(folder: Path) -> None:
-    load(model([node("Neg", ["b"], ["a"]), node("Neg", ["a"], ["b"]), node("Add", ["a", "x"], ["y"])]))
+    load(
+        model(
+            [node("Neg", ["b"], ["a"]), node("Neg", ["a"], ["b"]), node("Add", ["a", "x"], ["y"])]
+        )
+    )
 
 
 @case("M003")
@@ -364,6 +368,7 @@ def twenty_thousand_outputs(folder: Path) -> None:
 @case()
 def branches_that_use_everything(folder: Path) -> None:
     """A hundred branches, each with a thousand nodes that take values from outside."""
+
     def branch(name: str) -> Any:
         nodes = [node("Add", ["x", f"o{n}"], [f"{name}{n}"]) for n in range(200)]
         return helper.make_graph(nodes, name, [], [value(f"{name}0", None)])

@@ -71,9 +71,7 @@ def _everything(folder: Path, name: str) -> None:
 
 
 for _name, _text in NAMES.items():
-    case("ok", "M030", name=f"names_{_name}")(
-        lambda folder, text=_text: _everything(folder, text)
-    )
+    case("ok", "M030", name=f"names_{_name}")(lambda folder, text=_text: _everything(folder, text))
 
 
 @case("M030")

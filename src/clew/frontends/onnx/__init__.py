@@ -27,7 +27,7 @@ from clew.frontends.onnx import (
     converters_sampling,
     converters_transform,
 )
-from clew.frontends.onnx.budgets import Budgets
+from clew.frontends.onnx.budgets import Budgets, current
 from clew.frontends.onnx.importer import Annotator, Importer, NodeView
 from clew.frontends.onnx.loader import read
 from clew.frontends.onnx.registry import converter, supported
@@ -49,12 +49,12 @@ def load(
     or names of sizes, in place of those in the model. An input that has an initialiser is a
     constant, as
     is one given a value in `constants`: that settles axes, shapes and counts that the model takes
-    as inputs.
+    as inputs. `budgets` bound what the model may ask for.
 
     Errors: M... for files that are damaged, unsafe or inconsistent; U... for valid models that are
     not supported; T... for layers whose shapes do not fit; I003 to I005 for wrong arguments.
     """
-    limits = budgets or Budgets()
+    limits = budgets or current()
     loaded = read(source, limits)
     importer = Importer(
         loaded,

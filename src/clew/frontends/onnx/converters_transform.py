@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import math
+
 import numpy as np
 
 from clew.frontends.onnx.build import cast, fields, filled, held, reshaped
@@ -205,6 +207,8 @@ def arange(layer: Layer) -> Result:
     start, limit, delta = (float(v) if is_float(dtype) else int(v) for v in values)
     if delta == 0:
         raise layer.wrong("has a step of 0")
+    if not all(math.isfinite(v) for v in (start, limit, delta)):
+        raise layer.wrong(f"from {start} to {limit} in steps of {delta}")
     count = max(int(np.ceil((limit - start) / delta)), 0)
     checked_size((count,), dtype, layer.importer.budgets, "the result")
     return call("arange", start=start, stop=limit, step=delta, dtype=dtype)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import SparseTensorProto, TensorProto
 
-from clew.frontends.onnx.budgets import Budgets
+from clew.frontends.onnx.budgets import Budgets, over
 from clew.frontends.onnx.external import ExternalData, entries_of
 from clew.frontends.onnx.names import display
 from clew.frontends.onnx.slim import FilePart
@@ -96,18 +96,22 @@ def checked_size(shape: Sequence[int], dtype: str, budgets: Budgets, what: str) 
     Errors: M006 for negative dimensions, too many axes, or more bytes than the budget.
     """
     if len(shape) > budgets.rank:
-        raise ModelError("M006", f"{what} has {len(shape)} axes, at most {budgets.rank} are read")
+        raise over("M006", f"axes of {what}", len(shape), "rank", budgets.rank)
     if any(d < 0 for d in shape):
         raise ModelError("M006", f"{what} has a negative dimension: {list(shape)}")
     size = math.prod(int(d) for d in shape)
     size_bytes = (size * bits(dtype) + 7) // 8
     if size_bytes > budgets.memory_bytes:
+        what = f"bytes of {what}, {dtype}{list(shape)}"
+        if size_bytes > budgets.tensor_bytes:
+            raise over("M006", what, size_bytes, "tensor_bytes", budgets.tensor_bytes)
         raise ModelError(
             "M006",
-            f"{what} of shape {list(shape)} takes {size_bytes} bytes, "
-            f"more than the {budgets.memory_bytes} of this machine or budget",
+            f"{what}: {size_bytes}, and this machine has {budgets.memory_bytes}",
             hint="the file is damaged or hostile, or the model needs a larger machine",
         )
+    if not size and math.prod(max(int(d), 1) for d in shape) * bits(dtype) >= 1 << 63:
+        raise ModelError("M006", f"{what} has no elements, and too large sizes: {list(shape)}")
     return size
 
 
@@ -282,6 +286,8 @@ def sparse_to_array(
     indices = to_array(sparse.indices, external, budgets)
     shape = tuple(sparse.dims)
     what = f"sparse tensor {display(sparse.values.name)!r}"
+    if indices.dtype != np.int64:
+        raise ModelError("M006", f"{what} has indices of {indices.dtype}, expected int64")
     size = checked_size(shape, dtype_of(sparse.values.data_type, what), budgets, what)
     flat = np.zeros(size, values.dtype)
     limits = np.array(shape if indices.ndim == 2 else [size], np.int64)
