@@ -30,6 +30,7 @@ from clew.runtime.cache import Cache
 from clew.runtime.model import InputSpec, Ready, SizesKey, sizes_key
 from clew.runtime.program import Program
 from clew.runtime.threads import shared_pool
+from clew.support.budgets import in_force
 from clew.support.errors import GraphTypeError, InputError
 from clew.target import Target
 from clew.te.analysis import product_dtypes_of
@@ -173,6 +174,7 @@ class CompiledModel(ProfiledModel[Kernel]):
 
     def __init__(self, module: Module, options: Options, cache: Cache) -> None:
         super().__init__([_input(p) for p in module.main.params], module.output_names)
+        self.budgets = options.budgets
         self.module = module
         self.options = options
         self._cache = cache
@@ -191,7 +193,8 @@ class CompiledModel(ProfiledModel[Kernel]):
                 stored.keep(self.save, self.build.constant_bytes)
 
     def _make(self, key: SizesKey, specialize: Specialize | None) -> Build:
-        build = build_module(self.module, self.options, self._cache, self._pool, specialize)
+        with in_force(self.budgets):
+            build = build_module(self.module, self.options, self._cache, self._pool, specialize)
         while len(self._builds) >= _KEPT_BUILDS:
             self._builds.pop(next(iter(self._builds)))
         self._builds[key] = build

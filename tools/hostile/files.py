@@ -6,6 +6,7 @@ import os
 import random
 import socket
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ WRONG = {
 }
 
 for _name, _weight in WRONG.items():
-    case(name=f"tensor_{_name}")(lambda folder, made=with_weight(_weight): run(made, X))
+    case(name=f"tensor_{_name}")(lambda folder, made=_weight: run(with_weight(made), X))
 
 
 @case("M006")
@@ -138,10 +139,8 @@ def every_flipped_bit(folder: Path) -> None:
     data = bytearray(RELU.SerializeToString())
     for place in range(len(data) * 8):
         data[place // 8] ^= 1 << place % 8
-        try:
+        with suppress(ClewError):
             load(bytes(data))
-        except ClewError:
-            pass
         data[place // 8] ^= 1 << place % 8
 
 
@@ -427,11 +426,9 @@ LOCATIONS = {
 }
 
 for _name, _location in LOCATIONS.items():
-    case("M005", "M030", "ok")(
-        lambda folder, made=stored(_location): clew.load(written(inside(folder), made))
+    case("M005", "M030", "ok", name=f"external_{_name}")(
+        lambda folder, location=_location: clew.load(written(inside(folder), stored(location)))
     )
-    _case = __import__("hostile.catalogue", fromlist=["ALL"]).ALL
-    _case[-1] = type(_case[-1])(f"external_{_name}", _case[-1].attack, _case[-1].expected)
 
 
 @case("M005")
@@ -501,7 +498,9 @@ RANGES = {
 
 for _name, _entries in RANGES.items():
     case("M005", "M006", name=f"external_range_{_name}")(
-        lambda folder, made=stored("w.bin", **_entries): clew.load(written(inside(folder), made))
+        lambda folder, entries=_entries: clew.load(
+            written(inside(folder), stored("w.bin", **entries))
+        )
     )
 
 

@@ -79,7 +79,7 @@ def a_name_of_a_hundred_megabytes(folder: Path) -> None:
     load(named("n" * (20 << 20)))
 
 
-@case("M030")
+@case("M004")
 def names_of_a_hundred_megabytes_together(folder: Path) -> None:
     load(model([node("Neg", [f"{n:0>30000}"], [f"{n + 1:0>30000}"]) for n in range(3000)]))
 

@@ -32,8 +32,10 @@ from clew.runtime.plan import SegmentPlan
 from clew.runtime.program import Program
 from clew.runtime.segment import NativeSegment
 from clew.runtime.threads import ThreadPool
+from clew.support.budgets import Budgets, current, exceeded
 from clew.support.errors import CompileError, GraphTypeError, UnsupportedError
 from clew.target import Target
+from clew.te.analysis import flops_of
 from clew.trace.stages import StageRecord
 
 
@@ -52,6 +54,7 @@ class Options:
     trace: bool = True
     guard: bool | GuardSide = False
     on_progress: Callable[[str], None] = field(default=lambda text: None)
+    budgets: Budgets | None = None
 
     @property
     def has_user_code(self) -> bool:
@@ -201,6 +204,7 @@ class _Native:
             source = self.sources.setdefault(source.key, source)
             self.source_of[function.id] = source
             keys[function.id] = source.key
+            _check_work(source)
             if source.key in self.binaries or any(s is source for s, _ in waiting):
                 continue
             stored = self.cache.get(source.key)
@@ -313,6 +317,18 @@ class _Deferred:
             return tuple(results)
 
         return run
+
+
+def _check_work(source: KernelSource) -> None:
+    """Errors: C141 for a kernel that does more than the budget allows."""
+    budgets = current()
+    if not budgets.bounds_work:
+        return
+    count = flops_of(source.stages.outputs)
+    assert isinstance(count, int), "a kernel's shapes are known"
+    if count > budgets.run_operations:
+        what = f"operations of {source.name}"
+        raise exceeded(CompileError, "C141", what, count, "run_operations", budgets.run_operations)
 
 
 def bind_sizes(param: Var, shape: Sequence[int], sizes: dict[str, int]) -> None:

@@ -43,15 +43,17 @@ class Budgets:
     Of the file: `file_bytes` of the model file (protobuf itself ends at 2 GiB). `nodes` once
     functions are expanded. `nesting` of graphs and functions in each other. `functions`,
     `opsets`, `values` (inputs, outputs and initialisers of one graph), `name_chars` of one name,
-    `text_chars` of all layers' names with those of the functions around them, `attribute_bytes` of one attribute that is no tensor or graph. `rank`: axes of a tensor.
-    `tensor_bytes` of one value whose shape is known, `total_bytes` of all of these together (with
-    each turn that memory is used again).
+    `text_chars` of all layers' names, those of the functions around them included.
+    `attribute_bytes` of one attribute that is no tensor or graph. `rank`: axes of a tensor.
+    `tensor_bytes` of one value whose shape is known, `total_bytes` of all of these together
+    (memory that is used again counts again).
 
     Of compiling: `folded_operations` is what sums and products of constants may take; beyond it
     they are left to the run.
 
     Of a run: `run_bytes` that it allocates at once for one native call, or one operator's result;
-    `loop_steps` of one loop. The machine's memory bounds `tensor_bytes` and `run_bytes` too.
+    `run_operations` on numbers of one kernel's call; `loop_steps` of one loop. The machine's memory
+    bounds `tensor_bytes` and `run_bytes` too.
     """
 
     file_bytes: int = (1 << 31) - 1
@@ -68,6 +70,7 @@ class Budgets:
     total_bytes: int = 1 << 42
     folded_operations: int = 1 << 33
     run_bytes: int = 1 << 40
+    run_operations: int = 1 << 62
     loop_steps: int = 10_000_000
 
     @classmethod
@@ -88,8 +91,14 @@ class Budgets:
             total_bytes=2 << 30,
             folded_operations=1 << 28,
             run_bytes=256 << 20,
+            run_operations=1 << 33,
             loop_steps=10_000,
         )
+
+    @property
+    def bounds_work(self) -> bool:
+        """Whether kernels' operations are to be counted, which takes time."""
+        return self.run_operations < Budgets.run_operations
 
     @property
     def memory_bytes(self) -> int:
@@ -138,6 +147,24 @@ def exceeded(
         code,
         f"{what}: {asked}, and the budget {budget} allows {limit}",
         hint=f"where it is trusted: budgets=Budgets({budget}=...), or clew --budget {budget}=...",
+    )
+
+
+def check_run_bytes(what: str, size_bytes: int) -> None:
+    """Checks what a run is about to allocate.
+
+    Errors: I265 for more than the budget, or the machine, allows.
+    """
+    budgets = current()
+    if size_bytes <= budgets.allocated_bytes:
+        return
+    if size_bytes > budgets.run_bytes:
+        what = f"bytes of {what}"
+        raise exceeded(InputError, "I265", what, size_bytes, "run_bytes", budgets.run_bytes)
+    raise InputError(
+        "I265",
+        f"{what} would have {size_bytes} bytes, and this machine has {budgets.allocated_bytes}",
+        hint="the inputs ask for a result that cannot be",
     )
 
 

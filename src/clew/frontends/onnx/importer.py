@@ -100,6 +100,8 @@ class Importer:
         self._layer_names = UniqueNames()
         self._names: dict[tuple[str, int], str] = {}
         self._layers: dict[Source, list[Expr]] = {}
+        # Sizes of loops' states that change from turn to turn: by layer, as state and axis.
+        self.changing_sizes: dict[str, set[tuple[int, int]]] = {}
         self._imported = 0
         self._total_bytes = 0
         self._text_chars = 0

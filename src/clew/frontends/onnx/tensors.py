@@ -139,8 +139,8 @@ def to_array(
         raise ModelError("M006", f"{what} is stored in segments, which ONNX never defined")
     expected = (size * bits(dtype) + 7) // 8
     if tensor.data_location == TensorProto.EXTERNAL:
-        raw = external.bytes(tensor.name, entries_of(tensor), expected)
-        return _from_bytes(raw, dtype, shape, size)
+        beside = external.part(tensor.name, entries_of(tensor), expected)
+        return _from_bytes(beside.read(), dtype, shape, size)
     if part is None and not tensor.HasField("raw_data"):
         return _from_field(tensor, dtype, shape, size, what)
     given = part.size_bytes if part is not None else len(tensor.raw_data)
@@ -157,15 +157,20 @@ def to_constant(
 
     Errors: as `to_array`; later M013, when the file has changed.
     """
-    lazy = part is not None and part.size_bytes >= _LAZY_FROM_BYTES
-    lazy = lazy and tensor.data_type != TensorProto.STRING
-    if not lazy or tensor.HasField("segment") or tensor.data_location == TensorProto.EXTERNAL:
+    beside = tensor.data_location == TensorProto.EXTERNAL
+    unusual = tensor.HasField("segment") or tensor.data_type == TensorProto.STRING
+    if unusual or not (beside or (part is not None and part.size_bytes >= _LAZY_FROM_BYTES)):
         return Constant(to_array(tensor, external, budgets, part), name=tensor.name)
-    assert part is not None
     what = f"tensor {display(tensor.name)!r}"
     dtype = dtype_of(tensor.data_type, what)
     shape = tuple(tensor.dims)
     size = checked_size(shape, dtype, budgets, what)
+    if beside:
+        expected = (size * bits(dtype) + 7) // 8
+        part = external.part(tensor.name, entries_of(tensor), expected)
+        if part.size_bytes < _LAZY_FROM_BYTES:
+            return Constant(_from_bytes(part.read(), dtype, shape, size), name=tensor.name)
+    assert part is not None
     if part.size_bytes != (size * bits(dtype) + 7) // 8:
         raise _mismatch(what, shape, dtype, f"{part.size_bytes} bytes", f"{size} elements")
     return Constant.lazy(
