@@ -19,21 +19,24 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 
 @dataclass(frozen=True)
 class Case:
-    """An attack, and how it has to end: `expected` are codes of errors, `ok` for a result."""
+    """An attack, and how it has to end: `expected` are codes of errors, `ok` for a result. `slow`
+    ones take seconds, and are left out of the tests.
+    """
 
     name: str
     attack: Attack
     expected: tuple[str, ...]
+    slow: bool = False
 
 
 ALL: Final[list[Case]] = []
 
 
-def case(*expected: str, name: str = "") -> Callable[[Attack], Attack]:
+def case(*expected: str, name: str = "", slow: bool = False) -> Callable[[Attack], Attack]:
     """Puts a function of an empty folder into the catalogue."""
 
     def register(attack: Attack) -> Attack:
-        ALL.append(Case(name or attack.__name__, attack, expected))
+        ALL.append(Case(name or attack.__name__, attack, expected, slow))
         return attack
 
     return register

@@ -167,7 +167,7 @@ def json_instead(folder: Path) -> None:
     clew.load(written(folder, b'{"graph": {}}'))
 
 
-@case("M001", "M002")
+@case("M001", "M002", slow=True)
 def zeros(folder: Path) -> None:
     clew.load(written(folder, bytes(1 << 20)))
 
@@ -241,41 +241,41 @@ def two_hundred_thousand_graphs(folder: Path) -> None:
     clew.load(written(folder, b"\x08\x0a" + field(7, b"") * 200_000))
 
 
-@case()
+@case(slow=True)
 def a_million_empty_nodes(folder: Path) -> None:
     clew.load(written(folder, message(field(1, b"") * 1_000_000 + field(12, field(1, b"y")))))
 
 
-@case()
+@case(slow=True)
 def a_million_initialisers(folder: Path) -> None:
     clew.load(written(folder, message(field(5, b"") * 1_000_000 + field(12, field(1, b"y")))))
 
 
-@case()
+@case(slow=True)
 def a_million_functions(folder: Path) -> None:
     data = RELU.SerializeToString() + field(25, b"") * 1_000_000
     clew.load(written(folder, data))
 
 
-@case()
+@case(slow=True)
 def a_million_opsets(folder: Path) -> None:
     data = RELU.SerializeToString() + field(8, b"\x10\x15") * 1_000_000
     clew.load(written(folder, data))
 
 
-@case()
+@case(slow=True)
 def a_million_inputs(folder: Path) -> None:
     inputs = b"".join(field(11, field(1, b"i%d" % n)) for n in range(300_000))
     clew.load(written(folder, message(inputs + field(12, field(1, b"i1")))))
 
 
-@case()
+@case(slow=True)
 def a_million_attributes(folder: Path) -> None:
     attributes = field(5, field(1, b"a")) * 1_000_000
     clew.load(written(folder, message(field(1, attributes) + field(12, field(1, b"y")))))
 
 
-@case()
+@case(slow=True)
 def metadata_of_a_hundred_megabytes(folder: Path) -> None:
     made = field(14, field(1, b"k") + field(2, b"v" * (100 << 20)))
     clew.load(written(folder, RELU.SerializeToString() + made))
@@ -303,7 +303,7 @@ def a_cycle(folder: Path) -> None:
     )
 
 
-@case("M003")
+@case("M003", slow=True)
 def a_cycle_of_50000(folder: Path) -> None:
     count = 50_000
     load(model([node("Neg", [f"v{n}"], [f"v{(n + 1) % count}"]) for n in range(count)]))
@@ -326,7 +326,7 @@ def nodes_of_one_name(folder: Path) -> None:
     run(made, X)
 
 
-@case()
+@case(slow=True)
 def fifty_thousand_nodes_of_one_name(folder: Path) -> None:
     count = 20_000
     made = model([node("Neg", [f"v{n}"], [f"v{n + 1}"], name="n") for n in range(count)],
@@ -334,7 +334,7 @@ def fifty_thousand_nodes_of_one_name(folder: Path) -> None:
     load(made)
 
 
-@case()
+@case(slow=True)
 def names_that_are_numbered_already(folder: Path) -> None:
     """Each claim of a free name must not try all that are taken."""
     count = 10_000
@@ -343,28 +343,28 @@ def names_that_are_numbered_already(folder: Path) -> None:
     load(model(nodes, inputs=[value("v0", [2])], outputs=[value(f"v{2 * count}", None)]))
 
 
-@case()
+@case(slow=True)
 def unsorted_chain_of_20000(folder: Path) -> None:
     count = 20_000
     nodes = [node("Neg", [f"v{n}"], [f"v{n + 1}"]) for n in reversed(range(count))]
     load(model(nodes, inputs=[value("v0", [2])], outputs=[value(f"v{count}", None)]))
 
 
-@case()
+@case(slow=True)
 def one_value_used_by_20000(folder: Path) -> None:
     count = 20_000
     nodes = [node("Neg", ["x"], [f"v{n}"]) for n in range(count)]
     load(model([*nodes, node("Sum", [f"v{n}" for n in range(count)], ["y"])]))
 
 
-@case()
+@case(slow=True)
 def twenty_thousand_outputs(folder: Path) -> None:
     count = 20_000
     nodes = [node("Neg", ["x"], [f"v{n}"]) for n in range(count)]
     load(model(nodes, outputs=[value(f"v{n}", None) for n in range(count)]))
 
 
-@case()
+@case(slow=True)
 def branches_that_use_everything(folder: Path) -> None:
     """A hundred branches, each with a thousand nodes that take values from outside."""
 

@@ -74,12 +74,12 @@ for _name, _text in NAMES.items():
     case("ok", "M030", name=f"names_{_name}")(lambda folder, text=_text: _everything(folder, text))
 
 
-@case("M030")
+@case("M030", slow=True)
 def a_name_of_a_hundred_megabytes(folder: Path) -> None:
     load(named("n" * (20 << 20)))
 
 
-@case("M004")
+@case("M004", slow=True)
 def names_of_a_hundred_megabytes_together(folder: Path) -> None:
     load(model([node("Neg", [f"{n:0>30000}"], [f"{n + 1:0>30000}"]) for n in range(3000)]))
 
