@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import onnx
@@ -14,6 +15,17 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 import clew
 
 Attack: TypeAlias = "Callable[[Path], Any]"
+T = TypeVar("T", contravariant=True)
+
+
+class Part(Protocol[T]):
+    """An attack with something given."""
+
+    def __call__(self, folder: Path, given: T) -> Any:
+        """Attacks."""
+        ...
+
+
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
 
@@ -37,6 +49,17 @@ def case(*expected: str, name: str = "", slow: bool = False) -> Callable[[Attack
 
     def register(attack: Attack) -> Attack:
         ALL.append(Case(name or attack.__name__, attack, expected, slow))
+        return attack
+
+    return register
+
+
+def each(prefix: str, table: Mapping[Any, T], *expected: str) -> Callable[[Part[T]], Part[T]]:
+    """Makes a case of each entry of a table, of a function of a folder and the entry's value."""
+
+    def register(attack: Part[T]) -> Part[T]:
+        for key, given in table.items():
+            case(*expected, name=f"{prefix}_{key}")(partial(attack, given=given))
         return attack
 
     return register

@@ -16,7 +16,20 @@ from onnx import ModelProto, SparseTensorProto, TensorProto, helper, numpy_helpe
 
 import clew
 from clew.support.errors import ClewError
-from hostile.catalogue import X, case, field, ints, load, message, model, node, run, value, written
+from hostile.catalogue import (
+    X,
+    case,
+    each,
+    field,
+    ints,
+    load,
+    message,
+    model,
+    node,
+    run,
+    value,
+    written,
+)
 
 RELU = model([node("Relu", ["x"], ["y"])])
 
@@ -51,8 +64,10 @@ WRONG = {
     "raw_too_long": tensor([1], b"\0" * 4096),
 }
 
-for _name, _weight in WRONG.items():
-    case(name=f"tensor_{_name}")(lambda folder, made=_weight: run(with_weight(made), X))
+
+@each("tensor", WRONG)
+def wrong_tensor(folder: Path, given: TensorProto) -> None:
+    run(with_weight(given), X)
 
 
 @case("M006")
@@ -87,8 +102,10 @@ SPARSE = {
     "empty": sparse([2, 3], np.zeros(0), np.zeros((0, 2))),
 }
 
-for _name, _made in SPARSE.items():
-    case(name=f"sparse_{_name}")(lambda folder, made=_made: run(made, X))
+
+@each("sparse", SPARSE)
+def wrong_sparse(folder: Path, given: ModelProto) -> None:
+    run(given, X)
 
 
 @case()
@@ -425,10 +442,10 @@ LOCATIONS = {
     "memory_marker": "*/_ORT_MEM_ADDR_/*",
 }
 
-for _name, _location in LOCATIONS.items():
-    case("M005", "M030", "ok", name=f"external_{_name}")(
-        lambda folder, location=_location: clew.load(written(inside(folder), stored(location)))
-    )
+
+@each("external", LOCATIONS, "M005", "M030", "ok")
+def external_location(folder: Path, given: str) -> None:
+    clew.load(written(inside(folder), stored(given)))
 
 
 @case("M005")
@@ -496,12 +513,15 @@ RANGES = {
     "empty": {"length": ""},
 }
 
-for _name, _entries in RANGES.items():
-    case("M005", "M006", name=f"external_range_{_name}")(
-        lambda folder, entries=_entries: clew.load(
-            written(inside(folder), stored("w.bin", **entries))
-        )
-    )
+
+@each("external_range", RANGES, "M005", "M006")
+def external_range(folder: Path, given: dict[str, str]) -> None:
+    clew.load(written(inside(folder), stored("w.bin", **given)))
+
+
+def weight_of(module: Any) -> Any:
+    """Returns what a model adds."""
+    return module.main.body.fields[0].args[1].data
 
 
 @case("M005", "ok")
@@ -513,20 +533,18 @@ def external_swapped_while_loading(folder: Path) -> None:
 
     def swap() -> None:
         while not stop.is_set():
-            for make in (
-                lambda new: new.symlink_to(folder / "secret.bin"),
-                lambda new: new.write_bytes(b"\0" * 64),
-            ):
-                new = room / "new.bin"
-                make(new)
-                os.replace(new, room / "w.bin")
+            new = room / "new.bin"
+            new.symlink_to(folder / "secret.bin")
+            os.replace(new, room / "w.bin")
+            new.write_bytes(b"\0" * 64)
+            os.replace(new, room / "w.bin")
 
     thread = threading.Thread(target=swap)
     thread.start()
     try:
         for _ in range(200):
             try:
-                weight = clew.load(path).main.body.fields[0].args[1].data
+                weight = weight_of(clew.load(path))
             except ClewError:
                 continue
             assert not np.asarray(weight).any()

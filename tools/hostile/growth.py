@@ -10,7 +10,7 @@ import numpy as np
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from clew import Budgets
-from hostile.catalogue import X, case, field, ints, load, message, model, node, run, value
+from hostile.catalogue import X, case, each, field, ints, load, message, model, node, run, value
 
 HUGE = 1 << 40
 
@@ -131,8 +131,10 @@ GROWING = {
     "Gather": constant("Gather", np.ones(3, np.float32), np.array([1 << 62], np.int64)),
 }  # fmt: skip
 
-for _name, _made in GROWING.items():
-    case(name=f"constant_{_name}")(lambda folder, made=_made: run(made))
+
+@each("constant", GROWING)
+def growing_constant(folder: Path, given: ModelProto) -> None:
+    run(given)
 
 
 @case()
@@ -303,7 +305,7 @@ def scan_over_much(folder: Path) -> None:
         node("ConstantOfShape", ["n"], ["c"]),
         node("Scan", ["zero", "c"], ["y"], body=body, num_scan_inputs=1),
     ]
-    zero = numpy_helper.from_array(np.float32(0), "zero")
+    zero = numpy_helper.from_array(np.array(0, np.float32), "zero")
     run(model(nodes, [ints("n", [1 << 34]), zero], inputs=[]))
 
 
@@ -316,8 +318,9 @@ def nested_if(depth: int) -> bytes:
     return message(graph)
 
 
-for _depth in (24, 32, 60, 5000):
-    case(name=f"nested_if_{_depth}")(lambda folder, depth=_depth: load(nested_if(depth)))
+@each("nested_if", {n: n for n in (24, 32, 60, 5000)})
+def deep_if(folder: Path, given: int) -> None:
+    load(nested_if(given))
 
 
 def nested_loops(depth: int) -> ModelProto:
@@ -336,8 +339,9 @@ def nested_loops(depth: int) -> ModelProto:
     return model(graph_nodes, [ints("trips", 2)])
 
 
-for _depth in (3, 12, 22):
-    case(name=f"nested_loops_{_depth}")(lambda folder, depth=_depth: load(nested_loops(depth)))
+@each("nested_loops", {n: n for n in (3, 12, 22)})
+def deep_loops(folder: Path, given: int) -> None:
+    load(nested_loops(given))
 
 
 @case("ok", slow=True)

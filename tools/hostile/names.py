@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import clew
 from clew.support.errors import ClewError
-from hostile.catalogue import X, case, compiled, load, model, node, value
+from hostile.catalogue import X, case, compiled, each, load, model, node, value
 
 NAMES = {
     "newlines": "a\nb\r\nc",
@@ -43,17 +43,18 @@ def named(name: str) -> object:
     ]
     made = model(nodes, [weight], inputs=[value(name or "x", [2, 3])],
                  outputs=[value(f"{name}3", None)])  # fmt: skip
-    for each in made.graph.node:
-        each.doc_string = name
-        each.metadata_props.add(key=name, value=name)
+    for entry in made.graph.node:
+        entry.doc_string = name
+        entry.metadata_props.add(key=name, value=name)
     made.graph.name = name
     made.producer_name = name
     return made
 
 
-def _everything(folder: Path, name: str) -> None:
+@each("names", NAMES, "ok", "M030")
+def everything(folder: Path, given: str) -> None:
     """Compiles, runs, prints, traces, saves, loads and writes a model down."""
-    built = compiled(named(name))
+    built = compiled(named(given))
     result = built(X)
     assert np.allclose(result.sum(axis=-1), 1)
     assert str(built.module)
@@ -68,10 +69,6 @@ def _everything(folder: Path, name: str) -> None:
     built.save(saved)
     assert (clew.load_compiled(saved, 1)(X) == result).all()
     assert len(list(folder.iterdir())) == 1
-
-
-for _name, _text in NAMES.items():
-    case("ok", "M030", name=f"names_{_name}")(lambda folder, text=_text: _everything(folder, text))
 
 
 @case("M030", slow=True)
