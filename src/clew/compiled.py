@@ -199,7 +199,7 @@ class CompiledModel(ProfiledModel[Kernel]):
 
     # --- running ---
 
-    def _program_for(self, arrays: Sequence[Any]) -> Program:
+    def program_for(self, arrays: Sequence[Any]) -> Program:
         if self._symbolic:
             return self.build_for(arrays).program
         if self._stored is not None:

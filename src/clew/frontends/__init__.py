@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from clew.frontends import onnx, text
 from clew.ir.module import Module
 from clew.support.errors import InputError
 
+ModelSource: TypeAlias = "str | os.PathLike[str] | bytes | onnx.ModelProto"
+
 _READERS: dict[str, Callable[..., Module]] = {".onnx": onnx.load, ".txt": text.load}
 
 
-def load(model: str | os.PathLike[str] | bytes | Any, **options: Any) -> Module:
+def load(model: ModelSource, **options: Any) -> Module:
     """Returns the model of a file, read by the frontend that its suffix names; or that of an ONNX
     message (`onnx.ModelProto`) or its bytes.
 
@@ -36,4 +38,4 @@ def load(model: str | os.PathLike[str] | bytes | Any, **options: Any) -> Module:
     return reader(model, **options)
 
 
-__all__ = ["load"]
+__all__ = ["ModelSource", "load"]

@@ -106,7 +106,7 @@ class Model(ABC, Generic[K]):
         self._output_names = tuple(output_names)
 
     @abstractmethod
-    def _program_for(self, arrays: Sequence[Any]) -> Program:
+    def program_for(self, arrays: Sequence[Any]) -> Program:
         """Returns the program for checked inputs."""
 
     @abstractmethod
@@ -145,7 +145,7 @@ class Model(ABC, Generic[K]):
         return dict(zip(self._output_names, results, strict=True))
 
     def _results(self, checked: Sequence[Any]) -> list[Any]:
-        program = self._program_for(checked)
+        program = self.program_for(checked)
         results = program(checked)
         return results if program.is_native else [_outside(value) for value in results]
 

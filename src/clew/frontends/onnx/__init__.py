@@ -79,4 +79,4 @@ _CONVERTERS = (
     converters_transform,
 )
 
-__all__ = ["Annotator", "Budgets", "NodeView", "converter", "load", "supported"]
+__all__ = ["Annotator", "Budgets", "ModelProto", "NodeView", "converter", "load", "supported"]
