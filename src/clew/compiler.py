@@ -60,7 +60,7 @@ def compile(
     machine = target_of(target)
     chosen = passes_for(machine, opt_level, precision, keep_f32, fuse, passes)
     count = thread_count(threads)
-    module = model if isinstance(model, Module) else frontends.load(model, inputs=inputs)
+    module = model if isinstance(model, Module) else frontends.load_or_defer(model, inputs=inputs)
     chosen, schedules = extended(chosen, extend)
     options = Options(
         target=machine,
