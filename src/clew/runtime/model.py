@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -20,19 +20,23 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 # whose values decide shapes.
 SizesKey: TypeAlias = "tuple[tuple[tuple[int, ...] | None, ...], tuple[bytes, ...]]"
 K = TypeVar("K")
+ANY_SHAPE: Final = ("...",)
+"""The shape of an input that takes arrays of any."""
 
 
 class InputSpec:
     """An input and the arrays it takes.
 
-    `shape` has a string for each size that is not a number. `dtype` is None for what is no tensor,
-    which is not checked.
+    `shape` has a string for each size that is not a number, and is `ANY_SHAPE` where it is not even
+    known how many there are. `dtype` is None for what is no tensor, which is not checked. `decides`
+    says that its value decides sizes or axes: each value that is new costs a build.
     """
 
     def __init__(self, name: str, dtype: Any, shape: Sequence[int | str]) -> None:
         self.name = name
         self.dtype = None if dtype is None else np.dtype(dtype)
         self.shape = tuple(shape)
+        self.decides = False
         self.is_static = not any(isinstance(d, str) for d in self.shape)
 
     def check(self, given: Any) -> Any:
@@ -74,6 +78,8 @@ class InputSpec:
             raise InputError("I043", f"input {self.name!r} holds no text: {error}") from error
 
     def _fits(self, shape: tuple[int, ...]) -> bool:
+        if self.shape == ANY_SHAPE:
+            return True
         if self.is_static or len(shape) != len(self.shape):
             return False
         return all(isinstance(w, str) or s == w for s, w in zip(shape, self.shape, strict=True))
@@ -106,7 +112,7 @@ class Model(ABC, Generic[K]):
         self._output_names = tuple(output_names)
 
     @abstractmethod
-    def _program_for(self, arrays: Sequence[Any]) -> Program:
+    def program_for(self, arrays: Sequence[Any]) -> Program:
         """Returns the program for checked inputs."""
 
     @abstractmethod
@@ -145,7 +151,7 @@ class Model(ABC, Generic[K]):
         return dict(zip(self._output_names, results, strict=True))
 
     def _results(self, checked: Sequence[Any]) -> list[Any]:
-        program = self._program_for(checked)
+        program = self.program_for(checked)
         results = program(checked)
         return results if program.is_native else [_outside(value) for value in results]
 

@@ -9,7 +9,8 @@ lists those: (layer, operator, reason).
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ from clew.frontends.onnx import (
     converters_elementwise,
     converters_image,
     converters_nn,
+    converters_old,
     converters_quantized,
     converters_recurrent,
     converters_reduce,
@@ -28,10 +30,12 @@ from clew.frontends.onnx import (
     converters_transform,
 )
 from clew.frontends.onnx.budgets import Budgets
+from clew.frontends.onnx.deferred import DeferredModel, advice, can_wait
 from clew.frontends.onnx.importer import Annotator, Importer, NodeView
 from clew.frontends.onnx.loader import read
 from clew.frontends.onnx.registry import converter, supported
 from clew.ir.module import Module
+from clew.support.errors import ClewError, UnsupportedError
 
 
 def load(
@@ -54,16 +58,61 @@ def load(
     Errors: M... for files that are damaged, unsafe or inconsistent; U... for valid models that are
     not supported; T... for layers whose shapes do not fit; I003 to I005 for wrong arguments.
     """
+    importer = _importers(source, annotate, budgets)(inputs, constants)
+    try:
+        return importer.run()
+    except UnsupportedError as error:
+        if can_wait(importer, error):
+            error.hint = advice(importer, error)
+        raise
+
+
+def load_or_defer(
+    source: str | os.PathLike[str] | bytes | ModelProto,
+    *,
+    inputs: Mapping[str, Sequence[int | str]] | None = None,
+    budgets: Budgets | None = None,
+) -> Module | DeferredModel:
+    """Returns the graph IR of an ONNX model as `load` does; where that depends on values or shapes
+    of inputs that only a run tells, what imports it then.
+
+    Errors: as `load`.
+    """
+    make = _importers(source, None, budgets)
+    importer = make(inputs, None)
+    try:
+        return importer.run()
+    except ClewError as error:
+        if not can_wait(importer, error):
+            raise
+        return DeferredModel(partial(make, keep_constants=True), importer, error)
+
+
+def _importers(
+    source: str | os.PathLike[str] | bytes | ModelProto,
+    annotate: Annotator | None,
+    budgets: Budgets | None,
+) -> Callable[..., Importer]:
+    """Returns what makes importers of a model, which is read once, for shapes and constants."""
     limits = budgets or Budgets()
     loaded = read(source, limits)
-    importer = Importer(
-        loaded,
-        limits,
-        annotate=annotate,
-        inputs=inputs,
-        constants=constants,
-    )
-    return importer.run()
+
+    def make(
+        inputs: Mapping[str, Sequence[int | str]] | None,
+        constants: Mapping[str, NDArray[Any]] | None,
+        *,
+        keep_constants: bool = False,
+    ) -> Importer:
+        return Importer(
+            loaded,
+            limits,
+            annotate=annotate,
+            inputs=inputs,
+            constants=constants,
+            keep_constants=keep_constants,
+        )
+
+    return make
 
 
 _CONVERTERS = (
@@ -72,6 +121,7 @@ _CONVERTERS = (
     converters_elementwise,
     converters_image,
     converters_nn,
+    converters_old,
     converters_quantized,
     converters_recurrent,
     converters_reduce,
@@ -79,4 +129,13 @@ _CONVERTERS = (
     converters_transform,
 )
 
-__all__ = ["Annotator", "Budgets", "NodeView", "converter", "load", "supported"]
+__all__ = [
+    "Annotator",
+    "Budgets",
+    "ModelProto",
+    "NodeView",
+    "converter",
+    "load",
+    "load_or_defer",
+    "supported",
+]

@@ -36,6 +36,7 @@ from clew.frontends.onnx.tensors import (
     sparse_to_array,
     to_constant,
 )
+from clew.ir.deferred import DeclaredInput
 from clew.ir.dims import Dim, SymDim
 from clew.ir.expr import Constant, Expr, Function, Tuple, Var, carry_marks
 from clew.ir.module import Module
@@ -86,6 +87,7 @@ class Importer:
         annotate: Annotator | None = None,
         inputs: Shapes | None = None,
         constants: Mapping[str, NDArray[Any]] | None = None,
+        keep_constants: bool = False,
     ) -> None:
         self.model = loaded.model
         self.external = loaded.external
@@ -95,6 +97,10 @@ class Importer:
         self._annotate = annotate
         self._shapes = dict(inputs or {})
         self._constants = dict(constants or {})
+        self._keep_constants = keep_constants
+        self._unknown: list[Expr] = []
+        self._unknown_here: list[Expr] = []
+        self._params: list[Var] = []
         self._symbols = Symbols()
         self._layer_names = UniqueNames()
         self._names: dict[tuple[str, int], str] = {}
@@ -180,12 +186,52 @@ class Importer:
                 data = np.asarray(self._constants[value.name])
                 self._check_constant(value, data)
                 scope.values[value.name] = Constant(data, name=value.name, span=Span([source]))
-                continue
+                if not self._keep_constants:
+                    continue
             type_ = self._input_type(value)
             var = Var(value.name, type_, span=Span([source]))
-            scope.values[value.name] = var
+            scope.values.setdefault(value.name, var)
             params.append(var)
+        self._params = params
         return params
+
+    def declared_inputs(self) -> list[DeclaredInput]:
+        """Returns the model's inputs as the file has them, with the shapes that were given."""
+        graph = self.model.graph
+        settled = {t.name for t in graph.initializer}
+        settled |= {s.values.name for s in graph.sparse_initializer}
+        return [self._declared(v) for v in graph.input if v.name not in settled]
+
+    def _declared(self, value: ValueInfo) -> DeclaredInput:
+        tensor = value.type.tensor_type
+        if not value.type.HasField("tensor_type"):
+            return DeclaredInput(value.name, None, None)
+        dtype = dtype_of(tensor.elem_type, f"input {display(value.name)!r}")
+        if value.name in self._shapes:
+            return DeclaredInput(value.name, dtype, tuple(self._shapes[value.name]))
+        if not tensor.HasField("shape"):
+            return DeclaredInput(value.name, dtype, None)
+        shape = [
+            int(d.dim_value) if d.HasField("dim_value") else d.dim_param or f"{value.name}_{axis}"
+            for axis, d in enumerate(tensor.shape.dim)
+        ]
+        return DeclaredInput(value.name, dtype, tuple(shape))
+
+    def note_unknown(self, expr: Expr) -> None:
+        """Notes that a converter asked for a value that is not known before the run."""
+        self._unknown_here.append(expr)
+
+    def asked_in_vain(self) -> tuple[str, ...]:
+        """Returns the inputs that values depend on which the last layer asked for and nobody knows;
+        those that any layer asked for where it asked for none. Vectors and numbers only: tensors
+        of a higher rank are data.
+        """
+        for asked in (self._unknown_here, self._unknown):
+            leaves = {leaf.id for leaf in self.known.unknown_leaves(asked)}
+            small = [p for p in self._params if p.id in leaves and _is_vector(p.type)]
+            if small:
+                return tuple(p.name for p in small)
+        return ()
 
     def _check_constant(self, value: ValueInfo, data: NDArray[Any]) -> None:
         """Errors: I005 for a value of another type than the input's."""
@@ -327,6 +373,8 @@ class Importer:
         self._imported += 1
         if self._imported > self.budgets.nodes:
             raise ModelError("M009", f"the model has more than {self.budgets.nodes} nodes")
+        self._unknown += self._unknown_here
+        self._unknown_here = []
         attributes = self._attributes(node, scope)
         source = scope.within or self._source(node, name, attributes)
         inputs = [self._lookup(n, scope, "input") if n else None for n in node.input]
@@ -509,6 +557,10 @@ class Importer:
     def _fate(self, values: Sequence[Expr]) -> str:
         known = bool(values) and all(self.known.get(value) is not None for value in values)
         return "known at import" if known else "result not used"
+
+
+def _is_vector(type_: Type) -> bool:
+    return isinstance(type_, TensorType) and type_.rank <= 1
 
 
 def _without(nodes: Sequence[NodeProto], missing: set[str]) -> Sequence[NodeProto]:

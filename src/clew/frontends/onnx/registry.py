@@ -26,6 +26,8 @@ Converter: TypeAlias = "Callable[[Layer], Result]"
 
 _CONVERTERS: Final[dict[tuple[str, str], dict[int, Converter]]] = {}
 
+_OLD_FORMS: Final[dict[str, tuple[int, Converter]]] = {}
+
 
 def converter(*op_types: str, since: int = 1, domain: str = "") -> Callable[[Converter], Converter]:
     """Decorator: registers a converter for operators. It returns a layer's outputs in order."""
@@ -40,6 +42,20 @@ def converter(*op_types: str, since: int = 1, domain: str = "") -> Callable[[Con
     return register
 
 
+def old_form(*op_types: str, to: int) -> Callable[[Converter], Converter]:
+    """Decorator: registers a converter for versions of ONNX's own operators before `to`. It goes
+    before those by `converter`.
+    """
+
+    def register(function: Converter) -> Converter:
+        for op_type in op_types:
+            assert op_type not in _OLD_FORMS, f"{op_type} has two old forms"
+            _OLD_FORMS[op_type] = (to, function)
+        return function
+
+    return register
+
+
 def find(domain: str, op_type: str, version: int) -> Converter | None:
     """Returns the converter for an operator of the given version, None if there is none.
 
@@ -48,6 +64,10 @@ def find(domain: str, op_type: str, version: int) -> Converter | None:
     bound = bound_to(domain, op_type, version)
     if bound is not None:
         return lambda layer: layer.call_of(bound)
+    if not domain and op_type in _OLD_FORMS:
+        to, function = _OLD_FORMS[op_type]
+        if version < to:
+            return function
     versions = _CONVERTERS.get((domain, op_type), {})
     fitting = [since for since in versions if since <= version]
     return versions[max(fitting)] if fitting else None
