@@ -27,6 +27,7 @@ from clew.frontends.onnx import (
     converters_reduce,
     converters_sampling,
     converters_transform,
+    converters_values,
 )
 from clew.frontends.onnx.budgets import Budgets
 from clew.frontends.onnx.deferred import DeferredModel, advice, can_wait
@@ -125,6 +126,7 @@ _CONVERTERS = (
     converters_reduce,
     converters_sampling,
     converters_transform,
+    converters_values,
 )
 
 __all__ = [

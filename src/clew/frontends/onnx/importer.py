@@ -14,10 +14,11 @@ from onnx import ValueInfoProto as ValueInfo
 
 from clew.frontends.onnx.budgets import Budgets
 from clew.frontends.onnx.layer import Layer
+from clew.frontends.onnx.late import inferred_type, is_unranked, late_layer, type_proto
 from clew.frontends.onnx.loader import Loaded, opsets
 from clew.frontends.onnx.names import Symbols, UniqueNames, display
 from clew.frontends.onnx.order import in_order
-from clew.frontends.onnx.registry import call, find
+from clew.frontends.onnx.registry import call, find, takes_values
 from clew.frontends.onnx.scope import Captures, Scope
 from clew.frontends.onnx.slim import FilePart
 from clew.frontends.onnx.survey import (
@@ -32,7 +33,6 @@ from clew.frontends.onnx.survey import (
 from clew.frontends.onnx.tensors import (
     checked_size,
     dtype_of,
-    number_of,
     sparse_to_array,
     to_constant,
 )
@@ -258,12 +258,12 @@ class Importer:
     ) -> Type:
         kind = proto.WhichOneof("value")
         if kind == "sequence_type":
-            return SequenceType(self._type(proto.sequence_type.elem_type, what, name))
+            return SequenceType(self.value_type(proto.sequence_type.elem_type, what))
         if kind == "optional_type":
-            return OptionalType(self._type(proto.optional_type.elem_type, what, name))
+            return OptionalType(self.value_type(proto.optional_type.elem_type, what))
         if kind == "map_type":
             key = dtype_of(proto.map_type.key_type, f"the keys of {what}")
-            return MapType(key, self._type(proto.map_type.value_type, what, name))
+            return MapType(key, self.value_type(proto.map_type.value_type, what))
         if kind != "tensor_type":
             raise UnsupportedError("U004", f"{what} is a {kind or 'value without a type'}")
         dtype = dtype_of(proto.tensor_type.elem_type, what)
@@ -282,6 +282,16 @@ class Importer:
             )
         checked_size([d for d in shape if isinstance(d, int)], dtype, self.budgets, what)
         return TensorType(tuple(shape), dtype)
+
+    def value_type(self, proto: TypeProto, what: str) -> Type:
+        """Returns the type of a part of a value. Sizes that are no numbers may differ from part to
+        part, so that their names say nothing.
+
+        Errors: U004 for what no value can be.
+        """
+        if proto.WhichOneof("value") == "map_type":
+            return self._type(proto, what, "")
+        return inferred_type(proto, what)
 
     def _dim(self, dim: Any, fallback: str) -> Dim:
         if dim.HasField("dim_value"):
@@ -346,6 +356,11 @@ class Importer:
             wanted = f"{scope.prefix}{own}" if scope.prefix else f"{unnamed}{own}"
             self._names[key] = self._layer_names.claim(wanted)
         return self._names[key]
+
+    @property
+    def imported(self) -> int:
+        """How many nodes have been imported, those of graphs that were read again included."""
+        return self._imported
 
     def import_subgraph(
         self, layer: Layer, name: str, inputs: Sequence[Expr], captures: Captures | None
@@ -436,6 +451,10 @@ class Importer:
         if schema is None:
             raise UnsupportedError("U001", f"{display(node.op_type)} is not supported")
         layer = Layer(name, node.op_type, schema, attributes, inputs, node.output, self, scope)
+        if not takes_values(domain, node.op_type) and any(
+            expr is not None and is_unranked(expr.type) for expr in inputs
+        ):
+            return late_layer(layer, domain)
         converter = find(domain, node.op_type, schema.since_version)
         if converter is None:
             body = function_body(schema) or _context_body(schema, node, layer)
@@ -583,7 +602,7 @@ def _context_body(schema: Schema, node: NodeProto, layer: Layer) -> FunctionProt
     if not schema.has_context_dependent_function:
         return None
     types = [
-        b"" if expr is None else _type_proto(layer.type_of(expr)).SerializeToString()
+        b"" if expr is None else type_proto(expr.type).SerializeToString()
         for expr in layer.inputs
     ]
     own = NodeProto()
@@ -609,16 +628,3 @@ def _named(name: str, layer: Layer) -> AttributeProto:
     copy.CopyFrom(layer.given[name])
     copy.name = name
     return copy
-
-
-def _type_proto(type_: TensorType) -> TypeProto:
-    proto = TypeProto()
-    proto.tensor_type.elem_type = number_of(type_.dtype)
-    shape = proto.tensor_type.shape
-    for dim in type_.shape:
-        entry = shape.dim.add()
-        if isinstance(dim, int):
-            entry.dim_value = dim
-        else:
-            entry.dim_param = str(dim)
-    return proto
