@@ -583,4 +583,7 @@ def join(left: Type, right: Type) -> Type:
             return SequenceType(join(a, b))
         case OptionalType(a), OptionalType(b):
             return OptionalType(join(a, b))
+        # What is there is an optional too: in a run the two are the same.
+        case (OptionalType(a), b) | (b, OptionalType(a)):
+            return OptionalType(join(a, b))
     raise GraphTypeError("T007", f"branches give {left} and {right}, which no type covers")

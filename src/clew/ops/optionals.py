@@ -152,15 +152,21 @@ def _scalar_types(x: Type) -> Type:
 
 
 @register_op(
-    "fail",
+    "assume",
     host=True,
-    samples=(Sample(code="T108", message="", type="f33", error="T154"),),
+    samples=(
+        Sample(np.array(True), code="T108", message="", type="optional<f32[2]>"),
+        Sample(np.array(True), code="T108", message="", type="f33", error="T154"),
+    ),
 )
-def fail(*, code: str, message: str, type: str) -> Any:
-    """A value that cannot be computed: raises an error when a run comes to it."""
-    raise RunError(code, message)
+def assume(holds: Array, *, code: str, message: str, type: str) -> None:
+    """Nothing where `holds`; else raises an error. It stands for a value of a type that cannot be
+    computed: a branch that the shapes in front of it rule out.
+    """
+    if not holds:
+        raise RunError(code, message)
 
 
-@fail.types
-def _fail_types(*, code: str, message: str, type: str) -> Type:
-    return type_named("fail", type)
+@assume.types
+def _assume_types(holds: Type, *, code: str, message: str, type: str) -> Type:
+    return type_named("assume", type)

@@ -89,7 +89,9 @@ def is_of(value: Any, type_: Any) -> bool:
             return (
                 from_numpy(np.asarray(value).dtype) == dtype
                 and np.ndim(value) == len(shape)
-                and all(a == d for a, d in zip(np.shape(value), shape, strict=True) if type(d) is int)
+                and all(
+                    a == d for a, d in zip(np.shape(value), shape, strict=True) if type(d) is int
+                )
             )
         case UnrankedType(dtype):
             return from_numpy(np.asarray(value).dtype) == dtype

@@ -211,7 +211,9 @@ def _erase_types(sequence: Type, position: Type | None = None) -> Type:
 
 
 @register_op(
-    "sequence.length", host=True, samples=(Sample(_PAIR), Sample(_RAGGED), Sample(f32(2), error="T150"))
+    "sequence.length",
+    host=True,
+    samples=(Sample(_PAIR), Sample(_RAGGED), Sample(f32(2), error="T150")),
 )
 def length(sequence: list[Array]) -> Array:
     """The number of elements, `i64[]`. Source: ONNX SequenceLength-11."""
@@ -242,7 +244,7 @@ def split(x: Array, parts: Any = None, *, axis: int = 0, keepdims: bool = True) 
     """Pieces of a tensor along an axis: of size 1 without `parts` (the axis itself goes where
     `keepdims` is off), of a size (the last may be smaller), or of the sizes it lists.
 
-    Errors: I271 for sizes that do not sum to that of the axis. Source: ONNX SplitToSequence-11.
+    Errors: I274 for sizes that do not sum to that of the axis. Source: ONNX SplitToSequence-11.
     """
     size = x.shape[axis]
     if parts is None:
@@ -253,11 +255,11 @@ def split(x: Array, parts: Any = None, *, axis: int = 0, keepdims: bool = True) 
         step = int(sizes)
         ends = list(range(step, size, step)) if step > 0 else []
         if step < 1:
-            raise RunError("I271", f"sequence.split: pieces of {step} of an axis of {size}")
+            raise RunError("I274", f"sequence.split: pieces of {step} of an axis of {size}")
         return np.split(x, ends, axis) if size else []
     if int(sizes.sum()) != size or (sizes.size and sizes.min() < 0):
         raise RunError(
-            "I271", f"sequence.split: pieces of {sizes.tolist()[:8]} of an axis of {size}"
+            "I274", f"sequence.split: pieces of {sizes.tolist()[:8]} of an axis of {size}"
         )
     return np.split(x, np.cumsum(sizes)[:-1], axis) if sizes.size else []
 

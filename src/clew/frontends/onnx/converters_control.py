@@ -106,7 +106,8 @@ def _branch(layer: Layer, name: str) -> tuple[Tuple | ClewError, Captures]:
 
 def _refused(error: ClewError, type_: Type) -> Expr:
     """Returns a value of a type that raises an error when it is asked for."""
-    return call("fail", code=error.code, message=error.message, type=type_text(type_))
+    never = scalar(False, "bool")
+    return call("assume", never, code=error.code, message=error.message, type=type_text(type_))
 
 
 def _closed(body: Expr, captures: Captures, outers: object) -> Function:
@@ -155,9 +156,7 @@ def loop(layer: Layer) -> Result:
     )
 
 
-def _written_out(
-    layer: Layer, start: Expr, init: Sequence[Expr], nodes: int
-) -> list[Expr] | None:
+def _written_out(layer: Layer, start: Expr, init: Sequence[Expr], nodes: int) -> list[Expr] | None:
     """Returns the results of a loop as its body again and again; None where it is not known how
     often that is, or too often. `nodes` is how many the body has.
     """
@@ -190,7 +189,10 @@ def _stacks(layer: Layer, init: Sequence[Expr]) -> int:
 def _stacked(layer: Layer, state: Sequence[Expr], stacks: Sequence[list[Expr]]) -> list[Expr]:
     known = layer.importer.known.get
     found = [call("sequence.construct", *rows) for rows in stacks]
-    return [*state, *(folded(call("sequence.concat", s, axis=0, new_axis=True), known) for s in found)]
+    return [
+        *state,
+        *(folded(call("sequence.concat", s, axis=0, new_axis=True), known) for s in found),
+    ]
 
 
 def _parameters(layer: Layer, types: Sequence[Type]) -> list[Var]:
@@ -239,13 +241,11 @@ def _covers(type_: Type, other: Type, *, inside: bool = False) -> bool:
         case UnrankedType(a), (TensorType(dtype=b) | UnrankedType(b)):
             return a == b
         case TensorType(a, dtype), TensorType(b, also) if inside and len(a) == len(b):
-            return dtype == also and all(
-                x == y or is_unknown(x) for x, y in zip(a, b, strict=True)
-            )
+            return dtype == also and all(x == y or is_unknown(x) for x, y in zip(a, b, strict=True))
         case SequenceType(a, False), SequenceType(b, empty):
             alike = empty and dtype_of(a) == dtype_of(b)
             return alike or _covers(a, b, inside=True)
-        case OptionalType(a), OptionalType(b):
+        case OptionalType(a), (OptionalType(b) | b):
             return _covers(a, b, inside=True)
     return type_ == other
 

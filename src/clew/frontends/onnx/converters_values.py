@@ -107,9 +107,7 @@ def _mapped(layer: Layer, inputs: Sequence[Expr]) -> list[Expr]:
     index, going = Var("i", TensorType((), "i64")), Var("going", TensorType((), "bool"))
     whole = [Var(f"input{n}", x.type) for n, x in enumerate(inputs)]
     captures = Captures(layer.importer.known)
-    read = [
-        call("sequence.at", x, index) if isinstance(x.type, SequenceType) else x for x in whole
-    ]
+    read = [call("sequence.at", x, index) if isinstance(x.type, SequenceType) else x for x in whole]
     results = layer.subgraph("body", read, captures)
     outs: list[Var] = []
     for n, result in enumerate(results):
@@ -166,5 +164,3 @@ def optional_get_element(layer: Layer) -> Result:
     if not isinstance(value.type, OptionalType):
         return value
     return _folded(layer, "optional.get", value)
-
-

@@ -205,7 +205,8 @@ class Importer:
     def _declared(self, value: ValueInfo) -> DeclaredInput:
         tensor = value.type.tensor_type
         if not value.type.HasField("tensor_type"):
-            return DeclaredInput(value.name, None, None)
+            what = f"input {display(value.name)!r}"
+            return DeclaredInput(value.name, None, None, self.value_type(value.type, what))
         dtype = dtype_of(tensor.elem_type, f"input {display(value.name)!r}")
         if value.name in self._shapes:
             return DeclaredInput(value.name, dtype, tuple(self._shapes[value.name]))
@@ -602,8 +603,7 @@ def _context_body(schema: Schema, node: NodeProto, layer: Layer) -> FunctionProt
     if not schema.has_context_dependent_function:
         return None
     types = [
-        b"" if expr is None else type_proto(expr.type).SerializeToString()
-        for expr in layer.inputs
+        b"" if expr is None else type_proto(expr.type).SerializeToString() for expr in layer.inputs
     ]
     own = NodeProto()
     own.CopyFrom(node)

@@ -180,7 +180,11 @@ def _result_types(layer: Layer, node: NodeProto, domain: str) -> list[Type]:
     version = layer.scope.opsets.get(domain, 1)
     try:
         found = onnx.shape_inference.infer_node_outputs(
-            layer.schema, node, types, data, opset_imports=[onnx.helper.make_opsetid(domain, version)]
+            layer.schema,
+            node,
+            types,
+            data,
+            opset_imports=[onnx.helper.make_opsetid(domain, version)],
         )
     except Exception as error:  # whatever onnx's own inference raises
         raise _untold(layer) from error
@@ -229,7 +233,9 @@ def onnx_layer(
     Errors: those of importing the layer with these shapes, and U026 for one that needs other
     values at import than those that are small.
     """
-    types = [_met(value, type_named("onnx.layer", t)) for value, t in zip(values, inputs, strict=True)]
+    types = [
+        _met(value, type_named("onnx.layer", t)) for value, t in zip(values, inputs, strict=True)
+    ]
     own = _parsed(node)
     names = [*(name for name in own.input if name), *captured]
     constants = {
