@@ -12,7 +12,7 @@ from clew.ir.types import Type
 
 @dataclass(frozen=True)
 class DeclaredInput:
-    """An input as a file declares it. `dtype` is None for what is no tensor, and `type` says what it
+    """An input as a file declares it. `dtype` is None for what is no tensor: `type` says what it
     is; `shape` is None for one of any shape.
     """
 

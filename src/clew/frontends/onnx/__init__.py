@@ -81,11 +81,14 @@ def load_or_defer(
     make = _importers(source, None, budgets)
     importer = make(inputs, None)
     try:
-        return importer.run()
+        module = importer.run()
     except ClewError as error:
         if not can_wait(importer, error):
             raise
         return DeferredModel(partial(make, keep_constants=True), importer, error)
+    if importer.left_open():
+        return DeferredModel(partial(make, keep_constants=True), importer, None)
+    return module
 
 
 def _importers(

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from clew.frontends.onnx.build import reshaped, scalar
+from clew.frontends.onnx.late import is_unranked
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, call, converter
 from clew.frontends.onnx.scope import Captures
@@ -38,7 +39,6 @@ from clew.ir.types import (
 )
 from clew.ops.structure import folded
 from clew.support.errors import ClewError, GraphTypeError, ModelError
-
 
 # How far a loop is written out whose state changes its type from turn to turn.
 _MOST_TURNS: Final = 256
@@ -72,6 +72,7 @@ def if_(layer: Layer) -> Result:
             if isinstance(body, ClewError):
                 raise body
             bodies[other] = Tuple([_refused(failed, f.type) for f in body.fields])
+            layer.importer.note_undecided(layer.input(0))
     outers = {o.id: o for _, captures in read for o in captures.outers}
     then, orelse = (
         _closed(body, captures, outers.values())  # type: ignore[arg-type]
@@ -80,6 +81,8 @@ def if_(layer: Layer) -> Result:
     _same_results(layer, then, orelse)
     result = If(one_element(layer, layer.input(0)), then, orelse, list(outers.values()))
     count = len(then.body.type.fields)  # type: ignore[union-attr]
+    if any(map(is_unranked, result.type.fields)):  # type: ignore[union-attr]
+        layer.importer.note_undecided(layer.input(0))
     return [TupleGetItem(result, n) for n in range(count)]
 
 
@@ -140,7 +143,7 @@ def loop(layer: Layer) -> Result:
         if len(results) < 1 + len(state):
             raise layer.wrong(f"carries {len(state)} values, and its body gives {len(results) - 1}")
         changed = _widen(layer, types, results[1 : 1 + len(state)], widened)
-        if changed and plain or not plain:
+        if (changed and plain) or not plain:
             plain = True
             written_out = _written_out(layer, start, init, layer.importer.imported - before)
             if written_out is not None:

@@ -13,8 +13,8 @@ from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TypeProto
 from onnx import ValueInfoProto as ValueInfo
 
 from clew.frontends.onnx.budgets import Budgets
-from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.late import inferred_type, is_unranked, late_layer, type_proto
+from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.loader import Loaded, opsets
 from clew.frontends.onnx.names import Symbols, UniqueNames, display
 from clew.frontends.onnx.order import in_order
@@ -100,6 +100,7 @@ class Importer:
         self._keep_constants = keep_constants
         self._unknown: list[Expr] = []
         self._unknown_here: list[Expr] = []
+        self._undecided: list[Expr] = []
         self._params: list[Var] = []
         self._symbols = Symbols()
         self._layer_names = UniqueNames()
@@ -221,6 +222,19 @@ class Importer:
     def note_unknown(self, expr: Expr) -> None:
         """Notes that a converter asked for a value that is not known before the run."""
         self._unknown_here.append(expr)
+
+    def note_undecided(self, condition: Expr) -> None:
+        """Notes a condition of which only a run tells which of two unlike graphs it leads to."""
+        self._undecided.append(condition)
+
+    def left_open(self) -> tuple[str, ...]:
+        """Returns the inputs that decide between unlike branches: flags, counts, axes."""
+        leaves = {leaf.id for leaf in self.known.unknown_leaves(self._undecided)}
+        return tuple(
+            p.name
+            for p in self._params
+            if p.id in leaves and _is_vector(p.type) and p.tensor.dtype in ("bool", "i32", "i64")
+        )
 
     def asked_in_vain(self) -> tuple[str, ...]:
         """Returns the inputs that values depend on which the last layer asked for and nobody knows;

@@ -308,7 +308,7 @@ def _module(
     inputs: tuple[tuple[str, Type], ...],
     constants: Mapping[str, Array],
 ) -> Module:
-    """Returns the model of one node with inputs of given types, imported; the last ones are kept."""
+    """Returns the model of one node with inputs of given types; the last ones are kept."""
     held = tuple((name, array.dtype.str, array.tobytes()) for name, array in constants.items())
     key = (node, domain, version, inputs, held)
     with _lock:
