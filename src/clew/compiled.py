@@ -11,7 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from clew.build.build import Build, KernelUse, Options, bind_sizes, build_module
+from clew.build.build import (
+    Build,
+    KernelUse,
+    Options,
+    bind_sizes,
+    build_module,
+    deciding_params,
+)
 from clew.build.kernel_trace import UseTrace, kernel_traces
 from clew.build.lowering import operator_calls
 from clew.build.saving import SavedModel, SavedUse, save
@@ -20,14 +27,22 @@ from clew.build.tracing import trace_of
 from clew.codegen.artifact import KernelCode
 from clew.codegen.disassemble import disassemble
 from clew.ir.deferred import DeferredModule
-from clew.ir.expr import ArgRef, Call, Var
+from clew.ir.expr import Call, Var
 from clew.ir.module import Module
-from clew.ir.types import TensorType, to_numpy
-from clew.ir.visit import post_order
+from clew.ir.types import (
+    MapType,
+    OptionalType,
+    SequenceType,
+    TensorType,
+    Type,
+    UnrankedType,
+    to_numpy,
+)
 from clew.loading import LoadedModel
 from clew.passes.specialize import Specialize
 from clew.profiled import ProfiledModel
 from clew.runtime.cache import Cache
+from clew.runtime.kinds import Kind
 from clew.runtime.model import ANY_SHAPE, InputSpec, Ready, SizesKey, sizes_key
 from clew.runtime.program import Program
 from clew.runtime.threads import shared_pool
@@ -440,7 +455,7 @@ def _inputs(module: Module) -> list[InputSpec]:
 
 def _declared(module: DeferredModule) -> list[InputSpec]:
     return [
-        InputSpec(i.name, None, ())
+        InputSpec(i.name, None, (), kind=None if i.type is None else _kind(i.type))
         if i.dtype is None
         else InputSpec(i.name, to_numpy(i.dtype), ANY_SHAPE if i.shape is None else i.shape)
         for i in module.inputs
@@ -449,21 +464,28 @@ def _declared(module: DeferredModule) -> list[InputSpec]:
 
 def _input(param: Var) -> InputSpec:
     if not isinstance(param.type, TensorType):
-        return InputSpec(param.name, None, ())
+        return InputSpec(param.name, None, (), kind=_kind(param.type))
     shape = [d if isinstance(d, int) else str(d) for d in param.type.shape]
     return InputSpec(param.name, to_numpy(param.type.dtype), shape)
 
 
+def _kind(type_: Type) -> Kind:
+    """Returns what a value of a run must be to be of a type."""
+    match type_:
+        case TensorType(shape, dtype):
+            sizes = tuple(d if isinstance(d, int) else None for d in shape)
+            return Kind("tensor", to_numpy(dtype), sizes)
+        case UnrankedType(dtype):
+            return Kind("tensor", to_numpy(dtype), None)
+        case SequenceType(element):
+            return Kind("sequence", parts=(_kind(element),))
+        case OptionalType(element):
+            return Kind("optional", parts=(_kind(element),))
+        case MapType(key, value):
+            return Kind("map", to_numpy(key), parts=(_kind(value),))
+    raise AssertionError(type_)
+
+
 def _shape_deciding_inputs(module: Module) -> tuple[int, ...]:
-    """Returns the positions of inputs whose values decide shapes: those that attributes bound at
-    run time depend on.
-    """
-    wanted: list[Any] = []
-    for node in post_order(module.main):
-        if isinstance(node, Call):
-            refs = [v.index for v in node.attrs.values() if isinstance(v, ArgRef)]
-            wanted += [node.args[i] for i in refs]
-    if not wanted:
-        return ()
-    reached = {n.id for n in post_order(wanted)}
-    return tuple(n for n, p in enumerate(module.main.params) if p.id in reached)
+    """Returns the positions of inputs whose values decide shapes."""
+    return deciding_params(module.main)

@@ -7,17 +7,19 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from clew.ir.module import Module
+from clew.ir.types import Type
 
 
 @dataclass(frozen=True)
 class DeclaredInput:
-    """An input as a file declares it. `dtype` is None for what is no tensor, `shape` for one of any
-    shape.
+    """An input as a file declares it. `dtype` is None for what is no tensor: `type` says what it
+    is; `shape` is None for one of any shape.
     """
 
     name: str
     dtype: str | None
     shape: tuple[int | str, ...] | None
+    type: Type | None = None
 
 
 class DeferredModule(Protocol):

@@ -9,6 +9,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import numpy as np
 
+from clew.runtime.kinds import Kind
 from clew.runtime.program import Instruction, Program, RunSegment
 from clew.runtime.segment import NativeSegment
 from clew.runtime.timing import Turns
@@ -28,12 +29,15 @@ class InputSpec:
     """An input and the arrays it takes.
 
     `shape` has a string for each size that is not a number, and is `ANY_SHAPE` where it is not even
-    known how many there are. `dtype` is None for what is no tensor, which is not checked. `decides`
-    says that its value decides sizes or axes: each value that is new costs a build.
+    known how many there are. `dtype` is None for what is no tensor: `kind` says then what it is.
+    `decides` says that its value decides sizes or axes: each value that is new costs a build.
     """
 
-    def __init__(self, name: str, dtype: Any, shape: Sequence[int | str]) -> None:
+    def __init__(
+        self, name: str, dtype: Any, shape: Sequence[int | str], *, kind: Kind | None = None
+    ) -> None:
         self.name = name
+        self.kind = kind
         self.dtype = None if dtype is None else np.dtype(dtype)
         self.shape = tuple(shape)
         self.decides = False
@@ -42,8 +46,10 @@ class InputSpec:
     def check(self, given: Any) -> Any:
         """Returns the input as an array that the model can take.
 
-        Errors: I042 (shape), I043 (dtype).
+        Errors: I042 (shape), I043 (dtype, or another kind of value).
         """
+        if self.kind is not None:
+            return self.kind.check(given, f"input {self.name!r}")
         array = given
         if not isinstance(array, np.ndarray):
             if self.dtype is None:

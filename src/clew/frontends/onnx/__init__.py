@@ -28,6 +28,7 @@ from clew.frontends.onnx import (
     converters_reduce,
     converters_sampling,
     converters_transform,
+    converters_values,
 )
 from clew.frontends.onnx.budgets import Budgets
 from clew.frontends.onnx.deferred import DeferredModel, advice, can_wait
@@ -81,11 +82,14 @@ def load_or_defer(
     make = _importers(source, None, budgets)
     importer = make(inputs, None)
     try:
-        return importer.run()
+        module = importer.run()
     except ClewError as error:
         if not can_wait(importer, error):
             raise
         return DeferredModel(partial(make, keep_constants=True), importer, error)
+    if importer.left_open():
+        return DeferredModel(partial(make, keep_constants=True), importer, None)
+    return module
 
 
 def _importers(
@@ -127,6 +131,7 @@ _CONVERTERS = (
     converters_reduce,
     converters_sampling,
     converters_transform,
+    converters_values,
 )
 
 __all__ = [

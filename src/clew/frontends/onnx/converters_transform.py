@@ -395,7 +395,7 @@ def trilu(layer: Layer) -> Result:
     return held(layer, "trilu", [layer.input(0)], indices, upper=layer.flag("upper"))
 
 
-@converter("Identity")
+@converter("Identity", values=True)
 def identity(layer: Layer) -> Result:
     """The input."""
     return layer.input(0)

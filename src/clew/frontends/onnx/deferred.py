@@ -32,7 +32,7 @@ MakeImporter = Callable[..., Importer]
 class DeferredModel:
     """An ONNX model, to be imported for the shapes and values that it is called with."""
 
-    def __init__(self, make: MakeImporter, importer: Importer, error: ClewError) -> None:
+    def __init__(self, make: MakeImporter, importer: Importer, error: ClewError | None) -> None:
         graph: GraphProto = importer.model.graph
         self._make = make
         self._asked = asked_for(importer, error)
@@ -57,18 +57,26 @@ class DeferredModel:
             while True:
                 values = {name: np.array(tensors[name]) for name in self._asked}
                 importer = self._make(shapes, values)
+                failed: ClewError | None = None
                 try:
-                    return importer.run()
+                    module = importer.run()
                 except ClewError as error:
-                    more = [n for n in asked_for(importer, error) if n not in self._asked]
-                    more = [n for n in more if tensors[n].size <= MAX_DECIDING_ELEMENTS]
-                    if not more:
-                        raise
-                    self._asked = (*self._asked, *more)
+                    failed = error
+                more = [n for n in asked_for(importer, failed) if n not in self._asked]
+                more = [n for n in more if tensors[n].size <= MAX_DECIDING_ELEMENTS]
+                if not more:
+                    if failed is not None:
+                        raise failed
+                    return module
+                self._asked = (*self._asked, *more)
 
 
-def asked_for(importer: Importer, error: ClewError) -> tuple[str, ...]:
-    """Returns inputs whose values an import that failed asked for in vain, if that may be why."""
+def asked_for(importer: Importer, error: ClewError | None) -> tuple[str, ...]:
+    """Returns inputs whose values an import that failed asked for in vain, if that may be why; of
+    one that succeeded, those that decide between unlike branches.
+    """
+    if error is None:
+        return importer.left_open()
     if error.code in _VALUE_OR_SIZE | _CONSEQUENCES:
         return importer.asked_in_vain()
     return ()

@@ -13,11 +13,12 @@ from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TypeProto
 from onnx import ValueInfoProto as ValueInfo
 
 from clew.frontends.onnx.budgets import Budgets
+from clew.frontends.onnx.late import inferred_type, is_unranked, late_layer, type_proto
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.loader import Loaded, opsets
 from clew.frontends.onnx.names import Symbols, UniqueNames, display
 from clew.frontends.onnx.order import in_order
-from clew.frontends.onnx.registry import call, find
+from clew.frontends.onnx.registry import call, find, takes_values
 from clew.frontends.onnx.scope import Captures, Scope
 from clew.frontends.onnx.slim import FilePart
 from clew.frontends.onnx.survey import (
@@ -32,7 +33,6 @@ from clew.frontends.onnx.survey import (
 from clew.frontends.onnx.tensors import (
     checked_size,
     dtype_of,
-    number_of,
     sparse_to_array,
     to_constant,
 )
@@ -100,6 +100,7 @@ class Importer:
         self._keep_constants = keep_constants
         self._unknown: list[Expr] = []
         self._unknown_here: list[Expr] = []
+        self._undecided: list[Expr] = []
         self._params: list[Var] = []
         self._symbols = Symbols()
         self._layer_names = UniqueNames()
@@ -205,7 +206,8 @@ class Importer:
     def _declared(self, value: ValueInfo) -> DeclaredInput:
         tensor = value.type.tensor_type
         if not value.type.HasField("tensor_type"):
-            return DeclaredInput(value.name, None, None)
+            what = f"input {display(value.name)!r}"
+            return DeclaredInput(value.name, None, None, self.value_type(value.type, what))
         dtype = dtype_of(tensor.elem_type, f"input {display(value.name)!r}")
         if value.name in self._shapes:
             return DeclaredInput(value.name, dtype, tuple(self._shapes[value.name]))
@@ -220,6 +222,19 @@ class Importer:
     def note_unknown(self, expr: Expr) -> None:
         """Notes that a converter asked for a value that is not known before the run."""
         self._unknown_here.append(expr)
+
+    def note_undecided(self, condition: Expr) -> None:
+        """Notes a condition of which only a run tells which of two unlike graphs it leads to."""
+        self._undecided.append(condition)
+
+    def left_open(self) -> tuple[str, ...]:
+        """Returns the inputs that decide between unlike branches: flags, counts, axes."""
+        leaves = {leaf.id for leaf in self.known.unknown_leaves(self._undecided)}
+        return tuple(
+            p.name
+            for p in self._params
+            if p.id in leaves and _is_vector(p.type) and p.tensor.dtype in ("bool", "i32", "i64")
+        )
 
     def asked_in_vain(self) -> tuple[str, ...]:
         """Returns the inputs that values depend on which the last layer asked for and nobody knows;
@@ -258,12 +273,12 @@ class Importer:
     ) -> Type:
         kind = proto.WhichOneof("value")
         if kind == "sequence_type":
-            return SequenceType(self._type(proto.sequence_type.elem_type, what, name))
+            return SequenceType(self.value_type(proto.sequence_type.elem_type, what))
         if kind == "optional_type":
-            return OptionalType(self._type(proto.optional_type.elem_type, what, name))
+            return OptionalType(self.value_type(proto.optional_type.elem_type, what))
         if kind == "map_type":
             key = dtype_of(proto.map_type.key_type, f"the keys of {what}")
-            return MapType(key, self._type(proto.map_type.value_type, what, name))
+            return MapType(key, self.value_type(proto.map_type.value_type, what))
         if kind != "tensor_type":
             raise UnsupportedError("U004", f"{what} is a {kind or 'value without a type'}")
         dtype = dtype_of(proto.tensor_type.elem_type, what)
@@ -282,6 +297,16 @@ class Importer:
             )
         checked_size([d for d in shape if isinstance(d, int)], dtype, self.budgets, what)
         return TensorType(tuple(shape), dtype)
+
+    def value_type(self, proto: TypeProto, what: str) -> Type:
+        """Returns the type of a part of a value. Sizes that are no numbers may differ from part to
+        part, so that their names say nothing.
+
+        Errors: U004 for what no value can be.
+        """
+        if proto.WhichOneof("value") == "map_type":
+            return self._type(proto, what, "")
+        return inferred_type(proto, what)
 
     def _dim(self, dim: Any, fallback: str) -> Dim:
         if dim.HasField("dim_value"):
@@ -346,6 +371,11 @@ class Importer:
             wanted = f"{scope.prefix}{own}" if scope.prefix else f"{unnamed}{own}"
             self._names[key] = self._layer_names.claim(wanted)
         return self._names[key]
+
+    @property
+    def imported(self) -> int:
+        """How many nodes have been imported, those of graphs that were read again included."""
+        return self._imported
 
     def import_subgraph(
         self, layer: Layer, name: str, inputs: Sequence[Expr], captures: Captures | None
@@ -436,6 +466,10 @@ class Importer:
         if schema is None:
             raise UnsupportedError("U001", f"{display(node.op_type)} is not supported")
         layer = Layer(name, node.op_type, schema, attributes, inputs, node.output, self, scope)
+        if not takes_values(domain, node.op_type) and any(
+            expr is not None and is_unranked(expr.type) for expr in inputs
+        ):
+            return late_layer(layer, domain)
         converter = find(domain, node.op_type, schema.since_version)
         if converter is None:
             body = function_body(schema) or _context_body(schema, node, layer)
@@ -583,8 +617,7 @@ def _context_body(schema: Schema, node: NodeProto, layer: Layer) -> FunctionProt
     if not schema.has_context_dependent_function:
         return None
     types = [
-        b"" if expr is None else _type_proto(layer.type_of(expr)).SerializeToString()
-        for expr in layer.inputs
+        b"" if expr is None else type_proto(expr.type).SerializeToString() for expr in layer.inputs
     ]
     own = NodeProto()
     own.CopyFrom(node)
@@ -609,16 +642,3 @@ def _named(name: str, layer: Layer) -> AttributeProto:
     copy.CopyFrom(layer.given[name])
     copy.name = name
     return copy
-
-
-def _type_proto(type_: TensorType) -> TypeProto:
-    proto = TypeProto()
-    proto.tensor_type.elem_type = number_of(type_.dtype)
-    shape = proto.tensor_type.shape
-    for dim in type_.shape:
-        entry = shape.dim.add()
-        if isinstance(dim, int):
-            entry.dim_value = dim
-        else:
-            entry.dim_param = str(dim)
-    return proto
