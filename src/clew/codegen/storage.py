@@ -57,7 +57,7 @@ def decoded(x: Lanes) -> Lanes:
     width = bits(x.dtype)
     if not is_float(x.dtype):
         if x.dtype[0] == "u":
-            return x.retyped("u8") & (2**width - 1)
+            return x.retyped("u8") & ((1 << width) - 1)
         return (x.retyped("i8") << (8 - width)) >> (8 - width)
     code = x.retyped("u8").convert("zext", "u32")
     if x.dtype == _EXPONENTS:
@@ -88,7 +88,7 @@ def encoded(x: Lanes, dtype: str) -> Lanes:
     """
     if not is_float(dtype):
         low = x if bits(x.dtype) == 8 else x.convert("trunc", "u8")
-        return (low.retyped("u8") & (2 ** bits(dtype) - 1)).retyped(dtype)
+        return (low.retyped("u8") & ((1 << bits(dtype)) - 1)).retyped(dtype)
     form = FORMATS[dtype]
     pattern = _bits(x)
     magnitude = pattern & 0x7FFFFFFF

@@ -35,7 +35,7 @@ def bitcast(x: Tensor, *, dtype: str) -> Tensor:
         raise GraphTypeError(
             "T106", f"bitcast: no dtype {dtype!r}", hint=f"dtypes are {', '.join(DTYPES)}"
         )
-    if bits(dtype) != bits(x.dtype):
+    if bits(dtype) != bits(x.dtype) or "str" in (dtype, x.dtype):
         raise GraphTypeError(
             "T140",
             f"bitcast: {x.dtype} has {bits(x.dtype)} bits an element, {dtype} has {bits(dtype)}",

@@ -42,7 +42,8 @@ def convert(array: Array, dtype: str) -> Array:
             array = array.astype(np.float32 if is_float(dtype) else np.int8)
         elif is_integer(source) and is_float(dtype) and dtype in STORAGE:
             array = array.astype(np.float32)
-        return array.astype(wanted)
+        converted: Array = array.astype(wanted)
+    return converted
 
 
 def round_to_odd(array: Array) -> Array:
@@ -50,7 +51,7 @@ def round_to_odd(array: Array) -> Array:
     near = array.astype(np.float32)
     back = near.astype(np.float64)
     away, inexact = np.abs(back) > np.abs(array), (back != array) & ~np.isnan(array)
-    pattern = (near.view(np.uint32) - away.astype(np.uint32)) | inexact.astype(np.uint32)
+    pattern: Array = (near.view(np.uint32) - away.astype(np.uint32)) | inexact.astype(np.uint32)
     return pattern.view(np.float32)
 
 

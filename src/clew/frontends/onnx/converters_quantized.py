@@ -176,21 +176,26 @@ def matmul_integer(layer: Layer) -> Result:
 
 @converter("QLinearMatMul")
 def qlinear_matmul(layer: Layer) -> Result:
-    """A product of dequantized operands, quantized."""
-    operands = []
+    """A product of dequantized operands, quantized; of integers exact, of floats in `f32`."""
+    operands: list[Expr] = []
     for first in (0, 3):
+        wide = _SUM if is_integer(layer.type(first).dtype) else "f32"
         value = call(
             "subtract",
-            cast(layer.input(first), _SUM),
-            _row_parameter(layer, first + 2, first, _SUM),
+            cast(layer.input(first), wide),
+            _row_parameter(layer, first + 2, first, wide),
         )
         operands.append(value)
+    if operands[0].tensor.dtype != operands[1].tensor.dtype:
+        operands = [cast(operand, "f32") for operand in operands]
     exact = cast(call("nn.matmul", *operands), "f32")
     scales = [_row_parameter(layer, n, base, "f32") for n, base in ((1, 0), (4, 3))]
     factor = call("divide", call("multiply", *scales), reshaped(cast(layer.input(6), "f32"), ()))
-    rounded = call("round", call("multiply", exact, factor))
+    quotient, dtype = call("multiply", exact, factor), layer.type(7).dtype
     zero = reshaped(layer.input(7), ())
-    return _saturated(layer, rounded, zero, layer.type(7).dtype)
+    if not is_integer(dtype):
+        return cast_saturated(call("add", quotient, cast(zero, "f32")), dtype)
+    return _saturated(layer, call("round", quotient), zero, dtype)
 
 
 def _row_parameter(layer: Layer, index: int, operand: int, dtype: str) -> Expr:
