@@ -13,6 +13,7 @@ from clew.ir.expr import Attrs
 from clew.ir.types import TensorType, Type
 from clew.ops.common import (
     axes_of,
+    axis_of,
     boolean,
     broadcast_place,
     broadcast_shapes,
@@ -222,6 +223,39 @@ def _tile_reference(x: Array, *, repeats: tuple[int, ...]) -> Array:
 @tile.dynamic
 def _tile_dynamic(types: Sequence[Type], attrs: Attrs) -> Type:
     return unknown_tensor("tile", types[0], tensor_type("tile", types[0]).rank)
+
+
+@register_op(
+    "repeat",
+    samples=(
+        Sample(f32(2, 3), axis=1, repeats=4, size=10),
+        Sample(f32(5), axis=-1, repeats=1, size=5),
+        Sample(i64(2, 3, 4), axis=0, repeats=17, size=33),
+        Sample(f32(2, 3), axis=1, repeats=4, size=13, error="T142"),
+        Sample(f32(2, 3), axis=1, repeats=0, size=0, error="T142"),
+        Sample(f32(2, 3), axis=2, repeats=1, size=3, error="T104"),
+    ),
+)
+def repeat(x: Tensor, *, axis: int, repeats: int, size: int) -> Tensor:
+    """Each element of an axis `repeats` times, side by side, cut after `size`: blocks' scales as
+    elements'. Source: ONNX QuantizeLinear-21 (`block_size`); numpy's `repeat`.
+    """
+    axis = axis_of("repeat", axis, x.rank)
+    blocks = x.shape[axis]
+    short = isinstance(size, int) and isinstance(blocks, int) and size > blocks * repeats
+    if repeats < 1 or short:
+        raise GraphTypeError(
+            "T142", f"repeat: {blocks} elements, {repeats} times each, are no {size}"
+        )
+    shape = (*x.shape[:axis], size, *x.shape[axis + 1 :])
+    return te.compute(
+        shape, lambda *i: x[(*i[:axis], i[axis] // repeats, *i[axis + 1 :])], "repeat"
+    )
+
+
+@repeat.reference
+def _repeat_reference(x: Array, *, axis: int, repeats: int, size: int) -> Array:
+    return np.repeat(x, repeats, axis).take(range(size), axis)
 
 
 @register_op(

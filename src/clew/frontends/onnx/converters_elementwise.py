@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import reduce
 from typing import Final
 
-from clew.frontends.onnx.build import cast, reshaped, scalar
+from clew.frontends.onnx.build import cast, cast_saturated, reshaped, scalar
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, call, converter
 from clew.frontends.onnx.tensors import dtype_of
@@ -157,20 +157,22 @@ def cast_like(layer: Layer) -> Result:
     return _cast(layer, layer.type(1).dtype)
 
 
-_LARGEST: Final = {"f8e4m3fn": 448.0, "f8e5m2": 57344.0}
-
-
 def _cast(layer: Layer, dtype: str) -> Expr:
     """Returns the input in a dtype; values too large for an 8-bit float saturate unless told not
     to.
     """
-    x, source = layer.input(0), layer.type(0).dtype
-    limit = _LARGEST.get(dtype)
-    saturates = "saturate" in layer.schema.attributes and layer.flag("saturate")
-    if limit is not None and saturates and source != dtype:
-        wide = x if is_float(source) else cast(x, "f32")
-        x = call("clip", wide, min=-limit, max=limit)
-    return cast(x, dtype)
+    saturate = "saturate" in layer.schema.attributes and layer.flag("saturate")
+    if dtype == "f8e8m0fnu":
+        has_mode = "round_mode" in layer.schema.attributes
+        mode = layer.text("round_mode") if has_mode else "up"
+        return call("to_exponent", layer.input(0), saturate=saturate, round_mode=mode)
+    return cast_saturated(layer.input(0), dtype) if saturate else cast(layer.input(0), dtype)
+
+
+@converter("BitCast", since=26)
+def bit_cast(layer: Layer) -> Result:
+    """The same bits as another element type."""
+    return call("bitcast", layer.input(0), dtype=dtype_of(layer.integer("to"), "the result"))
 
 
 @converter("Clip")
