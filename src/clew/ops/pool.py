@@ -160,6 +160,78 @@ max_pool2d.layout(_pool_layout)
 
 
 @register_op(
+    "nn.max_pool_places",
+    samples=(
+        Sample(f32(2, 3, 8, 8), kernel=(2, 2), strides=(2, 2)),
+        Sample(f32(2, 3, 9, 7), kernel=(3, 2), strides=(2, 1), padding=(1, 0, 1, 1)),
+        Sample(i8(1, 2, 7, 7), kernel=(3, 3), strides=(2, 2), ceil_mode=True, column_major=True,
+               low=0, high=3),
+        Sample(f32(1, 2, 8, 8), kernel=(2, 2), dilation=(2, 3)),
+        Sample(f32(2, 2, 9), kernel=(3,), strides=(2,), padding=(1, 1), dilation=(1,)),
+        Sample(f32(1, 2, 4, 5, 3), kernel=(2, 2, 2), strides=(1, 1, 1), dilation=(1, 1, 1),
+               padding=(0,) * 6, column_major=True),
+        Sample(f32(1, 2, 2, 2), kernel=(3, 3), error="T110"),
+        Sample(f32(1, 2, 5, 5), kernel=(3,), error="T107"),
+        Sample(f32(5), kernel=(3,), error="T102"),
+    ),
+)  # fmt: skip
+def max_pool_places(
+    x: Tensor,
+    *,
+    kernel: tuple[int, ...],
+    strides: tuple[int, ...] = (1, 1),
+    padding: tuple[int, ...] = (0, 0, 0, 0),
+    dilation: tuple[int, ...] = (1, 1),
+    ceil_mode: bool = False,
+    column_major: bool = False,
+) -> Tensor:
+    """Where the largest element of each window stands, of equals the first in row-major order: its
+    place in the whole of `x`, `i64`. With `column_major` the first spatial axis counts innermost.
+
+    Errors: T102, T105, T107, T110. Source: ONNX MaxPool-22, the output Indices.
+    """
+    name = "nn.max_pool_places"
+    need_number(name, x)
+    if x.rank < 3:
+        raise GraphTypeError("T102", f"{name}: input is {x.type}, expected spatial axes")
+    layout = "NC" + "ABDEFGHIJKLM"[: x.rank - 2]
+    attrs = {"kernel": kernel, "strides": strides, "padding": padding, "dilation": dilation,
+             "ceil_mode": ceil_mode, "layout": layout}  # fmt: skip
+    wide = _wide(x, "max_pool_places")
+    source, shape, axes, taps = _windows(name, wide, attrs, identity_of("max", wide.dtype))
+    top = te.compute(
+        shape, lambda *i: te.max(source[_window_place(i, axes, taps, attrs)], taps), "max_pool_top"
+    )
+    sizes = x.shape[2:]
+    nowhere = te.size(product(sizes))
+
+    def first(*i: Scalar) -> Scalar:
+        place = _window_place(i, axes, taps, attrs)
+        at = [place[axis] - te.size(padding[n]) for n, axis in enumerate(axes)]
+        inside, flat = te.as_scalar(True, "bool"), te.as_scalar(0)
+        for index, size in zip(at, sizes, strict=True):
+            inside = inside & (index >= 0) & (index < te.size(size))
+            flat = flat * te.size(size) + index
+        best = inside & source[place].equal(top[i])
+        return te.min(te.select(best, flat, nowhere), taps)
+
+    found = te.compute(shape, first, "max_pool_first")
+
+    def body(*i: Scalar) -> Scalar:
+        # A window of nothing but what is no number has no largest element.
+        flat = te.minimum(found[i], te.maximum(nowhere - 1, 0))
+        if column_major:
+            rest, flat, weight = flat, te.as_scalar(0), nowhere
+            for size in reversed(sizes):
+                weight = weight // te.maximum(te.size(size), 1)
+                flat = flat + rest % te.maximum(te.size(size), 1) * weight
+                rest = rest // te.maximum(te.size(size), 1)
+        return (i[0] * te.size(x.shape[1]) + i[1]) * nowhere + flat
+
+    return te.compute(shape, body, "max_pool_places")
+
+
+@register_op(
     "nn.avg_pool2d",
     samples=(
         *_WINDOWS,

@@ -11,7 +11,7 @@ from clew.ir.dims import Dim, product
 from clew.ir.expr import Constant, Expr
 from clew.ir.types import to_numpy
 
-_SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
+SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
 
 
 class Window:
@@ -23,7 +23,7 @@ class Window:
 
     def __init__(self, layer: Layer, kernel: Sequence[int]) -> None:
         self.rank = layer.rank() - 2
-        if self.rank not in _SPATIAL:
+        if self.rank not in SPATIAL:
             raise layer.unsupported(f"over {self.rank} spatial axes")
         self.kernel = tuple(kernel)
         ones = (1,) * self.rank
@@ -82,10 +82,10 @@ def _with_bias(layer: Layer, result: Expr, index: int = 2) -> Expr:
     return call("add", result, per_channel(bias, result.tensor.rank))
 
 
-def _kernel(layer: Layer) -> tuple[int, ...]:
+def kernel_of(layer: Layer, weight: int = 1) -> tuple[int, ...]:
     """Returns the kernel of a convolution: of the attribute, else of the weight."""
     given: tuple[int, ...] = layer.integers("kernel_shape")
-    shape = layer.type(1).shape[2:]
+    shape = layer.type(weight).shape[2:]
     if not all(isinstance(d, int) for d in shape):
         raise layer.unsupported(f"with a weight of shape {list(map(str, shape))}")
     if given and given != shape:
@@ -96,8 +96,8 @@ def _kernel(layer: Layer) -> tuple[int, ...]:
 @converter("Conv")
 def conv(layer: Layer) -> Result:
     """One to three spatial axes, then the bias."""
-    window = Window(layer, _kernel(layer))
-    spatial = _SPATIAL[window.rank]
+    window = Window(layer, kernel_of(layer))
+    spatial = SPATIAL[window.rank]
     result = call(
         f"nn.conv{window.rank}d",
         layer.input(0),
@@ -115,7 +115,7 @@ def conv(layer: Layer) -> Result:
 @converter("ConvTranspose")
 def conv_transpose(layer: Layer) -> Result:
     """The gradient of a convolution with respect to its input."""
-    window = Window(layer, _kernel(layer))
+    window = Window(layer, kernel_of(layer))
     extra: tuple[int, ...] = layer.integers("output_padding") or (0,) * window.rank
     padding, wanted = window.padding, layer.integers("output_shape")
     automatic = layer.text("auto_pad") in ("SAME_UPPER", "SAME_LOWER")
@@ -191,9 +191,12 @@ def matmul(layer: Layer) -> Result:
 # --- pooling --------------------------------------------------------------------------------------
 
 
-def _pool(layer: Layer, op: str, **more: bool) -> Expr:
-    window = Window(layer, layer.integers("kernel_shape"))
-    ceil = "ceil_mode" in layer.schema.attributes and layer.flag("ceil_mode")
+def optional_flag(layer: Layer, name: str) -> bool:
+    """Returns a flag, false in versions of the operator that do not have it."""
+    return name in layer.schema.attributes and layer.flag(name)
+
+
+def _pool(layer: Layer, op: str, window: Window, **more: bool | str) -> Expr:
     return call(
         op,
         layer.input(0),
@@ -201,24 +204,33 @@ def _pool(layer: Layer, op: str, **more: bool) -> Expr:
         strides=window.strides,
         padding=window.padding,
         dilation=window.dilation,
-        ceil_mode=ceil,
-        layout=f"NC{_SPATIAL[window.rank]}",
+        ceil_mode=optional_flag(layer, "ceil_mode"),
         **more,
     )
 
 
 @converter("MaxPool")
 def max_pool(layer: Layer) -> Result:
-    """Windows' maxima. Their places are not supported."""
-    if layer.wants(1):
-        raise layer.unsupported("the output Indices")
-    return _pool(layer, "nn.max_pool2d")
+    """Windows' maxima, and their places where they are used."""
+    window = Window(layer, layer.integers("kernel_shape"))
+    top = _pool(layer, "nn.max_pool2d", window, layout=f"NC{SPATIAL[window.rank]}")
+    if not layer.wants(1):
+        return top
+    column_major = layer.flag("storage_order")
+    return [top, _pool(layer, "nn.max_pool_places", window, column_major=column_major)]
 
 
 @converter("AveragePool")
 def average_pool(layer: Layer) -> Result:
     """Windows' means."""
-    return _pool(layer, "nn.avg_pool2d", count_include_pad=layer.flag("count_include_pad"))
+    window = Window(layer, layer.integers("kernel_shape"))
+    return _pool(
+        layer,
+        "nn.avg_pool2d",
+        window,
+        layout=f"NC{SPATIAL[window.rank]}",
+        count_include_pad=optional_flag(layer, "count_include_pad"),
+    )
 
 
 def _spatial_axes(layer: Layer) -> tuple[int, ...]:
@@ -266,7 +278,7 @@ def lp_pool(layer: Layer) -> Result:
         padding=window.padding,
         dilation=window.dilation,
         count_include_pad=True,
-        layout=f"NC{_SPATIAL[window.rank]}",
+        layout=f"NC{SPATIAL[window.rank]}",
     )
     count = scalar(product(window.kernel), dtype)
     return call("power", call("multiply", means, count), scalar(1 / p, dtype))
