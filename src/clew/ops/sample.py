@@ -242,7 +242,8 @@ def affine_grid(theta: Tensor, *, size: tuple[int, ...], align_corners: bool = F
     """The places in [-1, 1] to which the affine maps `theta[N, axes, axes + 1]` move those of the
     elements of images of a `size` (N, C, (D,) H, W): `[N, (D,) H, W, axes]`, innermost axis first.
 
-    With `align_corners` the outer elements lie at -1 and 1, else half an element inside.
+    With `align_corners` the outer elements lie at -1 and 1, else half an element inside; a single
+    one at 0, as in PyTorch.
 
     Errors: T105, T107, T108. Source: ONNX AffineGrid-20.
     """
@@ -258,7 +259,7 @@ def affine_grid(theta: Tensor, *, size: tuple[int, ...], align_corners: bool = F
     def coordinate(index: Scalar, n: Dim) -> Scalar:
         """Returns where an element lies: a quotient of whole numbers."""
         over = te.maximum(te.size(n) - 1, 1) if align_corners else te.size(n)
-        place = index * 2 - over if align_corners else index * 2 + 1 - te.size(n)
+        place = index * 2 + 1 - te.size(n)
         return te.cast(wide, place) / te.cast(wide, over)
 
     def body(*i: Scalar) -> Scalar:

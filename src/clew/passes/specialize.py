@@ -10,7 +10,7 @@ from clew.ir.dims import SymDim, substitute
 from clew.ir.expr import Attrs, Call, Constant, Expr, Function, Var
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter, building_for, rebuild
-from clew.ir.types import TensorType, substitute_type
+from clew.ir.types import TensorType, Type, substitute_type
 from clew.ir.values import KnownValues
 from clew.ops.registry import Op
 from clew.passes.base import Pass, PassContext
@@ -48,7 +48,7 @@ class _Specializer(Rewriter):
 
     def __init__(self, sizes: Mapping[str, int], values: Mapping[str, Any]) -> None:
         super().__init__()
-        self.sizes = sizes
+        self.sizes = dict(sizes)
         self.values = values
         self.known = KnownValues()
 
@@ -92,6 +92,7 @@ class _Specializer(Rewriter):
             return new
         resolved = new.op.resolve(new)
         type_ = resolved.type
+        self._learn(old.type, type_)
         if not isinstance(type_, TensorType) or not type_.is_static:
             return resolved
         size = type_.size
@@ -101,6 +102,18 @@ class _Specializer(Rewriter):
             if value is not None and value.dtype != object:
                 return Constant(value)
         return resolved
+
+
+    def _learn(self, old: Type, new: Type) -> None:
+        """Notes sizes that were unknown and are not any more: attributes further on name them."""
+        if not isinstance(old, TensorType) or not isinstance(new, TensorType):
+            return
+        for before, after in zip(old.shape, new.shape, strict=True):
+            if isinstance(before, SymDim) and isinstance(after, int):
+                # Only those made for this result: "?" and a number.
+                name = str(before)
+                if name[0] == "?" and name[1:].isdigit():
+                    self.sizes.setdefault(name, after)
 
 
 def _decides_shapes(type_: TensorType) -> bool:

@@ -27,6 +27,7 @@ from clew.frontends.onnx import (
     converters_reduce,
     converters_regions,
     converters_sampling,
+    converters_training,
     converters_transform,
 )
 from clew.frontends.onnx.budgets import Budgets
@@ -80,6 +81,7 @@ _CONVERTERS = (
     converters_reduce,
     converters_regions,
     converters_sampling,
+    converters_training,
     converters_transform,
 )
 

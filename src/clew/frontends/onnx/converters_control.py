@@ -24,6 +24,7 @@ from clew.ir.expr import (
     unknown_dim,
 )
 from clew.ir.types import TensorType, Type
+from clew.support.errors import GraphTypeError, UnsupportedError
 
 
 @converter("If")
@@ -39,7 +40,16 @@ def if_(layer: Layer) -> Result:
         branches.append((Tuple(layer.subgraph(name, [], captures)), captures))
     outers = {o.id: o for _, captures in branches for o in captures.outers}
     then, orelse = (_closed(body, captures, outers.values()) for body, captures in branches)
-    result = If(reshaped(layer.input(0), ()), then, orelse, list(outers.values()))
+    try:
+        result = If(reshaped(layer.input(0), ()), then, orelse, list(outers.values()))
+    except GraphTypeError as error:
+        if error.code != "T007":
+            raise
+        raise UnsupportedError(
+            "U102",
+            f"If: {error.message}: the condition must be known before the run",
+            hint="give the values that it depends on when compiling (constants={...})",
+        ) from error
     return [TupleGetItem(result, n) for n in range(len(branches[0][0].fields))]
 
 

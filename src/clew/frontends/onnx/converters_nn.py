@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from clew.frontends.onnx.build import filled, per_channel, reshaped, scalar
+from clew.frontends.onnx.build import per_channel, reshaped, scalar
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, call, converter
 from clew.ir.dims import Dim, product
 from clew.ir.expr import Constant, Expr
-from clew.ir.types import to_numpy
 
 SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
 
@@ -287,17 +286,6 @@ def lp_pool(layer: Layer) -> Result:
 # --- normalisation --------------------------------------------------------------------------------
 
 
-@converter("BatchNormalization")
-def batch_norm(layer: Layer) -> Result:
-    """By stored statistics. Training is not supported."""
-    training = "training_mode" in layer.schema.attributes and layer.flag("training_mode")
-    if training or any(layer.wants(n) for n in range(1, 5)):
-        raise layer.unsupported("training mode", "export the model for inference")
-    if "spatial" in layer.schema.attributes and not layer.flag("spatial"):
-        raise layer.unsupported("spatial=0, statistics for each element")
-    return call("nn.batch_norm", *(layer.input(n) for n in range(5)), epsilon=layer.real("epsilon"))
-
-
 @converter("LayerNormalization")
 def layer_norm(layer: Layer) -> Result:
     """Over the axes from `axis` on; also the mean and the inverse deviation where they are used."""
@@ -384,18 +372,3 @@ def local_response_norm(layer: Layer) -> Result:
         beta=layer.real("beta"),
         bias=layer.real("bias"),
     )
-
-
-@converter("Dropout")
-def dropout(layer: Layer) -> Result:
-    """Passes its input on: clew compiles inference. The mask is all true (1 before version 10)."""
-    if layer.version >= 12 and layer.optional(2) is not None:
-        training, ratio = layer.known_one(2), layer.known_one(1)
-        dropped = layer.optional(1) is None or ratio != 0
-        if training is None or (training and dropped):
-            raise layer.unsupported("training mode", "export the model for inference")
-    x = layer.input(0)
-    if not layer.wants(1):
-        return x
-    dtype = "bool" if layer.version >= 10 else layer.type(0).dtype
-    return [x, filled(to_numpy(dtype).type(1), dtype, layer.type(0).shape)]
