@@ -117,7 +117,6 @@ def element_or_zero(
     return te.select(inside, te.cast(dtype, x[(*lead, *indices)]), te.as_scalar(0, dtype))
 
 
-
 def _reflected_index(index: Scalar, size: Dim, align_corners: bool) -> Scalar:
     """Returns a whole number folded back at the edges, which lie on the outer elements with
     `align_corners`, else half an element beyond.

@@ -103,7 +103,6 @@ class _Specializer(Rewriter):
                 return Constant(value)
         return resolved
 
-
     def _learn(self, old: Type, new: Type) -> None:
         """Notes sizes that were unknown and are not any more: attributes further on name them."""
         if not isinstance(old, TensorType) or not isinstance(new, TensorType):

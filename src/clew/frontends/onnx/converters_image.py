@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from clew.frontends.onnx.build import cast, scalar
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, call, converter
 from clew.ir.dims import Dim
@@ -17,6 +18,7 @@ _COORDINATES = (
     "half_pixel_symmetric",
     "asymmetric",
     "align_corners",
+    "tf_crop_and_resize",
 )
 
 
@@ -40,21 +42,23 @@ def resize_by_scales(layer: Layer) -> Result:
 
 def _upsample(layer: Layer, scales: Sequence[float]) -> Expr:
     shape = _scaled(layer, scales, range(layer.rank()))
-    return _resize(layer, shape, scales, layer.text("mode"), "asymmetric", "floor")
+    mode = layer.text("mode")
+    return _resize(layer, shape, scales, "linear" if mode == "bilinear" else mode)
 
 
 @converter("Resize", since=11)
 def resize(layer: Layer) -> Result:
-    """By scales or to sizes, of all axes or of some."""
+    """By scales or to sizes, of all axes or of some; to a part of the image that `roi` names."""
     rank = layer.rank()
     axes = tuple(range(rank))
     if "axes" in layer.schema.attributes and layer.has("axes"):
         axes = tuple(layer.positive(a, rank) for a in layer.integers("axes"))
-    if "antialias" in layer.schema.attributes and layer.flag("antialias"):
-        raise layer.unsupported("antialias")
+        if len(set(axes)) != len(axes):
+            raise layer.wrong(f"has axes {list(layer.integers('axes'))}, one of them twice")
+    crops = layer.text("coordinate_transformation_mode") == "tf_crop_and_resize"
     factors: Sequence[float] = _scales(layer, 2) if layer.optional(2) is not None else ()
     if factors:
-        shape = _scaled(layer, factors, axes)
+        shape = _scaled(layer, factors, axes, _parts(layer, len(axes)) if crops else ())
         scales = [1.0] * rank
         for axis, factor in zip(axes, factors, strict=True):
             scales[axis] = factor
@@ -63,11 +67,35 @@ def resize(layer: Layer) -> Result:
     return _resize(
         layer,
         shape,
-        scales,
+        () if crops else scales,
         layer.text("mode"),
         layer.text("coordinate_transformation_mode"),
         layer.text("nearest_mode"),
+        _roi(layer, axes) if crops else None,
     )
+
+
+def _parts(layer: Layer, count: int) -> list[float]:
+    """Returns how much of each axis the `roi` covers."""
+    values = [float(v) for v in layer.value(1, "the roi").reshape(-1).tolist()]
+    if len(values) != 2 * count:
+        raise layer.wrong(f"has {len(values)} numbers as roi for {count} axes")
+    return [end - start for start, end in zip(values[:count], values[count:], strict=True)]
+
+
+def _roi(layer: Layer, axes: Sequence[int]) -> Expr:
+    """Returns the `roi` with starts and ends of all axes: 0 and 1 of those that it leaves out."""
+    roi, rank = layer.input(1), layer.rank()
+    if roi.tensor.shape != (2 * len(axes),):
+        raise layer.wrong(f"has a roi of type {roi.type} for {len(axes)} axes")
+    if axes == tuple(range(rank)):
+        return roi
+    whole = scalar([0.0, 1.0], roi.tensor.dtype)
+    given = {axis: n for n, axis in enumerate(axes)}
+    count = len(axes)
+    order = [given.get(axis, 2 * count) for axis in range(rank)]
+    order += [given[axis] + count if axis in given else 2 * count + 1 for axis in range(rank)]
+    return call("gather", call("concatenate", roi, whole, axis=0), scalar(order, "i64"), axis=0)
 
 
 def _scales(layer: Layer, index: int) -> tuple[float, ...]:
@@ -77,14 +105,22 @@ def _scales(layer: Layer, index: int) -> tuple[float, ...]:
     return tuple(float(s) for s in found)
 
 
-def _scaled(layer: Layer, scales: Sequence[float], axes: Sequence[int]) -> list[Dim]:
-    """Returns the shape after scaling: each size times its factor, rounded down."""
+def _scaled(
+    layer: Layer, scales: Sequence[float], axes: Sequence[int], parts: Sequence[float] = ()
+) -> list[Dim]:
+    """Returns the shape after scaling: each size (the part of it that is taken) times its factor,
+    rounded down.
+    """
     if len(scales) != len(axes):
         raise layer.wrong(f"has {len(scales)} scales for {len(axes)} axes")
     shape = list(layer.type(0).shape)
-    for axis, scale in zip(axes, scales, strict=True):
+    for n, (axis, scale) in enumerate(zip(axes, scales, strict=True)):
         size = shape[axis]
-        if isinstance(size, int):
+        if parts and parts[n] != 1:
+            if not isinstance(size, int):
+                raise layer.unsupported(f"a part of an axis of size {size}")
+            shape[axis] = max(math.floor(size * parts[n] * scale), 0)
+        elif isinstance(size, int):
             shape[axis] = math.floor(size * scale)
         elif scale.is_integer():
             shape[axis] = size * int(scale)
@@ -127,22 +163,30 @@ def _resize(
     shape: Sequence[Dim],
     scales: Sequence[float],
     mode: str,
-    coordinates: str,
-    rounding: str,
+    coordinates: str = "asymmetric",
+    rounding: str = "floor",
+    roi: Expr | None = None,
 ) -> Expr:
     if mode not in _MODES:
         raise layer.unsupported(f"mode {mode!r}")
     if coordinates not in _COORDINATES:
         raise layer.unsupported(f"coordinate_transformation_mode {coordinates!r}")
-    cubic = "cubic_coeff_a" in layer.schema.attributes
-    return call(
+    declared = layer.schema.attributes
+    x = layer.input(0)
+    dtype = x.tensor.dtype
+    # Whether something holds is resampled as a number.
+    data = cast(x, "u8") if dtype == "bool" else x
+    result = call(
         "resize",
-        layer.input(0),
+        *([data] if roi is None else [data, roi]),
         shape=tuple(shape),
         scales=tuple(scales),
         mode=mode,
         coordinates=coordinates,
         rounding=rounding,
-        cubic_a=layer.real("cubic_coeff_a") if cubic else -0.75,
-        exclude_outside=cubic and layer.flag("exclude_outside"),
+        cubic_a=layer.real("cubic_coeff_a") if "cubic_coeff_a" in declared else -0.75,
+        exclude_outside="exclude_outside" in declared and layer.flag("exclude_outside"),
+        antialias="antialias" in declared and layer.flag("antialias"),
+        outside=layer.real("extrapolation_value") if "extrapolation_value" in declared else 0.0,
     )
+    return cast(result, dtype)

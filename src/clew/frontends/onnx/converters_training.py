@@ -125,4 +125,3 @@ def dropout(layer: Layer) -> Result:
     scaled = call("multiply", cast(x, wide), cast(factor, wide))
     result = call("where", kept, scaled, scalar(0.0, wide))
     return [cast(result, dtype), cast(kept, mask_dtype)]
-
