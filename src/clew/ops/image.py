@@ -7,11 +7,13 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
+
 from clew import te
 from clew.ir.dims import Dim
 from clew.ir.expr import ArgRef, Attrs
-from clew.ir.types import TensorType, Type
-from clew.ops.common import differ, f32, i32, tensor_type, text, u8, unknown_tensor
+from clew.ir.types import TensorType, Type, bits, is_integer, to_numpy
+from clew.ops.common import accumulator, differ, f32, i32, tensor_type, text, u8, unknown_tensor
 from clew.ops.layouts import parse_layout
 from clew.ops.registry import Sample, register_op
 from clew.ops.sample import cubic_taps, limited, linear_taps
@@ -63,14 +65,15 @@ def _nearest(place: Scalar, over: Scalar, rounding: str) -> Scalar:
 
 def _cropped(i: Scalar, size: Dim, out: Dim, roi: Tensor, axis: int, rank: int) -> Scalar:
     """Returns the place in the source of a result's element where `roi` names the part of the
-    source that the result covers, in f64.
+    source that the result covers, computed in the order of the standard's formula.
     """
-    start, end = (te.cast("f64", roi[n]) for n in (axis, rank + axis))
-    last = te.cast("f64", te.size(size - 1))
+    wide = accumulator(roi.dtype)
+    start, end = (te.cast(wide, roi[n]) for n in (axis, rank + axis))
+    last = te.cast(wide, te.size(size - 1))
     if out == 1:
         return (start + end) * 0.5 * last
-    step = (end - start) * last / te.cast("f64", te.maximum(te.size(out - 1), 1))
-    return start * last + te.cast("f64", i) * step
+    step = te.cast(wide, i) * (end - start) * last / te.cast(wide, te.maximum(te.size(out - 1), 1))
+    return start * last + step
 
 
 def _nearest_of_real(place: Scalar, rounding: str) -> Scalar:
@@ -217,12 +220,26 @@ def _smoothed(
     return te.compute(shape, divided, name)
 
 
+def _narrowed(value: Scalar, dtype: str, rounds: bool) -> Scalar:
+    """Returns a sum of weighted elements in a dtype; of those of integers that are rounded some
+    may lie beyond the dtype.
+    """
+    if value.dtype == dtype or not is_integer(dtype):
+        return te.cast(dtype, value)
+    if rounds:
+        info = np.iinfo(to_numpy(dtype))
+        # The largest float below what the dtype ends at.
+        high = np.nextafter(float(info.max) + 1, 0) if bits(dtype) > 32 else float(info.max)
+        value = te.minimum(te.maximum(te.call("round", value), float(info.min)), float(high))
+    return te.cast(dtype, value)
+
+
 def _outside(i: Sequence[Scalar], x: Tensor, shape: Sequence[Dim], roi: Tensor) -> Scalar:
     """Whether an element of the result comes from beyond the source."""
     beyond = te.as_scalar(False, "bool")
     for axis, (size, out) in enumerate(zip(x.shape, shape, strict=True)):
         place = _cropped(i[axis], size, out, roi, axis, x.rank)
-        beyond = beyond | (place < 0.0) | (place > te.cast("f64", te.size(size - 1)))
+        beyond = beyond | (place < 0.0) | (place > te.cast(place.dtype, te.size(size - 1)))
     return beyond
 
 
@@ -291,7 +308,8 @@ def resize(
     lies beyond the source. `scales` are the factors by which places correspond; empty, the ratios
     of the sizes. `mode` is nearest (with its `rounding`), linear or cubic, which `antialias`
     widens where axes become smaller. Beyond the edge, the edge's element counts. Sums are in f64 of
-    integers of 32 bits or more, else in f32, and made integers by truncation.
+    integers of 32 bits or more, else in f32. Those of integers are truncated, as ONNX Runtime does,
+    or for cubic and `antialias` rounded and held inside the dtype, as the standard's reference does.
 
     Errors: T107, T108, T110. Source: ONNX Resize-19.
     """
@@ -312,10 +330,10 @@ def resize(
     if crops and (roi is None or roi.rank != 1 or differ(roi.shape[0], 2 * x.rank)):
         code = "T107" if roi is None else "T108"
         raise GraphTypeError(code, f"resize: {x.type} cropped to {roi and roi.type}")
-    if x.size == 0 and any(n != 0 for n in shape):
-        raise GraphTypeError("T110", f"resize: {x.type} has no elements to resample")
     if any(n == 0 for n in shape):
         return te.compute(shape, lambda *i: te.as_scalar(0, x.dtype), "resize", layout=x.layout)
+    if x.size == 0:
+        raise GraphTypeError("T110", f"resize: {x.type} has no elements to resample")
     ratios = [Fraction(s).limit_denominator(1 << 20) for s in scales]
     changed = [
         n for n in range(x.rank) if x.shape[n] != shape[n] or (scales and scales[n] != 1.0) or crops
@@ -332,7 +350,7 @@ def resize(
         source = result
 
         def body(*i: Scalar) -> Scalar:
-            value = te.cast(x.dtype, source[i])
+            value = _narrowed(source[i], x.dtype, mode == "cubic" or antialias)
             if not crops:
                 return value
             assert roi is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from clew.frontends.onnx.build import cast, scalar
+from clew.frontends.onnx.build import cast, held, scalar
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, call, converter
 from clew.ir.dims import Dim
@@ -36,19 +36,30 @@ def upsample(layer: Layer) -> Result:
 
 @converter("Resize", since=10)
 def resize_by_scales(layer: Layer) -> Result:
-    """Version 10: as Upsample."""
-    return _upsample(layer, _scales(layer, 1))
+    """Version 10: as Upsample. The nearest element is the one above where an axis shrinks, as in
+    its tests.
+    """
+    scales = _scales(layer, 1)
+    shape = _scaled(layer, scales, range(layer.rank()))
+    source = layer.type(0).shape
+    if layer.text("mode") != "nearest" or all(s >= 1 for s in scales):
+        return _resize(layer, shape, scales, "floor")
+    larger = [new if s >= 1 else old for old, new, s in zip(source, shape, scales, strict=True)]
+    wide = _resize(layer, larger, [max(s, 1.0) for s in scales], "floor")
+    return _resize(layer, shape, [min(s, 1.0) for s in scales], "ceil", wide)
 
 
 def _upsample(layer: Layer, scales: Sequence[float]) -> Expr:
-    shape = _scaled(layer, scales, range(layer.rank()))
-    mode = layer.text("mode")
-    return _resize(layer, shape, scales, "linear" if mode == "bilinear" else mode)
+    return _resize(layer, _scaled(layer, scales, range(layer.rank())), scales, "floor")
 
 
 @converter("Resize", since=11)
 def resize(layer: Layer) -> Result:
-    """By scales or to sizes, of all axes or of some; to a part of the image that `roi` names."""
+    """By scales or to sizes, of all axes or of some; from the part of the image that `roi` names.
+
+    With scales the result has the sizes times these. The standard's text has the part's size
+    times these; its own shapes, its reference and ONNX Runtime do not.
+    """
     rank = layer.rank()
     axes = tuple(range(rank))
     if "axes" in layer.schema.attributes and layer.has("axes"):
@@ -56,31 +67,40 @@ def resize(layer: Layer) -> Result:
         if len(set(axes)) != len(axes):
             raise layer.wrong(f"has axes {list(layer.integers('axes'))}, one of them twice")
     crops = layer.text("coordinate_transformation_mode") == "tf_crop_and_resize"
+    roi = _roi(layer, axes) if crops else None
+    late = _told_by_run(layer, axes, crops)
+    if late is not None:
+        return _resize(layer, late.get("shape", ()), late.get("scales", ()), roi=roi)
     factors: Sequence[float] = _scales(layer, 2) if layer.optional(2) is not None else ()
     if factors:
-        shape = _scaled(layer, factors, axes, _parts(layer, len(axes)) if crops else ())
+        shape = _scaled(layer, factors, axes)
         scales = [1.0] * rank
         for axis, factor in zip(axes, factors, strict=True):
             scales[axis] = factor
     else:
         shape, scales = _to_sizes(layer, axes)
-    return _resize(
-        layer,
-        shape,
-        () if crops else scales,
-        layer.text("mode"),
-        layer.text("coordinate_transformation_mode"),
-        layer.text("nearest_mode"),
-        _roi(layer, axes) if crops else None,
-    )
+    return _resize(layer, shape, () if crops else scales, roi=roi)
 
 
-def _parts(layer: Layer, count: int) -> list[float]:
-    """Returns how much of each axis the `roi` covers."""
-    values = [float(v) for v in layer.value(1, "the roi").reshape(-1).tolist()]
-    if len(values) != 2 * count:
-        raise layer.wrong(f"has {len(values)} numbers as roi for {count} axes")
-    return [end - start for start, end in zip(values[:count], values[count:], strict=True)]
+def _told_by_run(layer: Layer, axes: Sequence[int], crops: bool) -> dict[str, Expr] | None:
+    """Returns the scales or sizes of all axes as an expression where only a run tells them."""
+    index = 2 if layer.optional(2) is not None and layer.type(2).shape != (0,) else 3
+    given, rank = layer.optional(index), layer.rank()
+    if given is None or layer.known(index) is not None:
+        return None
+    policy = "keep_aspect_ratio_policy" in layer.schema.attributes
+    if policy and index == 3 and layer.text("keep_aspect_ratio_policy") != "stretch":
+        return None
+    if given.tensor.shape != (len(axes),) or (crops and index == 2):
+        return None
+    name = "scales" if index == 2 else "shape"
+    if tuple(axes) == tuple(range(rank)):
+        return {name: given}
+    places = {axis: n for n, axis in enumerate(axes)}
+    others = call("shape_of", layer.input(0)) if index == 3 else scalar([1.0] * rank, "f32")
+    order = [places.get(axis, len(axes) + axis) for axis in range(rank)]
+    whole = call("concatenate", given, cast(others, given.tensor.dtype), axis=0)
+    return {name: call("gather", whole, scalar(order, "i64"), axis=0)}
 
 
 def _roi(layer: Layer, axes: Sequence[int]) -> Expr:
@@ -105,22 +125,14 @@ def _scales(layer: Layer, index: int) -> tuple[float, ...]:
     return tuple(float(s) for s in found)
 
 
-def _scaled(
-    layer: Layer, scales: Sequence[float], axes: Sequence[int], parts: Sequence[float] = ()
-) -> list[Dim]:
-    """Returns the shape after scaling: each size (the part of it that is taken) times its factor,
-    rounded down.
-    """
+def _scaled(layer: Layer, scales: Sequence[float], axes: Sequence[int]) -> list[Dim]:
+    """Returns the shape after scaling: each size times its factor, rounded down."""
     if len(scales) != len(axes):
         raise layer.wrong(f"has {len(scales)} scales for {len(axes)} axes")
     shape = list(layer.type(0).shape)
-    for n, (axis, scale) in enumerate(zip(axes, scales, strict=True)):
+    for axis, scale in zip(axes, scales, strict=True):
         size = shape[axis]
-        if parts and parts[n] != 1:
-            if not isinstance(size, int):
-                raise layer.unsupported(f"a part of an axis of size {size}")
-            shape[axis] = max(math.floor(size * parts[n] * scale), 0)
-        elif isinstance(size, int):
+        if isinstance(size, int):
             shape[axis] = math.floor(size * scale)
         elif scale.is_integer():
             shape[axis] = size * int(scale)
@@ -160,30 +172,39 @@ def _to_sizes(layer: Layer, axes: Sequence[int]) -> tuple[list[Dim], list[float]
 
 def _resize(
     layer: Layer,
-    shape: Sequence[Dim],
-    scales: Sequence[float],
-    mode: str,
-    coordinates: str = "asymmetric",
-    rounding: str = "floor",
+    shape: Sequence[Dim] | Expr,
+    scales: Sequence[float] | Expr,
+    rounding: str = "",
+    x: Expr | None = None,
     roi: Expr | None = None,
 ) -> Expr:
+    declared = layer.schema.attributes
+    mode = layer.text("mode")
+    mode = "linear" if mode == "bilinear" else mode
+    coordinates = "asymmetric"
+    if "coordinate_transformation_mode" in declared:
+        coordinates = layer.text("coordinate_transformation_mode")
     if mode not in _MODES:
         raise layer.unsupported(f"mode {mode!r}")
     if coordinates not in _COORDINATES:
         raise layer.unsupported(f"coordinate_transformation_mode {coordinates!r}")
-    declared = layer.schema.attributes
-    x = layer.input(0)
+    x = layer.input(0) if x is None else x
     dtype = x.tensor.dtype
     # Whether something holds is resampled as a number.
     data = cast(x, "u8") if dtype == "bool" else x
-    result = call(
+    late = {n: v for n, v in (("shape", shape), ("scales", scales)) if isinstance(v, Expr)}
+    known = {
+        n: tuple(v) for n, v in (("shape", shape), ("scales", scales)) if not isinstance(v, Expr)
+    }
+    result = held(
+        layer,
         "resize",
-        *([data] if roi is None else [data, roi]),
-        shape=tuple(shape),
-        scales=tuple(scales),
+        [data] if roi is None else [data, roi],
+        late,
+        **known,
         mode=mode,
         coordinates=coordinates,
-        rounding=rounding,
+        rounding=rounding or layer.text("nearest_mode"),
         cubic_a=layer.real("cubic_coeff_a") if "cubic_coeff_a" in declared else -0.75,
         exclude_outside="exclude_outside" in declared and layer.flag("exclude_outside"),
         antialias="antialias" in declared and layer.flag("antialias"),
