@@ -298,6 +298,7 @@ def resize(
     exclude_outside: bool = False,
     antialias: bool = False,
     outside: float = 0.0,
+    axes: tuple[int, ...] = (),
 ) -> Tensor:
     """`x` resampled to `shape`, one axis after another.
 
@@ -306,17 +307,18 @@ def resize(
     its reference takes the size before it is rounded), or tf_crop_and_resize, where `roi` has the
     first and then the last place of each axis that the result covers, in [0, 1]; `outside` is what
     lies beyond the source. `scales` are the factors by which places correspond; empty, the ratios
-    of the sizes. `mode` is nearest (with its `rounding`), linear or cubic, which `antialias`
-    widens where axes become smaller. Beyond the edge, the edge's element counts. Sums are in f64 of
-    integers of 32 bits or more, else in f32. Those of integers are truncated, as ONNX Runtime does,
-    or for cubic and `antialias` rounded and held inside the dtype, as the standard's reference does.
+    of the sizes. `axes` are those that a shape or scales known late tell. `mode` is nearest (with
+    its `rounding`), linear or cubic, which `antialias` widens where axes become smaller. Beyond the
+    edge, the edge's element counts. Sums are in f64 of integers of 32 bits or more, else in f32.
+    Those of integers are truncated, as ONNX Runtime does, or for cubic and `antialias` rounded and
+    held inside the dtype, as the standard's reference does.
 
     Errors: T107, T108, T110. Source: ONNX Resize-19.
     """
     attrs = {"mode": mode, "coordinates": coordinates, "rounding": rounding, "cubic_a": cubic_a,
              "exclude_outside": exclude_outside, "antialias": antialias}  # fmt: skip
     crops = coordinates == "tf_crop_and_resize"
-    known = mode in MODES and coordinates in COORDINATES and rounding in ROUNDINGS
+    known = not axes and mode in MODES and coordinates in COORDINATES and rounding in ROUNDINGS
     if not known or len(shape) != x.rank or len(scales) not in (0, x.rank):
         raise GraphTypeError(
             "T107",
@@ -371,11 +373,22 @@ def _resize_dynamic(types: Sequence[Type], attrs: Attrs) -> Type:
 
 @resize.resolver
 def _resize_resolver(types: Sequence[TensorType], attrs: dict[str, Any]) -> dict[str, Any]:
-    """An empty shape is that of the input by the scales, rounded down."""
-    if attrs["shape"] or not attrs["scales"]:
-        return {}
-    sizes = zip(types[0].concrete, attrs["scales"], strict=False)
-    return {"shape": tuple(math.floor(n * scale) for n, scale in sizes)}
+    """An empty shape is that of the input by the scales, rounded down. Both may be told for some
+    `axes` only.
+    """
+    sizes, axes = types[0].concrete, attrs["axes"] or tuple(range(types[0].rank))
+    shape, scales = list(attrs["shape"]), list(attrs["scales"])
+    if scales and len(scales) == len(axes):
+        told = dict(zip(axes, scales, strict=True))
+        scales = [told.get(n, 1.0) for n in range(len(sizes))]
+    if shape and len(shape) == len(axes):
+        told = dict(zip(axes, shape, strict=True))
+        shape = [told.get(n, size) for n, size in enumerate(sizes)]
+    if scales and not shape:
+        if any(not 0 < s < math.inf for s in scales):
+            raise GraphTypeError("T107", f"resize: scales {tuple(scales)}")
+        shape = [math.floor(n * scale) for n, scale in zip(sizes, scales, strict=False)]
+    return {"shape": tuple(shape), "scales": tuple(scales), "axes": ()}
 
 
 @resize.layout

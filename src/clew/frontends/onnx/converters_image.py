@@ -70,7 +70,7 @@ def resize(layer: Layer) -> Result:
     roi = _roi(layer, axes) if crops else None
     late = _told_by_run(layer, axes, crops)
     if late is not None:
-        return _resize(layer, late.get("shape", ()), late.get("scales", ()), roi=roi)
+        return _resize(layer, late.get("shape", ()), late.get("scales", ()), roi=roi, axes=axes)
     factors: Sequence[float] = _scales(layer, 2) if layer.optional(2) is not None else ()
     if factors:
         shape = _scaled(layer, factors, axes)
@@ -83,9 +83,9 @@ def resize(layer: Layer) -> Result:
 
 
 def _told_by_run(layer: Layer, axes: Sequence[int], crops: bool) -> dict[str, Expr] | None:
-    """Returns the scales or sizes of all axes as an expression where only a run tells them."""
+    """Returns the scales or sizes as an expression where only a run tells them."""
     index = 2 if layer.optional(2) is not None and layer.type(2).shape != (0,) else 3
-    given, rank = layer.optional(index), layer.rank()
+    given = layer.optional(index)
     if given is None or layer.known(index) is not None:
         return None
     policy = "keep_aspect_ratio_policy" in layer.schema.attributes
@@ -93,14 +93,7 @@ def _told_by_run(layer: Layer, axes: Sequence[int], crops: bool) -> dict[str, Ex
         return None
     if given.tensor.shape != (len(axes),) or (crops and index == 2):
         return None
-    name = "scales" if index == 2 else "shape"
-    if tuple(axes) == tuple(range(rank)):
-        return {name: given}
-    places = {axis: n for n, axis in enumerate(axes)}
-    others = call("shape_of", layer.input(0)) if index == 3 else scalar([1.0] * rank, "f32")
-    order = [places.get(axis, len(axes) + axis) for axis in range(rank)]
-    whole = call("concatenate", given, cast(others, given.tensor.dtype), axis=0)
-    return {name: call("gather", whole, scalar(order, "i64"), axis=0)}
+    return {"scales" if index == 2 else "shape": given}
 
 
 def _roi(layer: Layer, axes: Sequence[int]) -> Expr:
@@ -177,6 +170,7 @@ def _resize(
     rounding: str = "",
     x: Expr | None = None,
     roi: Expr | None = None,
+    axes: Sequence[int] = (),
 ) -> Expr:
     declared = layer.schema.attributes
     mode = layer.text("mode")
@@ -204,6 +198,7 @@ def _resize(
         **known,
         mode=mode,
         coordinates=coordinates,
+        axes=tuple(axes),
         rounding=rounding or layer.text("nearest_mode"),
         cubic_a=layer.real("cubic_coeff_a") if "cubic_coeff_a" in declared else -0.75,
         exclude_outside="exclude_outside" in declared and layer.flag("exclude_outside"),
