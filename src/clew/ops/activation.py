@@ -43,6 +43,7 @@ def leaky_relu(x: Tensor, *, alpha: float = 0.01) -> Tensor:
     samples=(
         Sample(f32(2, 3, 4), f32(3, 1)),
         Sample(f32(2, 3), f32()),
+        Sample(i32(2, 3), i32(3)),
         Sample(f32(2, 3), f32(2), error="T100"),
         Sample(f32(2, 3), f16(3), error="T101"),
     ),
@@ -52,7 +53,7 @@ def prelu(x: Tensor, slope: Tensor) -> Tensor:
 
     Source: ONNX PRelu-16.
     """
-    need_float("nn.prelu", x)
+    need_number("nn.prelu", x)
     if x.dtype != slope.dtype:
         raise GraphTypeError("T101", f"nn.prelu: input is {x.type}, slope is {slope.type}")
     shape = broadcast_shapes("nn.prelu", x.shape, slope.shape)
@@ -60,7 +61,7 @@ def prelu(x: Tensor, slope: Tensor) -> Tensor:
         raise GraphTypeError("T100", f"nn.prelu: slope {slope.type} does not broadcast to {x.type}")
     return te.compute(
         x.shape,
-        lambda *i: te.select(x[i] < 0.0, x[i] * at(slope, x.shape, i), x[i]),
+        lambda *i: te.select(x[i] < 0, x[i] * at(slope, x.shape, i), x[i]),
         "prelu",
         layout=x.layout,
     )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from clew.frontends.onnx.build import per_channel, reshaped, scalar
+from clew.frontends.onnx.build import cast, per_channel, reshaped, scalar
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, call, converter
-from clew.ir.dims import Dim, product
+from clew.ir.dims import Dim
 from clew.ir.expr import Constant, Expr
+from clew.ops.common import accumulator
 
 SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
 
@@ -195,7 +196,7 @@ def optional_flag(layer: Layer, name: str) -> bool:
     return name in layer.schema.attributes and layer.flag(name)
 
 
-def _pool(layer: Layer, op: str, window: Window, **more: bool | str) -> Expr:
+def _pool(layer: Layer, op: str, window: Window, **more: bool | int | str) -> Expr:
     return call(
         op,
         layer.input(0),
@@ -252,35 +253,22 @@ def global_max_pool(layer: Layer) -> Result:
     return call("max", layer.input(0), axes=_spatial_axes(layer), keepdims=True)
 
 
-@converter("GlobalLpPool")
-def global_lp_pool(layer: Layer) -> Result:
-    """The norm over all spatial axes."""
-    if (p := layer.integer("p")) not in (1, 2):
-        raise layer.unsupported(f"p={p}")
-    return call(f"l{p}", layer.input(0), axes=_spatial_axes(layer), keepdims=True)
-
-
-@converter("LpPool")
+@converter("GlobalLpPool", "LpPool", since=1)
 def lp_pool(layer: Layer) -> Result:
-    """Windows' norms: a mean of powers, times the window's size, and its root."""
-    p = layer.integer("p")
-    window = Window(layer, layer.integers("kernel_shape"))
-    if "ceil_mode" in layer.schema.attributes and layer.flag("ceil_mode"):
-        raise layer.unsupported("ceil_mode")
-    dtype = layer.type(0).dtype
-    powers = call("power", call("abs", layer.input(0)), scalar(p, dtype))
-    means = call(
-        "nn.avg_pool2d",
-        powers,
-        kernel=window.kernel,
-        strides=window.strides,
-        padding=window.padding,
-        dilation=window.dilation,
-        count_include_pad=True,
-        layout=f"NC{SPATIAL[window.rank]}",
-    )
-    count = scalar(product(window.kernel), dtype)
-    return call("power", call("multiply", means, count), scalar(1 / p, dtype))
+    """Windows' norms, or that over all spatial axes. In version 1 `p` was a real number."""
+    p = layer.real("p") if layer.version == 1 else layer.integer("p")
+    if p < 1 or p != int(p):
+        raise layer.unsupported(f"p={p}")
+    if layer.op_type == "LpPool":
+        window = Window(layer, layer.integers("kernel_shape"))
+        return _pool(layer, "nn.lp_pool2d", window, layout=f"NC{SPATIAL[window.rank]}", p=int(p))
+    x, axes, dtype = layer.input(0), _spatial_axes(layer), layer.type(0).dtype
+    if p <= 2:
+        return call(f"l{int(p)}", x, axes=axes, keepdims=True)
+    wide = accumulator(dtype)
+    powers = call("power", call("abs", cast(x, wide)), scalar(p, wide))
+    total = call("sum", powers, axes=axes, keepdims=True)
+    return cast(call("power", total, scalar(1 / p, wide)), dtype)
 
 
 # --- normalisation --------------------------------------------------------------------------------
