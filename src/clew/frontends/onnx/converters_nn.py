@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from clew.frontends.onnx.build import cast, per_channel, reshaped, scalar
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, call, converter
-from clew.ir.dims import Dim
+from clew.frontends.onnx.tensors import dtype_of
+from clew.ir.dims import Dim, dim_max
 from clew.ir.expr import Constant, Expr
 from clew.ops.common import accumulator
 
@@ -39,7 +40,7 @@ class Window:
                 raise layer.wrong(f"has {name} {list(values)} for {self.rank} spatial axes")
         self.padding = self._padding(layer)
 
-    def _padding(self, layer: Layer) -> tuple[int, ...]:
+    def _padding(self, layer: Layer) -> tuple[Dim, ...]:
         mode = layer.text("auto_pad")
         if mode in ("SAME_UPPER", "SAME_LOWER"):
             return self._same(layer, mode == "SAME_UPPER")
@@ -56,19 +57,16 @@ class Window:
         """Returns how many elements a window spans along a spatial axis."""
         return (self.kernel[axis] - 1) * self.dilation[axis] + 1
 
-    def _same(self, layer: Layer, upper: bool) -> tuple[int, ...]:
+    def _same(self, layer: Layer, upper: bool) -> tuple[Dim, ...]:
         """Returns padding that makes the output ceil(size / stride); the odd one goes last if
         upper.
         """
-        before, after = [], []
+        before: list[Dim] = []
+        after: list[Dim] = []
         for axis, size in enumerate(layer.type(0).shape[2:]):
             stride, extent = self.strides[axis], self.extent(axis)
-            if isinstance(size, int):
-                total = max((-(-size // stride) - 1) * stride + extent - size, 0)
-            elif stride == 1:
-                total = extent - 1
-            else:
-                raise layer.unsupported(f"auto_pad of an axis of size {size}")
+            windows = (size + stride - 1) // stride
+            total = dim_max((windows - 1) * stride + extent - size, 0)
             small, large = total // 2, total - total // 2
             before.append(small if upper else large)
             after.append(large if upper else small)
@@ -136,19 +134,19 @@ def conv_transpose(layer: Layer) -> Result:
 
 def _transposed_padding(
     layer: Layer, window: Window, extra: Sequence[int], wanted: Sequence[int]
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
+) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]:
     """Returns padding, and what is added at the end, to reach the wanted output.
 
     Where none is named it is `size * stride`.
     """
-    before, after, added = [], [], []
+    before: list[Dim] = []
+    after: list[Dim] = []
+    added: list[Dim] = []
     for axis, size in enumerate(layer.type(0).shape[2:]):
-        if not isinstance(size, int):
-            raise layer.unsupported(f"output_shape or auto_pad with an axis of size {size}")
         target = wanted[axis] if wanted else size * window.strides[axis]
         full = window.strides[axis] * (size - 1) + extra[axis] + window.extent(axis)
-        total = max(full - target, 0)
-        added.append(extra[axis] + max(target - full, 0))
+        total = dim_max(full - target, 0)
+        added.append(extra[axis] + dim_max(target - full, 0))
         small, large = total // 2, total - total // 2
         upper = layer.text("auto_pad") == "SAME_UPPER"
         before.append(small if upper else large)
@@ -287,11 +285,15 @@ def layer_norm(layer: Layer) -> Result:
     result = [call("nn.layer_norm", *inputs, axis=axis, epsilon=epsilon)]
     if layer.wants(1) or layer.wants(2):
         axes = tuple(range(axis, x.tensor.rank))
-        mean = call("mean", x, axes=axes, keepdims=True)
-        centred = call("subtract", x, mean)
+        # Statistics are in a dtype of their own, and computed in it or a wider one.
+        kept = dtype_of(layer.integer("stash_type"), "stash_type")
+        wide = "f64" if x.tensor.dtype == "f64" else "f32"
+        data = cast(x, wide)
+        mean = call("mean", data, axes=axes, keepdims=True)
+        centred = call("subtract", data, mean)
         variance = call("mean", call("multiply", centred, centred), axes=axes, keepdims=True)
-        spread = call("add", variance, scalar(epsilon, x.tensor.dtype))
-        result += [mean, call("rsqrt", spread)]
+        spread = call("rsqrt", call("add", variance, scalar(epsilon, wide)))
+        result += [cast(mean, kept), cast(spread, kept)]
     return result
 
 

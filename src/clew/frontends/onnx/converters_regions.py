@@ -149,3 +149,11 @@ def affine_grid(layer: Layer) -> Result:
         {"size": 1},
         align_corners=layer.flag("align_corners"),
     )
+
+
+@converter("CenterCropPad")
+def center_crop_pad(layer: Layer) -> Result:
+    """The middle, in sizes of some axes."""
+    x, rank = layer.input(0), layer.rank()
+    axes = tuple(layer.positive(a, rank) for a in layer.integers("axes"))
+    return held(layer, "center_crop_pad", [x], {"shape": 1}, axes=axes)

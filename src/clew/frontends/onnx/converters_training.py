@@ -21,26 +21,31 @@ def batch_norm(layer: Layer) -> Result:
     """
     x, dtype = layer.input(0), layer.type(0).dtype
     if layer.rank() == 1:
-        raise layer.unsupported("of a tensor with one axis")
+        x = reshaped(x, (*x.tensor.shape, 1))  # one channel
     wide = _statistics_dtype(layer)
     given = [cast(layer.input(n), wide) for n in range(1, 5)]
+    rank = x.tensor.rank
     modern = "training_mode" in layer.schema.attributes
     training = layer.flag("training_mode") if modern else any(map(layer.wants, range(1, 5)))
     epsilon = layer.real("epsilon")
     by_element = "spatial" in layer.schema.attributes and not layer.flag("spatial")
+    shape = layer.type(0).shape
     if not training:
+        data = cast(x, wide)
         if by_element:
-            return cast(_normalised(cast(x, wide), *given, epsilon), dtype)
-        return cast(call("nn.batch_norm", cast(x, wide), *given, epsilon=epsilon), dtype)
+            return cast(_normalised(data, *given, epsilon), dtype)
+        result = call("nn.batch_norm", data, *given, epsilon=epsilon)
+        return cast(reshaped(result, shape), dtype)
     wide = accumulator(wide)
     data = cast(x, wide)
     scale, bias, mean, var = (cast(g, wide) for g in given)
-    axes = tuple(n for n in range(layer.rank()) if n == 0 or (n > 1 and not by_element))
+    axes = tuple(n for n in range(rank) if n == 0 or (n > 1 and not by_element))
     own_mean, own_var = _moments(data, axes)
     if by_element:
         result = _normalised(data, scale, bias, own_mean, own_var, epsilon)
     else:
         result = call("nn.batch_norm", data, scale, bias, own_mean, own_var, epsilon=epsilon)
+    result = reshaped(result, shape)
     momentum = layer.real("momentum")
     kept = [
         cast(_mixed(old, new, momentum), layer.type(n).dtype)
