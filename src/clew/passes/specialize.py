@@ -48,7 +48,7 @@ class _Specializer(Rewriter):
 
     def __init__(self, sizes: Mapping[str, int], values: Mapping[str, Any]) -> None:
         super().__init__()
-        self.sizes = sizes
+        self.sizes = dict(sizes)
         self.values = values
         self.known = KnownValues()
 

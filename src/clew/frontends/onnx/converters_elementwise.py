@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import reduce
 from typing import Final
 
-from clew.frontends.onnx.build import cast, cast_saturated, reshaped, scalar
+from clew.frontends.onnx.build import cast, cast_saturated, per_channel, reshaped, scalar
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, call, converter
 from clew.frontends.onnx.tensors import dtype_of
@@ -240,8 +240,12 @@ def swish(layer: Layer) -> Result:
 
 @converter("PRelu")
 def prelu(layer: Layer) -> Result:
-    """The slope broadcasts to the input."""
-    return call("nn.prelu", layer.input(0), layer.input(1))
+    """The slope broadcasts to the input. Before version 7 a vector lies along the channels."""
+    slope = layer.input(1)
+    if layer.version < 7 and layer.rank(1) == 1:
+        one = slope.tensor.shape == (1,)
+        slope = reshaped(slope, ()) if one else per_channel(slope, layer.rank())
+    return call("nn.prelu", layer.input(0), slope)
 
 
 @converter("Shrink")
