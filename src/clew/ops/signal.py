@@ -31,7 +31,7 @@ from clew.ops.common import (
     tensor_type,
 )
 from clew.ops.registry import Sample, get_op, register_op
-from clew.support.errors import GraphTypeError, UnsupportedError
+from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor
 
 Array = np.ndarray[Any, Any]
@@ -183,12 +183,14 @@ def _dft_reference(x: Array, *, axis: int, length: Any, inverse: bool, onesided:
 
 
 @dft.decompose
-def _dft_decomposed(x: Expr, *, axis: int, length: Any, inverse: bool, onesided: bool) -> Expr:
+def _dft_decomposed(
+    x: Expr, *, axis: int, length: Any, inverse: bool, onesided: bool
+) -> Expr | None:
     type_ = x.tensor
     n = axis_of("dft", axis, type_.rank)
     size = _length(type_.shape, n, length, inverse and onesided)
     if not isinstance(size, int):
-        raise UnsupportedError("U103", f"dft: the length {size} must be known before the run")
+        return None
     order = (*(k for k in range(type_.rank - 1) if k != n), n, type_.rank - 1)
     hermitian = inverse and onesided
     wide = accumulator(type_.dtype)
@@ -435,7 +437,9 @@ def _stft_reference(
 @stft.decompose
 def _stft_decomposed(
     x: Expr, window: Expr | None = None, *, step: int, length: int, onesided: bool
-) -> Expr:
+) -> Expr | None:
+    if not all(isinstance(d, int) for d in (*x.tensor.shape, step, length)):
+        return None
     dtype = x.tensor.dtype
     wide = accumulator(dtype)
     pieces = _call("frames", x, step=step, length=length)
@@ -522,5 +526,54 @@ def _mel_reference(
 
 
 @mel_weight_matrix.decompose
-def _mel_decomposed(**attrs: Any) -> Expr:
-    return Constant(_mel_reference(**attrs))
+def _mel_decomposed(**attrs: Any) -> Expr | None:
+    known = all(isinstance(v, (int, float, str)) for v in attrs.values())
+    return Constant(_mel_reference(**attrs)) if known else None
+
+
+@register_op(
+    "window",
+    samples=(
+        Sample(size=7, weights=(0.5, 0.5, 0.0), periodic=True, dtype="f32"),
+        Sample(size=8, weights=(0.42, 0.5, 0.08), periodic=False, dtype="f64"),
+        Sample(size=0, weights=(0.5, 0.5, 0.0), periodic=True, dtype="f32"),
+        Sample(size=-1, weights=(0.5, 0.5, 0.0), periodic=True, dtype="f32", error="T107"),
+        Sample(size=3, weights=(0.5, 0.5, 0.0), periodic=True, dtype="bits", error="T106"),
+    ),
+)
+def window(*, size: int, weights: tuple[float, ...], periodic: bool, dtype: str = "f32") -> Tensor:
+    """`w0 - w1 * cos(2πi / n) + w2 * cos(4πi / n) - ...` for `i` from 0 to below `size`, where `n` is
+    the size, or without `periodic` one less.
+
+    Errors: T106, T107. Source: ONNX HannWindow-17, HammingWindow-17, BlackmanWindow-17.
+    """
+
+
+@window.types
+def _window_types(*, size: Any, weights: Any, periodic: bool, dtype: str) -> Type:
+    if dtype not in DTYPES or dtype == "bool":
+        raise GraphTypeError("T106", f"window: no weights of dtype {dtype!r}")
+    if isinstance(size, int) and size < 0:
+        raise GraphTypeError("T107", f"window: the size is {size}")
+    return TensorType((size,), dtype)
+
+
+@window.dynamic
+def _window_dynamic(types: Sequence[Type], attrs: Attrs) -> Type:
+    return TensorType((unknown_dim(),), attrs.dtype)
+
+
+@window.reference
+def _window_reference(
+    *, size: int, weights: tuple[float, ...], periodic: bool, dtype: str
+) -> Array:
+    _window_types(size=size, weights=weights, periodic=periodic, dtype=dtype)
+    with np.errstate(invalid="ignore", divide="ignore"):  # of one element without a period: NaN
+        turn = 2 * np.pi * np.arange(size) / (size if periodic else size - 1)
+        terms = [(-1) ** n * w * np.cos(n * turn) for n, w in enumerate(weights)]
+        return np.asarray(np.sum(terms, axis=0)).astype(to_numpy(dtype))
+
+
+@window.decompose
+def _window_decomposed(**attrs: Any) -> Expr | None:
+    return Constant(_window_reference(**attrs)) if isinstance(attrs["size"], int) else None

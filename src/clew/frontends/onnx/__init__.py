@@ -22,9 +22,12 @@ from clew.frontends.onnx import (
     converters_image,
     converters_nn,
     converters_quantized,
+    converters_random,
     converters_recurrent,
     converters_reduce,
     converters_sampling,
+    converters_signal,
+    converters_training,
     converters_transform,
 )
 from clew.frontends.onnx.budgets import Budgets
@@ -73,9 +76,12 @@ _CONVERTERS = (
     converters_image,
     converters_nn,
     converters_quantized,
+    converters_random,
     converters_recurrent,
     converters_reduce,
     converters_sampling,
+    converters_signal,
+    converters_training,
     converters_transform,
 )
 
