@@ -313,3 +313,39 @@ def identity(x: Tensor) -> Tensor:
 @identity.reference
 def _identity_reference(x: Array) -> Array:
     return x
+
+
+@register_op(
+    "diagonal",
+    samples=(
+        Sample(f32(3, 3)),
+        Sample(f32(4, 2, 4, 5), first=2, second=0),
+        Sample(i64(0, 0)),
+        Sample(f32(3, 4), error="T108"),
+        Sample(f32(3, 3), first=1, error="T104"),
+        Sample(f32(3, 3), second=2, error="T104"),
+    ),
+)
+def diagonal(x: Tensor, *, first: int = 0, second: int = 1) -> Tensor:
+    """The elements whose places on two axes of one size are equal. The axis `second` is left out.
+
+    Errors: T104, T108.
+    """
+    a, b = axis_of("diagonal", first, x.rank), axis_of("diagonal", second, x.rank)
+    if a == b:
+        raise GraphTypeError("T104", f"diagonal: axis {a} is both axes")
+    if differ(x.shape[a], x.shape[b]):
+        raise GraphTypeError("T108", f"diagonal: axes {a} and {b} of {x.type} differ in size")
+
+    def body(*i: Scalar) -> Scalar:
+        place = i[a - 1] if a > b else i[a]
+        return x[(*i[:b], place, *i[b:])]
+
+    return te.compute(tuple(d for n, d in enumerate(x.shape) if n != b), body, "diagonal")
+
+
+@diagonal.reference
+def _diagonal_reference(x: Array, *, first: int, second: int) -> Array:
+    moved = np.moveaxis(np.diagonal(x, 0, first, second), -1, 0)
+    a, b = first % x.ndim, second % x.ndim
+    return np.moveaxis(moved, 0, a - 1 if a > b else a)

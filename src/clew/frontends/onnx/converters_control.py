@@ -37,6 +37,7 @@ from clew.ir.types import (
     UnrankedType,
     is_native,
 )
+from clew.ops.common import differ
 from clew.ops.structure import folded
 from clew.support.errors import ClewError, GraphTypeError, ModelError
 
@@ -324,47 +325,133 @@ def _condition(limit: Expr | None, types: Sequence[Type], has_outers: bool) -> F
     return Function(params, call("logical_and", call("less", index, bound), going))
 
 
+@converter("Scan", since=8)
+def scan_of_batch(layer: Layer) -> Result:
+    """To version 8 each sequence of a batch is scanned for itself, over axis 1. One that is shorter
+    keeps its last state; what is stacked after its end is undefined in the standard.
+    """
+    lengths, inputs = layer.optional(0), [layer.input(n) for n in range(1, len(layer.inputs))]
+    states, count = _split(layer, inputs)
+    batch = layer.type_of(inputs[-1]).shape[0] if layer.type_of(inputs[-1]).rank > 1 else None
+    if not isinstance(batch, int):
+        raise layer.unsupported(f"over {layer.type_of(inputs[-1])}")
+    if any(layer.type_of(x).rank < 1 or layer.type_of(x).shape[0] != batch for x in inputs):
+        raise layer.wrong("has inputs whose batches differ in size")
+    if batch == 0:
+        raise layer.unsupported("over a batch of no sequences")
+    backward = _flags(layer, "directions", count)
+    results = []
+    for n in range(batch):
+        own = [call("gather", x, scalar(n, "i64"), axis=0) for x in inputs]
+        turned = [_turned(x, flag) for x, flag in zip(own[states:], backward, strict=True)]
+        end = None if lengths is None else call("gather", lengths, scalar(n, "i64"), axis=0)
+        results.append(_scan(layer, own[:states], turned, end))
+    return [_stacked([result[k] for result in results]) for k in range(len(results[0]))]
+
+
+def _stacked(parts: Sequence[Expr]) -> Expr:
+    rows = [reshaped(part, (1, *part.tensor.shape)) for part in parts]
+    return rows[0] if len(rows) == 1 else call("concatenate", *rows, axis=0)
+
+
+def _split(layer: Layer, inputs: Sequence[Expr]) -> tuple[int, int]:
+    """Returns how many inputs are states, and how many are scanned."""
+    count = layer.integer("num_scan_inputs")
+    if not 1 <= count <= len(inputs):
+        raise layer.wrong(f"scans {count} of {len(inputs)} inputs")
+    return len(inputs) - count, count
+
+
+def _flags(layer: Layer, name: str, count: int) -> tuple[int, ...]:
+    """Returns directions, 0 where the model gives none."""
+    flags: tuple[int, ...] = layer.integers(name) or (0,) * count
+    if len(flags) != count or not set(flags) <= {0, 1}:
+        raise layer.wrong(f"has {name} {list(flags)} for {count}")
+    return flags
+
+
+def _axes(layer: Layer, name: str, values: Sequence[Expr]) -> list[int]:
+    """Returns axes counted from the front, 0 where the model gives none."""
+    axes: tuple[int, ...] = layer.integers(name) or (0,) * len(values)
+    if len(axes) != len(values):
+        raise layer.wrong(f"has {len(axes)} {name} for {len(values)}")
+    ranks = [layer.type_of(x).rank for x in values]
+    return [layer.positive(a, rank) for a, rank in zip(axes, ranks, strict=True)]
+
+
+def _moved(x: Expr, source: int, target: int) -> Expr:
+    """Returns a value with one axis in another place."""
+    if source == target:
+        return x
+    order = [n for n in range(x.tensor.rank) if n != source]
+    order.insert(target, source)
+    return call("transpose", x, axes=tuple(order))
+
+
+def _turned(x: Expr, backward: int) -> Expr:
+    return call("flip", x, axes=(0,)) if backward else x
+
+
 @converter("Scan", since=9)
 def scan(layer: Layer) -> Result:
     """A loop over slices of some inputs, with its results stacked."""
-    count = layer.integer("num_scan_inputs")
     inputs = layer.present()
-    states = len(inputs) - count
-    if count < 1 or states < 0:
-        raise layer.wrong(f"scans {count} of {len(inputs)} inputs")
-    init, sequences = inputs[:states], inputs[states:]
-    for name in ("scan_input_directions", "scan_output_directions", "scan_output_axes"):
-        if any(layer.integers(name)):
-            raise layer.unsupported(f"{name} other than 0")
-    axes = layer.integers("scan_input_axes") or (0,) * count
-    if any(axes):
-        raise layer.unsupported("scan_input_axes other than 0")
+    states, count = _split(layer, inputs)
+    sequences = inputs[states:]
+    axes = _axes(layer, "scan_input_axes", sequences)
+    backward = _flags(layer, "scan_input_directions", count)
+    series = [
+        _turned(_moved(x, axis, 0), flag)
+        for x, axis, flag in zip(sequences, axes, backward, strict=True)
+    ]
+    found = _scan(layer, inputs[:states], series, None)
+    stacks = found[states:]
+    prepended = _flags(layer, "scan_output_directions", len(stacks))
+    places = _axes(layer, "scan_output_axes", stacks)
+    made = zip(stacks, prepended, places, strict=True)
+    return [*found[:states], *(_moved(_turned(x, flag), 0, axis) for x, flag, axis in made)]
+
+
+def _scan(
+    layer: Layer, init: Sequence[Expr], sequences: Sequence[Expr], end: Expr | None
+) -> list[Expr]:
+    """Returns the last states, and the stacks, of a loop over axis 0 of sequences. From the turn
+    `end` on, `i64[]`, the state stays as it is.
+    """
     if any(layer.type_of(s).rank == 0 for s in sequences):
         raise layer.wrong("scans a value without axes")
     trips = layer.type_of(sequences[0]).shape[0]
+    if any(differ(layer.type_of(s).shape[0], trips) for s in sequences):
+        raise layer.wrong("scans sequences of unequal length")
     index, going = Var("i", TensorType((), "i64")), Var("going", TensorType((), "bool"))
     carried = [Var(f"state{n}", expr.type) for n, expr in enumerate(init)]
-    whole = [Var(f"sequence{n}", expr.type) for n, expr in enumerate(sequences)]
+    kept = [*sequences, *([] if end is None else [end])]
+    whole = [Var(f"sequence{n}", expr.type) for n, expr in enumerate(kept)]
     captures = Captures(layer.importer.known)
-    slices = [call("gather", var, index, axis=0) for var in whole]
+    slices = [call("gather", var, index, axis=0) for var in whole[: len(sequences)]]
     results = layer.subgraph("body", [*carried, *slices], captures)
-    if [r.type for r in results[:states]] != [c.type for c in carried]:
+    if len(results) < len(init):
+        raise layer.wrong(f"carries {len(init)} states, and its body gives {len(results)} values")
+    after = results[: len(init)]
+    if [r.type for r in after] != [c.type for c in carried]:
         raise layer.unsupported("a state that changes its type from turn to turn")
+    if end is not None:
+        runs = call("less", index, whole[-1])
+        after = [call("where", runs, new, old) for new, old in zip(after, carried, strict=True)]
     # The sequences travel as state that never changes.
     size = Constant(trips) if isinstance(trips, int) else length_of(sequences[0])
-    all_results = [going, *results[:states], *whole, *results[states:]]
     found = build_loop(
         layer,
         size,
         scalar(True, "bool"),
         (index, going, *carried, *whole),
         going,
-        all_results,
-        [*init, *sequences],
+        [going, *after, *whole, *results[len(init) :]],
+        [*init, *kept],
         captures,
         trips,
     )
-    return [*found[:states], *found[len(inputs) :]]
+    return [*found[: len(init)], *found[len(init) + len(kept) :]]
 
 
 def length_of(sequence: Expr) -> Expr:
