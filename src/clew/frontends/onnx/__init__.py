@@ -25,6 +25,7 @@ from clew.frontends.onnx import (
     converters_recurrent,
     converters_reduce,
     converters_sampling,
+    converters_text,
     converters_transform,
 )
 from clew.frontends.onnx.budgets import Budgets
@@ -76,6 +77,7 @@ _CONVERTERS = (
     converters_recurrent,
     converters_reduce,
     converters_sampling,
+    converters_text,
     converters_transform,
 )
 

@@ -11,7 +11,8 @@ from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, call, converter
 from clew.frontends.onnx.tensors import dtype_of
 from clew.ir.expr import Expr
-from clew.ir.types import is_float, is_integer
+from clew.ir.types import STORAGE, is_float, is_integer
+from clew.ops.text import PARSED
 
 _UNARY: Final = {
     "Abs": "abs",
@@ -165,6 +166,15 @@ def _cast(layer: Layer, dtype: str) -> Expr:
     to.
     """
     x, source = layer.input(0), layer.type(0).dtype
+    if dtype == source:
+        return x
+    if dtype == "str":
+        narrow = source in STORAGE or source == "bf16"
+        wide = "f32" if is_float(source) else "i32"
+        return call("text.from_number", cast(x, wide) if narrow else x)
+    if source == "str":
+        wide = dtype if dtype in PARSED else "f32" if is_float(dtype) else "i64"
+        x, source = call("text.to_number", x, dtype=wide), wide
     limit = _LARGEST.get(dtype)
     saturates = "saturate" in layer.schema.attributes and layer.flag("saturate")
     if limit is not None and saturates and source != dtype:
