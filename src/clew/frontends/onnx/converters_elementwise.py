@@ -11,7 +11,8 @@ from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, call, converter
 from clew.frontends.onnx.tensors import dtype_of
 from clew.ir.expr import Expr
-from clew.ir.types import is_float, is_integer
+from clew.ir.types import STORAGE, is_float, is_integer
+from clew.ops.text import PARSED
 
 _UNARY: Final = {
     "Abs": "abs",
@@ -161,12 +162,22 @@ def _cast(layer: Layer, dtype: str) -> Expr:
     """Returns the input in a dtype; values too large for an 8-bit float saturate unless told not
     to.
     """
+    x, source = layer.input(0), layer.type(0).dtype
+    if dtype == source:
+        return x
+    if dtype == "str":
+        narrow = source in STORAGE or source == "bf16"
+        wide = "f32" if is_float(source) else "i32"
+        return call("text.from_number", cast(x, wide) if narrow else x)
+    if source == "str":
+        wide = dtype if dtype in PARSED else "f32" if is_float(dtype) else "i64"
+        x = call("text.to_number", x, dtype=wide)
     saturate = "saturate" in layer.schema.attributes and layer.flag("saturate")
     if dtype == "f8e8m0fnu":
         has_mode = "round_mode" in layer.schema.attributes
         mode = layer.text("round_mode") if has_mode else "up"
-        return call("to_exponent", layer.input(0), saturate=saturate, round_mode=mode)
-    return cast_saturated(layer.input(0), dtype) if saturate else cast(layer.input(0), dtype)
+        return call("to_exponent", x, saturate=saturate, round_mode=mode)
+    return cast_saturated(x, dtype) if saturate else cast(x, dtype)
 
 
 @converter("BitCast", since=26)
