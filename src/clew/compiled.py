@@ -11,7 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from clew.build.build import Build, KernelUse, Options, bind_sizes, build_module
+from clew.build.build import (
+    Build,
+    KernelUse,
+    Options,
+    bind_sizes,
+    build_module,
+    deciding_params,
+)
 from clew.build.kernel_trace import UseTrace, kernel_traces
 from clew.build.lowering import operator_calls
 from clew.build.saving import SavedModel, SavedUse, save
@@ -19,15 +26,24 @@ from clew.build.stored_builds import StoredBuild
 from clew.build.tracing import trace_of
 from clew.codegen.artifact import KernelCode
 from clew.codegen.disassemble import disassemble
-from clew.ir.expr import ArgRef, Call, Var
+from clew.ir.deferred import DeferredModule
+from clew.ir.expr import Call, Var
 from clew.ir.module import Module
-from clew.ir.types import TensorType, to_numpy
-from clew.ir.visit import post_order
+from clew.ir.types import (
+    MapType,
+    OptionalType,
+    SequenceType,
+    TensorType,
+    Type,
+    UnrankedType,
+    to_numpy,
+)
 from clew.loading import LoadedModel
 from clew.passes.specialize import Specialize
 from clew.profiled import ProfiledModel
 from clew.runtime.cache import Cache
-from clew.runtime.model import InputSpec, Ready, SizesKey, sizes_key
+from clew.runtime.kinds import Kind
+from clew.runtime.model import ANY_SHAPE, InputSpec, Ready, SizesKey, sizes_key
 from clew.runtime.program import Program
 from clew.runtime.threads import shared_pool
 from clew.support.budgets import in_force
@@ -168,33 +184,75 @@ class CompiledModel(ProfiledModel[Kernel]):
     outputs = compiled.run({"input": x})  # by name; a dict by output name
     ```
 
-    Calls may come from several threads at once. A model with symbolic sizes is built for the
-    sizes it meets; each build is kept.
+    Calls may come from several threads at once. A model with symbolic sizes, or with inputs whose
+    values decide sizes (`inputs` marks these), is built for what it meets; each build is kept.
     """
 
-    def __init__(self, module: Module, options: Options, cache: Cache) -> None:
-        super().__init__([_input(p) for p in module.main.params], module.output_names)
+    def __init__(self, module: Module | DeferredModule, options: Options, cache: Cache) -> None:
+        inputs = _declared(module) if not isinstance(module, Module) else _inputs(module)
+        super().__init__(inputs, module.output_names)
         self.budgets = options.budgets
-        self.module = module
+        self._model = module
         self.options = options
         self._cache = cache
         self._pool = shared_pool(options.threads)
-        self._by_value = _shape_deciding_inputs(module)
-        self._symbolic = any(not i.is_static for i in self._inputs) or bool(self._by_value)
+        self._by_value: tuple[int, ...] = ()
+        if isinstance(module, Module):
+            self._decide_by(_shape_deciding_inputs(module))
+        else:
+            self._decide_by(self._deciding(module))
+        self._symbolic = (
+            not isinstance(module, Module)
+            or any(not i.is_static for i in self._inputs)
+            or bool(self._by_value)
+        )
         self._builds: dict[SizesKey, Build] = {}
         self._traces: dict[int, Trace] = {}
         self._lock = threading.Lock()
         self._last: Build | None = None
         self._stored: LoadedModel | None = None
-        if not self._symbolic:
+        if not self._symbolic and isinstance(module, Module):
             stored = StoredBuild(module, options, cache)
             self._stored = stored.load()
             if self._stored is None:
                 stored.keep(self.save, self.build.constant_bytes)
 
-    def _make(self, key: SizesKey, specialize: Specialize | None) -> Build:
+    @property
+    def module(self) -> Module:
+        """The model's graph as imported. Where values of inputs decide what graph it is: that of
+        the last run.
+
+        Errors: I044 for such a model that has not run yet.
+        """
+        if isinstance(self._model, Module):
+            return self._model
+        imported: Module = self.build.stages[0].module
+        return imported
+
+    def _deciding(self, module: DeferredModule) -> tuple[int, ...]:
+        return tuple(map(self._input_names.index, module.deciding))
+
+    def _decide_by(self, positions: tuple[int, ...]) -> None:
+        """Notes which inputs' values decide sizes."""
+        self._by_value = positions
+        for number, given in enumerate(self._inputs):
+            given.decides = number in positions
+
+    def _make_for(self, arrays: Sequence[Any]) -> Build:
+        """Returns a build for these inputs."""
+        if isinstance(self._model, Module):
+            key = sizes_key(arrays, self._by_value)
+            return self._make(key, self._model, self._specialization(self._model, arrays))
+        module = self._model.module_for(dict(zip(self._input_names, arrays, strict=True)))
+        positions = self._deciding(self._model)
+        if positions != self._by_value:  # keys of builds before say too little
+            self._builds.clear()
+            self._decide_by(positions)
+        return self._make(sizes_key(arrays, positions), module, None)
+
+    def _make(self, key: SizesKey, module: Module, specialize: Specialize | None) -> Build:
         with in_force(self.budgets):
-            build = build_module(self.module, self.options, self._cache, self._pool, specialize)
+            build = build_module(module, self.options, self._cache, self._pool, specialize)
         while len(self._builds) >= _KEPT_BUILDS:
             self._builds.pop(next(iter(self._builds)))
         self._builds[key] = build
@@ -202,7 +260,7 @@ class CompiledModel(ProfiledModel[Kernel]):
 
     # --- running ---
 
-    def _program_for(self, arrays: Sequence[Any]) -> Program:
+    def program_for(self, arrays: Sequence[Any]) -> Program:
         if self._symbolic:
             return self.build_for(arrays).program
         if self._stored is not None:
@@ -243,13 +301,13 @@ class CompiledModel(ProfiledModel[Kernel]):
         found = self._builds.get(key)
         if found is None:
             with self._lock:
-                found = self._builds.get(key) or self._make(key, self._specialization(arrays))
+                found = self._builds.get(key) or self._make_for(arrays)
         self._last = found
         return found
 
-    def _specialization(self, arrays: Sequence[Array]) -> Specialize:
+    def _specialization(self, module: Module, arrays: Sequence[Array]) -> Specialize:
         sizes: dict[str, int] = {}
-        for param, array in zip(self.module.main.params, arrays, strict=True):
+        for param, array in zip(module.main.params, arrays, strict=True):
             if isinstance(param.type, TensorType):
                 try:
                     bind_sizes(param, array.shape, sizes)
@@ -264,7 +322,7 @@ class CompiledModel(ProfiledModel[Kernel]):
 
     def recompiled(self, **changes: Any) -> CompiledModel:
         """Returns the same module compiled with other `Options`, by the names of their fields."""
-        return CompiledModel(self.module, replace(self.options, **changes), self._cache)
+        return CompiledModel(self._model, replace(self.options, **changes), self._cache)
 
     # --- looking inside ---
 
@@ -278,7 +336,7 @@ class CompiledModel(ProfiledModel[Kernel]):
             if self._symbolic:
                 raise self._never_built()
             with self._lock:
-                self._last = self._last or self._make(((), ()), None)
+                self._last = self._last or self._make(((), ()), self.module, None)
         return self._last
 
     def _never_built(self) -> InputError:
@@ -390,27 +448,47 @@ class Inputs:
     """What a module takes: the `inputs` and `input_names` of the model it will be compiled to."""
 
     def __init__(self, module: Module) -> None:
-        self.inputs = tuple(map(_input, module.main.params))
+        self.inputs = tuple(_inputs(module))
         self.input_names = module.input_names
+
+
+def _inputs(module: Module) -> list[InputSpec]:
+    return list(map(_input, module.main.params))
+
+
+def _declared(module: DeferredModule) -> list[InputSpec]:
+    return [
+        InputSpec(i.name, None, (), kind=None if i.type is None else _kind(i.type))
+        if i.dtype is None
+        else InputSpec(i.name, to_numpy(i.dtype), ANY_SHAPE if i.shape is None else i.shape)
+        for i in module.inputs
+    ]
 
 
 def _input(param: Var) -> InputSpec:
     if not isinstance(param.type, TensorType):
-        return InputSpec(param.name, None, ())
+        return InputSpec(param.name, None, (), kind=_kind(param.type))
     shape = [d if isinstance(d, int) else str(d) for d in param.type.shape]
     return InputSpec(param.name, to_numpy(param.type.dtype), shape)
 
 
+def _kind(type_: Type) -> Kind:
+    """Returns what a value of a run must be to be of a type."""
+    match type_:
+        case TensorType(shape, dtype):
+            sizes = tuple(d if isinstance(d, int) else None for d in shape)
+            return Kind("tensor", to_numpy(dtype), sizes)
+        case UnrankedType(dtype):
+            return Kind("tensor", to_numpy(dtype), None)
+        case SequenceType(element):
+            return Kind("sequence", parts=(_kind(element),))
+        case OptionalType(element):
+            return Kind("optional", parts=(_kind(element),))
+        case MapType(key, value):
+            return Kind("map", to_numpy(key), parts=(_kind(value),))
+    raise AssertionError(type_)
+
+
 def _shape_deciding_inputs(module: Module) -> tuple[int, ...]:
-    """Returns the positions of inputs whose values decide shapes: those that attributes bound at
-    run time depend on.
-    """
-    wanted: list[Any] = []
-    for node in post_order(module.main):
-        if isinstance(node, Call):
-            refs = [v.index for v in node.attrs.values() if isinstance(v, ArgRef)]
-            wanted += [node.args[i] for i in refs]
-    if not wanted:
-        return ()
-    reached = {n.id for n in post_order(wanted)}
-    return tuple(n for n, p in enumerate(module.main.params) if p.id in reached)
+    """Returns the positions of inputs whose values decide shapes."""
+    return deciding_params(module.main)

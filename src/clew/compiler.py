@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 from clew import frontends
@@ -25,7 +24,7 @@ PRECISIONS: Final = ("f32", "bf16", "f16", "auto")
 
 
 def compile(
-    model: Module | str | Path | bytes | Any,
+    model: Module | frontends.ModelSource,
     target: str | Target = "cpu",
     *,
     threads: int | None = None,
@@ -66,7 +65,9 @@ def compile(
     chosen = passes_for(machine, opt_level, precision, keep_f32, fuse, passes)
     count = thread_count(threads)
     with in_force(budgets):
-        module = model if isinstance(model, Module) else frontends.load(model, inputs=inputs)
+        module = (
+            model if isinstance(model, Module) else frontends.load_or_defer(model, inputs=inputs)
+        )
     chosen, schedules = extended(chosen, extend)
     options = Options(
         target=machine,

@@ -77,7 +77,7 @@ class LoadedModel(ProfiledModel[LoadedKernel]):
         assert self._last is not None, "several builds"
         return self._last.program
 
-    def _program_for(self, arrays: Sequence[Any]) -> Program:
+    def program_for(self, arrays: Sequence[Any]) -> Program:
         if self._symbolic:
             self._last = self._build_for(arrays)
         assert self._last is not None

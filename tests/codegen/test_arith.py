@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from clew.codegen import arith
+from clew.codegen.builder import Builder, ModuleBuilder
 from clew.ir.types import is_float, to_numpy
 from clew.support.errors import CompileError
 from clew.te.expr import COMPARISONS
@@ -210,16 +211,15 @@ def _converted(x: np.ndarray, dtype: str) -> np.ndarray:
         return x != 0
     if x.dtype.kind not in "biu" and kind.kind in "iu":
         exact = x.astype(np.float64)
-        info = np.iinfo(kind)
+        width = 64 if dtype in ("u32", "i64", "u64") else 32
+        high = 2**64 if dtype == "u64" else 2 ** (width - 1)
 
         def one(number: float) -> int:
-            if number != number:
-                return 0
-            if np.isinf(number):
-                return int(info.max if number > 0 else info.min)
-            return min(max(int(number), int(info.min)), int(info.max))
+            if number != number or not -(2 ** (width - 1)) <= number < high:
+                return 0 if dtype == "u64" and number >= high else -(2 ** (width - 1))
+            return int(number)
 
-        return np.array([one(float(v)) for v in exact], kind)
+        return np.array([one(float(v)) % 2**64 for v in exact], np.uint64).astype(kind)
     if x.dtype == np.float64 and dtype == "bf16":  # ml_dtypes rounds twice
         return _round_to_bfloat16(x)
     return x.astype(kind)
@@ -263,7 +263,7 @@ def test_casts(run_both: Run, source: str, dtype: str) -> None:
 @pytest.mark.parametrize("dtype", ["i4", "u4", "f8e4m3fn", "f8e5m2"])
 def test_packed_dtypes_are_refused(dtype: str) -> None:
     with pytest.raises(CompileError, match=f"no arithmetic on {dtype}") as caught:
-        arith.literal(1, dtype)
+        arith.binary(Builder(ModuleBuilder("t", "")), "add", *[arith.literal(1, dtype)] * 2)
     assert caught.value.code == "C010"
 
 

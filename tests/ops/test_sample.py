@@ -12,7 +12,7 @@ from clew.ops.sample import grid_sample
 
 @pytest.mark.parametrize("align", [False, True])
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
-@pytest.mark.parametrize("mode", ["linear", "nearest"])
+@pytest.mark.parametrize("mode", ["linear", "nearest", "cubic"])
 def test_grid_sample(mode: str, padding: str, align: bool) -> None:
     rng = np.random.default_rng(1)
     x = rng.standard_normal((2, 3, 5, 4)).astype("f4")

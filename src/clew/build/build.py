@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,12 +17,19 @@ from clew.build.program_builder import ProgramBuilder
 from clew.build.schedule_choice import ScheduleFor, name_of, of_operators
 from clew.codegen.artifact import KernelCode, ObjectCode
 from clew.codegen.objects import PendingObject, submit
-from clew.ir.expr import Call, Function, Tuple, Var
+from clew.ir.dims import Dim, is_unknown
+from clew.ir.expr import ArgRef, Call, Expr, Function, Tuple, Var
+from clew.ir.interpret import interpret_values
 from clew.ir.module import Module
-from clew.ir.types import TensorType, substitute_type
+from clew.ir.rewrite import rebuild
+from clew.ir.types import TensorType, Type, leaves
 from clew.ir.visit import inner_functions, post_order
 from clew.passes.base import Pass, PassContext
+from clew.passes.decompose_ops import DecomposeOps
+from clew.passes.fold_constant import FoldConstant
+from clew.passes.fuse_ops import FuseOps
 from clew.passes.manager import PassManager
+from clew.passes.place_parts import PlaceParts
 from clew.passes.specialize import Specialize
 from clew.passes.views import has_static_shapes
 from clew.runtime.cache import Cache
@@ -33,7 +42,7 @@ from clew.runtime.program import Program
 from clew.runtime.segment import NativeSegment
 from clew.runtime.threads import ThreadPool
 from clew.support.budgets import Budgets, current, exceeded
-from clew.support.errors import CompileError, GraphTypeError, UnsupportedError
+from clew.support.errors import CompileError, GraphTypeError, UnsupportedError, locate
 from clew.target import Target
 from clew.te.analysis import flops_of
 from clew.trace.stages import StageRecord
@@ -273,8 +282,16 @@ class _Elsewhere:
         raise self._error
 
 
+# Kernels that a function keeps for the shapes it met.
+_KEPT_SHAPES = 64
+# For so many values that decide sizes kernels are compiled; with more it is cheaper without.
+_COMPILED_VALUES = 8
+
+
 class _Deferred:
-    """A primitive function that is specialised to the shapes it meets; each is kept."""
+    """A primitive function that is specialised to the shapes it meets (and to the values that
+    decide sizes, such as the bounds of a slice); the last ones are kept.
+    """
 
     def __init__(
         self, function: Function, options: Options, cache: Cache, pool: ThreadPool
@@ -283,40 +300,100 @@ class _Deferred:
         self.options = options
         self.cache = cache
         self.pool = pool
-        self._known: dict[tuple[Any, ...], Callable[..., Any]] = {}
+        self._deciding = deciding_params(function)
+        self._values_met = 0
+        self._known: OrderedDict[tuple[Any, ...], Callable[..., Any]] = OrderedDict()
+        self._lock = threading.Lock()
 
     def __call__(self, *arrays: np.ndarray[Any, Any]) -> Any:
-        key = tuple((a.shape, a.dtype) for a in map(np.asarray, arrays))
+        given = [np.asarray(a) for a in arrays]
+        key = (
+            tuple((a.shape, a.dtype) for a in given),
+            tuple(given[n].tobytes() for n in self._deciding),
+        )
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = self._specialize(arrays)
-        return found(*arrays)
+            with self._lock, locate(layer=", ".join(self.function.span.layers)):
+                found = self._known.get(key) or self._specialize(given)
+                self._known[key] = found
+                while len(self._known) > _KEPT_SHAPES:
+                    self._known.popitem(last=False)
+        return found(*given)
 
     def _specialize(self, arrays: Sequence[np.ndarray[Any, Any]]) -> Callable[..., Any]:
         sizes: dict[str, int] = {}
         for param, array in zip(self.function.params, arrays, strict=True):
             bind_sizes(param, array.shape, sizes)
-        params = [Var(p.name, substitute_type(p.type, sizes)) for p in self.function.params]
-        main = Function(params, Tuple([Call(self.function, params)]), {"outputs": ["out"]})
-        module = Specialize(tuple(sizes.items())).run(Module({"main": main}), PassContext())
-        calls = static_calls(module)
-        if not calls:
-            layers = ", ".join(self.function.span.layers) or self.function.attrs.get("name", "")
-            raise UnsupportedError(
-                "U010",
-                f"the shape of {layers} depends on more than the shapes of its inputs",
-                hint="such operators need a form that runs on the host",
-                layer=layers,
-            )
+        module, names = self._alone()
+        values = tuple((names[n], arrays[n].copy()) for n in self._deciding)
+        context = PassContext(self.options.target)
+        # Its operators again, and in kernels anew: with all sizes known some are views, or nothing.
+        for step in (
+            Specialize(tuple(sizes.items()), values), DecomposeOps(), FoldConstant(), FuseOps(),
+            PlaceParts(),
+        ):  # fmt: skip
+            module = step.run(module, context)
+        if any(is_unknown(d) for n in post_order(module.main) for d in _dims_of(n.type)):
+            return self._interpreted(sizes)
+        self._values_met += bool(values)
+        if self._values_met > _COMPILED_VALUES:
+            return self._interpreted(sizes)
         native = _Native(self.options, self.cache, self.pool, {})
-        codes = native.compile(calls)
+        codes = native.compile(static_calls(module))
         program = ProgramBuilder(module.main, codes, native.segment, native.deferred).build()
 
         def run(*values: np.ndarray[Any, Any]) -> Any:
-            results = program(values)
-            return tuple(results)
+            return tuple(program(values))
 
         return run
+
+    def _alone(self) -> tuple[Module, list[str]]:
+        """Returns a module of the function's operators, and the names of its parameters."""
+        names = [f"p{n}" for n in range(len(self.function.params))]
+        params = [Var(n, p.type) for n, p in zip(names, self.function.params, strict=True)]
+        body = _over(self.function, params)
+        outs = list(body.fields) if isinstance(body, Tuple) else [body]
+        attrs = {"outputs": tuple(f"out{n}" for n in range(len(outs)))}
+        return Module({"main": Function(params, Tuple(outs), attrs)}), names
+
+    def _interpreted(self, sizes: Mapping[str, int]) -> Callable[..., Any]:
+        """Returns what runs the function with the operators' references."""
+        function = self.function
+
+        def run(*values: np.ndarray[Any, Any]) -> Any:
+            (result,) = interpret_values(function, values, [function.body.id]).values()
+            return result
+
+        return run
+
+
+def _over(function: Function, args: Sequence[Expr]) -> Expr:
+    """Returns a function's body over arguments."""
+    values: dict[int, Expr] = {p.id: a for p, a in zip(function.params, args, strict=True)}
+    for node in post_order(function.body):
+        if node.id not in values:
+            children = [values.get(c.id, c) for c in node.children]
+            values[node.id] = rebuild(node, children) if node.children else node
+    return values[function.body.id]
+
+
+def _dims_of(type_: Type) -> list[Dim]:
+    return [d for t in leaves(type_) if isinstance(t, TensorType) for d in t.shape]
+
+
+def deciding_params(function: Function) -> tuple[int, ...]:
+    """Returns the positions of parameters whose values decide shapes: those that attributes bound
+    at run time depend on.
+    """
+    wanted: list[Expr] = []
+    for node in post_order(function):
+        if isinstance(node, Call):
+            refs = [v.index for v in node.attrs.values() if isinstance(v, ArgRef)]
+            wanted += [node.args[i] for i in refs]
+    if not wanted:
+        return ()
+    reached = {n.id for n in post_order(wanted)}
+    return tuple(n for n, p in enumerate(function.params) if p.id in reached)
 
 
 def _check_work(source: KernelSource) -> None:

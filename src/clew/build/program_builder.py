@@ -23,7 +23,7 @@ from clew.ir.expr import (
     Var,
     While,
 )
-from clew.ir.types import TensorType, TupleType, Type, leaves, to_numpy
+from clew.ir.types import TensorType, TupleType, Type, UnrankedType, leaves, to_numpy
 from clew.ir.visit import post_order
 from clew.ops.registry import Op
 from clew.passes.views import part_offsets, view_offsets
@@ -356,6 +356,8 @@ def _renumbered(step: Step, renumber: dict[int, int]) -> Step:
 
 def _empty(type_: Type) -> np.ndarray[Any, Any]:
     """Returns the stack of no iterations."""
+    if isinstance(type_, UnrankedType):
+        return np.empty((0,), to_numpy(type_.dtype))
     assert isinstance(type_, TensorType)
     inner = tuple(d if isinstance(d, int) else 0 for d in type_.shape[1:])
     return np.empty((0, *inner), to_numpy(type_.dtype))

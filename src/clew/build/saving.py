@@ -125,7 +125,8 @@ class _Writer:
 
 def _input(spec: InputSpec) -> dict[str, Any]:
     dtype = None if spec.dtype is None else dtype_name(spec.dtype)
-    return {"name": spec.name, "dtype": dtype, "shape": spec.shape}
+    kind = {} if spec.kind is None else {"kind": spec.kind.to_json()}
+    return {"name": spec.name, "dtype": dtype, "shape": spec.shape, **kind}
 
 
 def _build(

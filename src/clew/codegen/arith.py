@@ -5,15 +5,16 @@ What the operations mean (as numpy, and defined everywhere):
   width or more give what shifting by one place again and again gives.
 - `f16` and `bf16` are computed in `f32` and rounded back after each operation.
 - `min` and `max` of floats give NaN if either operand is NaN; of zeros either.
-- Floats to integers truncate and saturate, NaN gives 0; to `bool` they are `!= 0`.
+- Floats to integers truncate. Out of range they give what x86 does, and ONNX Runtime with it:
+  the lowest `i32` or `i64`, NaN too; shorter integers have the lowest bits of an `i32`, `u32` those
+  of an `i64`. To `bool` floats are `!= 0`.
+- Dtypes that are only stored (`types.STORAGE`) convert, and nothing else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, Final
-
-import numpy as np
 
 from clew.codegen.builder import Builder, Value, llvm_type
 from clew.codegen.lanes import (
@@ -26,10 +27,13 @@ from clew.codegen.lanes import (
     literal_of,
     narrow,
     pick,
+    round_to_odd,
     widen,
 )
+from clew.codegen.storage import decoded, encoded
 from clew.codegen.vmath import integer_power, intrinsic, power
-from clew.ir.types import bits, is_float, is_integer, to_numpy
+from clew.ir.types import STORAGE, bits, is_float, is_integer
+from clew.support.errors import CompileError
 from clew.te.expr import ARITHMETIC, BITWISE, COMPARISONS, UNARY
 
 __all__ = [
@@ -111,14 +115,15 @@ def fma(b: Builder, x: Value, y: Value, z: Value) -> Value:
 
 
 def bitcast(b: Builder, dtype: str, x: Value) -> Value:
-    """Returns the same bits as another dtype of the same width.
-
-    Errors: C010.
+    """Returns the same bits as another dtype of the same width. Of a `bool` they are 0 or 1, and
+    any but 0 make a true one.
     """
-    check_dtype(dtype)
     assert bits(dtype) == bits(x.dtype), (dtype, x.dtype)
-    assert "bool" not in (dtype, x.dtype)
     lanes = Lanes(b, x)
+    if x.dtype == "bool" != dtype:
+        lanes = lanes.convert("zext", "u8")
+    elif dtype == "bool" != x.dtype:
+        return (lanes.retyped("u8") != 0).value
     same = llvm_type(dtype) == llvm_type(x.dtype)
     return (lanes.retyped(dtype) if same else lanes.convert("bitcast", dtype)).value
 
@@ -309,20 +314,40 @@ _BOOL: Final[dict[str, Callable[[Lanes, Lanes], Lanes]]] = {
 def cast(b: Builder, dtype: str, x: Value) -> Value:
     """Returns the number in another dtype. Integers become `f16` and `bf16` through `f32`.
 
-    Errors: C010.
+    Errors: C150 to `f8e8m0fnu`.
     """
-    check_dtype(dtype)
-    check_dtype(x.dtype)
-    lanes = Lanes(b, x)
+    return _cast(Lanes(b, x), dtype).value
+
+
+def _cast(x: Lanes, dtype: str) -> Lanes:
     if dtype == x.dtype:
         return x
+    if x.dtype in STORAGE:
+        return _cast(decoded(x), dtype)
+    if dtype == "f8e8m0fnu":
+        raise CompileError(
+            "C150",
+            "code generation has no cast to f8e8m0fnu, for which there are several ways to round",
+            hint="use te.to_exponent",
+        )
+    if dtype in STORAGE:
+        return encoded(_before_encoding(x, dtype), dtype)
     if dtype == "bool":
-        if x.dtype in HALVES:
-            return ((lanes.bits() & 0x7FFF) != 0).value
-        return (lanes != 0).value
+        return (x.bits() & 0x7FFF) != 0 if x.dtype in HALVES else x != 0
     if is_float(x.dtype):
-        return (_float_to_float if is_float(dtype) else _float_to_integer)(lanes, dtype).value
-    return (_integer_to_float if is_float(dtype) else _resize)(lanes, dtype).value
+        return (_float_to_float if is_float(dtype) else _float_to_integer)(x, dtype)
+    return (_integer_to_float if is_float(dtype) else _resize)(x, dtype)
+
+
+def _before_encoding(x: Lanes, dtype: str) -> Lanes:
+    """The number as `encoded` takes it. Integers may be rounded to `f32`: those are too large for
+    any of its formats.
+    """
+    if is_float(dtype):
+        return round_to_odd(x) if x.dtype == "f64" else _cast(x, "f32")
+    if is_float(x.dtype):
+        return _float_to_integer(x, "i32")
+    return _resize(x, "u8") if x.dtype == "bool" else x
 
 
 def _float_to_float(x: Lanes, dtype: str) -> Lanes:
@@ -339,26 +364,25 @@ def _integer_to_float(x: Lanes, dtype: str) -> Lanes:
 
 
 def _float_to_integer(x: Lanes, dtype: str) -> Lanes:
-    """Truncates and saturates: clamped first, as the instruction has no meaning out of range.
-
-    (`llvm.fptosi.sat` means the same, and is lane-by-lane code on x86.)
-    """
+    """Truncates; out of range as this module says. The instruction itself has no meaning there."""
     x = widen(x)
-    info = np.iinfo(to_numpy(dtype))
-    lowest, highest = int(info.min), int(info.max)
-    bound = to_numpy(x.dtype).type(highest)
-    if int(bound) > highest:
-        bound = np.nextafter(bound, bound.dtype.type(0))
-    number = pick(x.is_nan(), x.like(0.0), x)
-    clamped = at_most(at_least(number, float(lowest)), float(bound))
-    instruction = "fptosi" if dtype[0] == "i" else "fptoui"
-    result = clamped.convert(instruction, dtype)
-    if int(bound) == highest:
-        return result
-    return pick(x > float(bound), result.like(highest), result)
+    if dtype == "u64":
+        large = x >= 2.0**63
+        low = _truncated(pick(large, x - 2.0**63, x), "i64").retyped("u64")
+        return pick(large, low ^ (1 << 63), low)
+    wide = "i64" if dtype in ("u32", "i64") else "i32"
+    return _resize(_truncated(x, wide), dtype)
+
+
+def _truncated(x: Lanes, dtype: str) -> Lanes:
+    """As `i32` or `i64`: the lowest one out of range and for NaN."""
+    limit = 2.0 ** (bits(dtype) - 1)
+    return pick(x.abs() < limit, x, -limit).convert("fptosi", dtype)
 
 
 def _resize(x: Lanes, dtype: str) -> Lanes:
+    if dtype == x.dtype:
+        return x
     if x.dtype == "bool" or bits(dtype) > bits(x.dtype):
         signed = x.dtype[0] == "i"
         return x.convert("sext" if signed else "zext", dtype)

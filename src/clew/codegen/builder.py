@@ -9,15 +9,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
+from clew.ir.types import STORAGE
+
 # No arithmetic is done on bf16. Without instructions for it LLVM converts even to move one: it is
 # bits.
-_LLVM: Final = {"f16": "half", "bf16": "i16", "f32": "float", "f64": "double", "bool": "i1"}
+_LLVM: Final = {
+    "f16": "half", "bf16": "i16", "f32": "float", "f64": "double", "bool": "i1",
+    **dict.fromkeys(STORAGE, "i8"),
+}  # fmt: skip
 
 
 def llvm_type(dtype: str, lanes: int = 1) -> str:
     """Returns LLVM's type for a dtype in registers, as a vector for lanes > 1.
 
-    `bool` is i1, `u8` is i8, `bf16` is i16.
+    `bool` is i1, `u8` is i8, `bf16` is i16; what is only stored is a byte.
     """
     element = _LLVM.get(dtype) or "i" + dtype[1:]
     return element if lanes == 1 else f"<{lanes} x {element}>"

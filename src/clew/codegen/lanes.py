@@ -16,35 +16,30 @@ import ml_dtypes
 import numpy as np
 
 from clew.codegen.builder import Builder, Value, llvm_type
-from clew.ir.types import DTYPES, bits, is_float, is_integer
+from clew.ir.types import DTYPES, STORAGE, bits, is_float, is_integer, to_numpy
 from clew.support.errors import CompileError
 
 HALVES: Final = ("f16", "bf16")
-_PACKED: Final = ("i4", "u4", "f8e4m3fn", "f8e5m2")
 _INTEGER_OF: Final = {"f16": "i16", "bf16": "i16", "f32": "i32", "f64": "i64"}
 _FLOAT_OF: Final = {"i32": "f32", "i64": "f64"}
 
 
 def check_dtype(dtype: str) -> None:
-    """Refuses dtypes that exist in memory only.
+    """Refuses dtypes that are stored, moved and converted only.
 
-    Errors: C010 for 4-bit integers and 8-bit floats.
+    Errors: C010 for integers of less and floats of up to 8 bits.
     """
     assert dtype in DTYPES, dtype
-    if dtype in _PACKED:
+    if dtype in STORAGE:
         raise CompileError(
             "C010",
             f"code generation has no arithmetic on {dtype}",
-            hint="dequantize the tensor where the model loads it, or store it as i8 or f16",
+            hint="cast or dequantize the tensor first, or store it as i8 or f16",
         )
 
 
 def literal(value: Any, dtype: str, lanes: int = 1) -> Value:
-    """Returns a literal, in every lane. Floats are rounded to the dtype, integers wrap.
-
-    Errors: C010.
-    """
-    check_dtype(dtype)
+    """Returns a literal, in every lane. Floats are rounded to the dtype, integers wrap."""
     text = _literal_text(value, dtype)
     if lanes > 1:
         text = f"splat ({llvm_type(dtype)} {text})"
@@ -54,6 +49,10 @@ def literal(value: Any, dtype: str, lanes: int = 1) -> Value:
 def _literal_text(value: Any, dtype: str) -> str:
     if dtype == "bool":
         return "true" if value else "false"
+    if dtype in STORAGE:
+        low = int(value) % (1 << bits(dtype)) if is_integer(dtype) else value
+        with np.errstate(over="ignore", invalid="ignore"):
+            return str(int(np.asarray(low).astype(to_numpy(dtype)).view(np.int8)))
     if is_integer(dtype):
         half = 1 << (bits(dtype) - 1)
         return str((int(value) + half) % (2 * half) - half)
@@ -81,6 +80,9 @@ def _parse_literal(text: str, dtype: str) -> float | int | bool | None:
         text = "false" if dtype == "bool" else "0"
     if dtype == "bool":
         return {"true": True, "false": False}.get(text)
+    if dtype in STORAGE:
+        number = np.array([int(text)], np.int8).view(to_numpy(dtype))[0]
+        return int(number) if is_integer(dtype) else float(number)
     if is_integer(dtype):
         try:
             number = int(text)
@@ -308,7 +310,7 @@ def narrow(x: Lanes, dtype: str) -> Lanes:
     if x.dtype == "f64":
         if dtype == "f32":
             return x.convert("fptrunc", "f32")
-        x = _round_to_odd(x)
+        x = round_to_odd(x)
     if dtype == "f16":
         return x.convert("fptrunc", "f16")
     assert dtype == "bf16", dtype
@@ -324,7 +326,7 @@ def narrow(x: Lanes, dtype: str) -> Lanes:
     return (quiet >> 16).convert("trunc", "i16").convert("bitcast", "bf16")
 
 
-def _round_to_odd(x: Lanes) -> Lanes:
+def round_to_odd(x: Lanes) -> Lanes:
     """Returns `f64` as `f32` such that a further rounding gives what one rounding would."""
     near = x.convert("fptrunc", "f32")
     back = near.convert("fpext", "f64")

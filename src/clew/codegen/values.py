@@ -220,7 +220,7 @@ class Values(Addresses):
 
     def _masked_or_zero(self, cond: Value, expr: Select) -> Value | None:
         """Returns a vector from memory or zeros as one masked load; None where it is not that."""
-        zero = isinstance(expr.b, Imm) and expr.b.value == 0 and is_float(expr.dtype)
+        zero = isinstance(expr.b, Imm) and _is_zero(expr.b) and is_float(expr.dtype)
         if not (self.masks_cheap and zero and isinstance(expr.a, Load) and self.mask is None):
             return None
         buffer = expr.a.source
@@ -526,7 +526,12 @@ def _is_load_or_zero(expr: Select) -> bool:
     while isinstance(a, Inlined):
         a = a.value
     memory = isinstance(a, Load) and a.source.scope != "register" and a.dtype != "bool"
-    return memory and isinstance(zero, Imm) and str(zero.value) in ("0", "0.0")
+    return memory and isinstance(zero, Imm) and _is_zero(zero)
+
+
+def _is_zero(number: Imm) -> bool:
+    """Whether all bits of a literal are 0 (one dtype has no zero)."""
+    return str(number.value) in ("0", "0.0") and number.dtype != "f8e8m0fnu"
 
 
 def _literal_splat(value: Value, lanes: int) -> Value | None:

@@ -139,4 +139,4 @@ def _in_order(b: Builder, first: Value, second: Value, order: Sequence[int]) -> 
 
 def _mangled(dtype: str, lanes: int) -> str:
     names = {"f16": "f16", "bf16": "i16", "f32": "f32", "f64": "f64", "bool": "i1"}
-    return f"v{lanes}{names.get(dtype) or 'i' + dtype[1:]}"
+    return f"v{lanes}{names.get(dtype) or llvm_type(dtype)}"

@@ -193,7 +193,7 @@ def _unless_far(x: Lanes, near: Lanes, function: str) -> Lanes:
     some = far.value
     if lanes > 1:
         mask = b.value(f"bitcast {some.typed} to i{lanes}", f"i{lanes}")
-        some = b.value(f"icmp ne {mask.typed}, 0", "bool")
+        some = b.value(f"icmp ne i{lanes} {mask.text}, 0", "bool")
     slow, join, before = b.label("far"), b.label("near"), b.block
     b.branch_if(some, slow, join)
     b.start(slow)

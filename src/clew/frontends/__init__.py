@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from clew.frontends import onnx, text
+from clew.ir.deferred import DeferredModule
 from clew.ir.module import Module
 from clew.support.errors import InputError
+
+ModelSource: TypeAlias = "str | os.PathLike[str] | bytes | onnx.ModelProto"
 
 _READERS: dict[str, Callable[..., Module]] = {".onnx": onnx.load, ".txt": text.load}
 
 
-def load(model: str | os.PathLike[str] | bytes | Any, **options: Any) -> Module:
+def load(model: ModelSource, **options: Any) -> Module:
     """Returns the model of a file, read by the frontend that its suffix names; or that of an ONNX
     message (`onnx.ModelProto`) or its bytes.
 
@@ -23,8 +26,24 @@ def load(model: str | os.PathLike[str] | bytes | Any, **options: Any) -> Module:
 
     Errors: I002 for a suffix that no frontend reads, and the frontend's own.
     """
+    return _reader(model)(model, **options)
+
+
+def load_or_defer(model: ModelSource, **options: Any) -> Module | DeferredModule:
+    """Returns the model of a file as `load` does; where values or shapes of inputs that only a run
+    tells decide what graph it is, what gives the module once they are there.
+
+    Errors: as `load`.
+    """
+    reader = _reader(model)
+    if reader is onnx.load:
+        return onnx.load_or_defer(model, **options)
+    return reader(model, **options)
+
+
+def _reader(model: ModelSource) -> Callable[..., Module]:
     if not isinstance(model, (str, os.PathLike)):
-        return onnx.load(model, **options)
+        return onnx.load
     suffix = Path(model).suffix.lower()
     reader = _READERS.get(suffix)
     if reader is None:
@@ -33,7 +52,7 @@ def load(model: str | os.PathLike[str] | bytes | Any, **options: Any) -> Module:
             f"{str(model)!r} has no suffix that a frontend reads",
             hint=f"one of {', '.join(_READERS)}",
         )
-    return reader(model, **options)
+    return reader
 
 
-__all__ = ["load"]
+__all__ = ["ModelSource", "load", "load_or_defer"]

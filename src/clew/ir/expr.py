@@ -20,10 +20,12 @@ from clew.ir.dims import Dim, SymDim
 from clew.ir.types import (
     HOST_DTYPES,
     FunctionType,
+    OptionalType,
     SequenceType,
     TensorType,
     TupleType,
     Type,
+    UnrankedType,
     from_numpy,
     to_numpy,
 )
@@ -542,8 +544,16 @@ def reserve_unknowns(below: int) -> None:
 
 
 def _stacked(type_: Type, count: Dim) -> Type:
-    assert isinstance(type_, TensorType)
+    if isinstance(type_, UnrankedType):
+        return type_
+    if not isinstance(type_, TensorType):
+        raise GraphTypeError("T008", f"a loop stacks values of type {type_}, expected tensors")
     return TensorType((count, *type_.shape), type_.dtype)
+
+
+def dtype_of(type_: Type) -> str:
+    """Returns the dtype of a tensor's type, "" of another."""
+    return type_.dtype if isinstance(type_, (TensorType, UnrankedType)) else ""
 
 
 def join(left: Type, right: Type) -> Type:
@@ -561,6 +571,19 @@ def join(left: Type, right: Type) -> Type:
         ) == len(b):
             dims = tuple(x if x == y else unknown_dim() for x, y in zip(a, b, strict=True))
             return TensorType(dims, dtype, layout)
+        case (TensorType() | UnrankedType(), TensorType() | UnrankedType()) if (
+            left.dtype == right.dtype
+        ):
+            return UnrankedType(left.dtype)
+        case SequenceType(a, True), SequenceType(b) if dtype_of(a) == dtype_of(b):
+            return right
+        case SequenceType(a), SequenceType(b, True) if dtype_of(a) == dtype_of(b):
+            return left
         case SequenceType(a), SequenceType(b):
             return SequenceType(join(a, b))
+        case OptionalType(a), OptionalType(b):
+            return OptionalType(join(a, b))
+        # What is there is an optional too: in a run the two are the same.
+        case (OptionalType(a), b) | (b, OptionalType(a)):
+            return OptionalType(join(a, b))
     raise GraphTypeError("T007", f"branches give {left} and {right}, which no type covers")

@@ -27,8 +27,8 @@ from clew.ir.expr import (
     While,
 )
 from clew.ir.module import Module
-from clew.ir.types import TensorType, TupleType, Type, is_float, to_numpy
-from clew.support.errors import InputError
+from clew.ir.types import TensorType, TupleType, Type, UnrankedType, is_float, to_numpy
+from clew.support.errors import InputError, RunError
 
 Array: TypeAlias = NDArray[Any]
 Value: TypeAlias = Any
@@ -261,9 +261,14 @@ class _Run:
 
 
 def _stack(items: list[Array], type_: Type, sizes: Mapping[str, Dim]) -> Array:
-    assert isinstance(type_, TensorType)
+    if items and len({np.shape(item) for item in items}) > 1:
+        shapes = ", ".join(dict.fromkeys(str(list(np.shape(item))) for item in items))
+        raise RunError("I271", f"a loop stacks values of different shapes: {shapes}")
     if items:
         return np.stack(items)
+    if isinstance(type_, UnrankedType):
+        return np.zeros([0], to_numpy(type_.dtype))
+    assert isinstance(type_, TensorType)
     rest = [substitute(d, sizes) for d in type_.shape[1:]]
     return np.zeros([0, *(d if isinstance(d, int) else 0 for d in rest)], to_numpy(type_.dtype))
 

@@ -23,7 +23,7 @@ _OUTSIDE: Final = re.compile(
   | (?P<global>@(?:[A-Za-z_][A-Za-z0-9_.]*|{_STRING}))
   | (?P<span>//[^\n]*)
   | (?P<comment>\#[^\n]*)
-  | (?P<mark>->|[()\[\]{{}},:=<>-])
+  | (?P<mark>->|[()\[\]{{}},:=<>*-])
   | (?P<end>\Z))
 """,
     re.VERBOSE,

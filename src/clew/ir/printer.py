@@ -23,7 +23,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import ml_dtypes
 import numpy as np
 
 from clew.ir.expr import (
@@ -51,7 +50,7 @@ from clew.ir.syntax import (
     type_text,
     value_text,
 )
-from clew.ir.types import to_numpy
+from clew.ir.types import bits, to_numpy
 from clew.support.text_arrays import is_text
 
 VERSION: Final = 1
@@ -321,8 +320,8 @@ def element_texts(values: np.ndarray[Any, Any]) -> list[str]:
     raw = np.ascontiguousarray(values).view(_WIDTHS[values.dtype.itemsize])
     back = np.array([float(t) for t in texts], dtype=values.dtype).view(raw.dtype)
     return [
-        text if bits == again else f"0x{int(bits):x}"
-        for text, bits, again in zip(texts, raw, back, strict=True)
+        text if code == again else f"0x{int(code):x}"
+        for text, code, again in zip(texts, raw, back, strict=True)
     ]
 
 
@@ -338,7 +337,8 @@ def parse_elements(texts: list[str], dtype: str) -> np.ndarray[Any, Any]:
     if wanted.kind in "iu":
         return np.array([int(t) for t in texts], dtype=wanted)
     if _INTEGER_NAME.fullmatch(wanted.name):
-        low, high = int(ml_dtypes.iinfo(wanted).min), int(ml_dtypes.iinfo(wanted).max)
+        signed = dtype[0] == "i"
+        low, high = -(1 << bits(dtype) >> 1) * signed, (1 << (bits(dtype) - signed)) - 1
         values = [int(t) for t in texts]
         if any(not low <= v <= high for v in values):
             raise OverflowError(f"expected {low} to {high}")

@@ -22,6 +22,7 @@ from clew.ir.types import (
     TensorType,
     TupleType,
     Type,
+    UnrankedType,
 )
 from clew.trace.span import Source, Span
 
@@ -94,12 +95,14 @@ def type_text(type_: Type) -> str:
         case TensorType(shape, dtype, layout):
             suffix = f":{name_text(layout)}" if layout else ""
             return f"{dtype}[{', '.join(map(dim_text, shape))}]{suffix}"
+        case UnrankedType(dtype):
+            return f"{dtype}[*]"
         case TupleType(fields):
             return tuple_text([type_text(f) for f in fields])
         case FunctionType(params, result):
             return f"fn({', '.join(map(type_text, params))}) -> {type_text(result)}"
-        case SequenceType(element):
-            return f"seq<{type_text(element)}>"
+        case SequenceType(element, empty):
+            return f"seq<{type_text(element)}{', empty' if empty else ''}>"
         case OptionalType(element):
             return f"optional<{type_text(element)}>"
         case MapType(key, value):

@@ -16,6 +16,7 @@ from clew.ir.types import (
     TensorType,
     TupleType,
     Type,
+    UnrankedType,
 )
 
 _DEPTH: Final = 100
@@ -119,8 +120,11 @@ class TypeReader:
             case "seq" | "optional" as kind:
                 self.expect("<")
                 element = self.type()
+                empty = kind == "seq" and self.accept(",")
+                if empty:
+                    self.expect("empty")
                 self.expect(">")
-                return SequenceType(element) if kind == "seq" else OptionalType(element)
+                return SequenceType(element, empty) if kind == "seq" else OptionalType(element)
             case "map":
                 self.expect("<")
                 key = self.word("the dtype of the keys")
@@ -138,8 +142,11 @@ class TypeReader:
             found.append(self.type())
         return found
 
-    def tensor_type(self, dtype: str) -> TensorType:
+    def tensor_type(self, dtype: str) -> TensorType | UnrankedType:
         self.expect("[")
+        if self.accept("*"):
+            self.expect("]")
+            return UnrankedType(dtype)
         shape = []
         while self.items("]"):
             token = self.next

@@ -151,6 +151,18 @@ class TensorType:
 
 
 @dataclass(frozen=True, slots=True)
+class UnrankedType:
+    """A tensor whose number of axes only a run tells, held by host operators only: an element of a
+    sequence, or what branches of different rank give.
+    """
+
+    dtype: str
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[*]"
+
+
+@dataclass(frozen=True, slots=True)
 class TupleType:
     """A tuple of types. `is_static`: whether it holds nothing but tensors of known shape."""
 
@@ -182,12 +194,16 @@ class FunctionType:
 
 @dataclass(frozen=True, slots=True)
 class SequenceType:
-    """A run-time list of tensors of one dtype, held by host operators only; shapes may differ."""
+    """A run-time list of tensors of one dtype, held by host operators only; shapes may differ: an
+    unknown size in `element` may be another one in each. `empty` says that it is known to hold
+    nothing.
+    """
 
     element: Type
+    empty: bool = False
 
     def __str__(self) -> str:
-        return f"seq<{self.element}>"
+        return f"seq<{self.element}{', empty' if self.empty else ''}>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +227,9 @@ class MapType:
         return f"map<{self.key}, {self.value}>"
 
 
-Type: TypeAlias = TensorType | TupleType | FunctionType | SequenceType | OptionalType | MapType
+Type: TypeAlias = (
+    TensorType | UnrankedType | TupleType | FunctionType | SequenceType | OptionalType | MapType
+)
 
 
 def leaves(type_: Type) -> list[Type]:
@@ -233,14 +251,16 @@ def substitute_type(type_: Type, sizes: Mapping[str, Dim]) -> Type:
     match type_:
         case TensorType(shape, dtype, layout):
             return TensorType(tuple(substitute(d, sizes) for d in shape), dtype, layout)
+        case UnrankedType():
+            return type_
         case TupleType(fields):
             return TupleType(tuple(substitute_type(f, sizes) for f in fields))
         case FunctionType(params, result):
             return FunctionType(
                 tuple(substitute_type(p, sizes) for p in params), substitute_type(result, sizes)
             )
-        case SequenceType(element):
-            return SequenceType(substitute_type(element, sizes))
+        case SequenceType(element, empty):
+            return SequenceType(substitute_type(element, sizes), empty)
         case OptionalType(element):
             return OptionalType(substitute_type(element, sizes))
         case MapType(key, value):

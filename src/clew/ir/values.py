@@ -10,7 +10,7 @@ rules below apply, and they claim nothing that does not hold for every size.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -39,6 +39,7 @@ class Runnable(Protocol):
 
     compute: Any
     reference_rule: Any
+    host: bool
 
     def run_reference(self, args: Sequence[Array], attrs: Mapping[str, Any]) -> Any:
         """Returns the result on numpy arrays."""
@@ -61,6 +62,27 @@ class KnownValues:
         value = self._value(expr)
         assert not isinstance(value, tuple)
         return value
+
+    def unknown_leaves(self, exprs: Iterable[Expr]) -> list[Expr]:
+        """Returns where what is not known of expressions begins: parameters, and calls whose
+        results no operands make known.
+        """
+        leaves: list[Expr] = []
+        stack, seen = list(exprs), set[int]()
+        while stack:
+            node = stack.pop()
+            value = self._value(node)
+            known = value is not None and not (
+                isinstance(value, np.ndarray) and value.dtype == object
+            )
+            if node.id in seen or known:
+                continue
+            seen.add(node.id)
+            operands = self._operands(node)
+            stack += operands
+            if not operands:
+                leaves.append(node)
+        return leaves
 
     def _value(self, expr: Expr) -> Value:
         stack = [expr]
@@ -164,6 +186,8 @@ def _call(call: Call, values: Sequence[Array]) -> Value:
 
 def _run(op: Runnable, values: Sequence[Array], call: Call) -> Value:
     runs = op.compute is not None or op.reference_rule is not None
+    if op.host and not values:  # nothing goes in: what comes out is chance
+        return None
     if not runs or any(_holds_symbol(v) for v in call.attrs.values()):
         return None
     with np.errstate(all="ignore"):

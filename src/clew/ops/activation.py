@@ -6,7 +6,19 @@ import math
 from collections.abc import Callable
 
 from clew import te
-from clew.ops.common import at, broadcast_shapes, differ, f16, f32, i32, need_float, need_number
+from clew.ir.types import bits, is_integer
+from clew.ops.common import (
+    at,
+    boolean,
+    broadcast_shapes,
+    differ,
+    f16,
+    f32,
+    i32,
+    need_float,
+    need_number,
+    u8,
+)
 from clew.ops.registry import Sample, register_op
 from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor
@@ -43,6 +55,7 @@ def leaky_relu(x: Tensor, *, alpha: float = 0.01) -> Tensor:
     samples=(
         Sample(f32(2, 3, 4), f32(3, 1)),
         Sample(f32(2, 3), f32()),
+        Sample(i32(2, 3), i32(3)),
         Sample(f32(2, 3), f32(2), error="T100"),
         Sample(f32(2, 3), f16(3), error="T101"),
     ),
@@ -52,7 +65,7 @@ def prelu(x: Tensor, slope: Tensor) -> Tensor:
 
     Source: ONNX PRelu-16.
     """
-    need_float("nn.prelu", x)
+    need_number("nn.prelu", x)
     if x.dtype != slope.dtype:
         raise GraphTypeError("T101", f"nn.prelu: input is {x.type}, slope is {slope.type}")
     shape = broadcast_shapes("nn.prelu", x.shape, slope.shape)
@@ -60,7 +73,7 @@ def prelu(x: Tensor, slope: Tensor) -> Tensor:
         raise GraphTypeError("T100", f"nn.prelu: slope {slope.type} does not broadcast to {x.type}")
     return te.compute(
         x.shape,
-        lambda *i: te.select(x[i] < 0.0, x[i] * at(slope, x.shape, i), x[i]),
+        lambda *i: te.select(x[i] < 0, x[i] * at(slope, x.shape, i), x[i]),
         "prelu",
         layout=x.layout,
     )
@@ -229,14 +242,31 @@ def thresholded_relu(x: Tensor, *, alpha: float = 1.0) -> Tensor:
     return _each("nn.thresholded_relu", x, lambda v: te.select(v > alpha, v, 0.0))
 
 
-@register_op("nn.shrink", samples=(*_ANY, Sample(f32(9), lambd=0.7, bias=0.2)))
+@register_op(
+    "nn.shrink",
+    samples=(
+        Sample(f32(3, 5)),
+        Sample(f16(9)),
+        Sample(f32(9), lambd=0.7, bias=0.2),
+        Sample(i32(9), lambd=1.5, bias=1.5, low=-5, high=5),
+        Sample(u8(9), lambd=1.5, bias=1.0, low=0, high=5),
+        Sample(boolean(3), error="T105"),
+    ),
+)
 def shrink(x: Tensor, *, lambd: float = 0.5, bias: float = 0.0) -> Tensor:
-    """`x` brought `bias` nearer to 0 where further than `lambd` from it, else 0.
+    """`x` brought `bias` nearer to 0 where further than `lambd` from it, else 0. Integers are
+    shrunk as real numbers, of which the fraction is dropped.
 
-    Source: ONNX Shrink-9.
+    Errors: T105. Source: ONNX Shrink-9.
     """
+    need_number("nn.shrink", x)
+    wide = x.dtype
+    if is_integer(x.dtype):
+        wide = "f64" if bits(x.dtype) > 16 else "f32"
 
-    def body(v: Scalar) -> Scalar:
-        return te.select(v < -lambd, v + bias, te.select(v > lambd, v - bias, 0.0))
+    def body(*i: Scalar) -> Scalar:
+        v = te.cast(wide, x[i])
+        near = te.select(v < -lambd, v + bias, te.select(v > lambd, v - bias, 0.0))
+        return te.cast(x.dtype, near)
 
-    return _each("nn.shrink", x, body)
+    return te.compute(x.shape, body, "shrink", layout=x.layout)

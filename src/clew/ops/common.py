@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from clew.ir.dims import Dim
 from clew.ir.expr import ArgRef, unknown_dim
-from clew.ir.types import TensorType, Type, is_float, is_integer
+from clew.ir.types import STORAGE, TensorType, Type, is_float, is_integer
 from clew.support.errors import GraphTypeError, UnsupportedError
 from clew.te import Scalar, Tensor, cast
 from clew.te.expr import Imm
@@ -208,6 +208,11 @@ def accumulator(dtype: str) -> str:
     """Returns the dtype that sums of `dtype` are kept in: `f32` for the narrow floats."""
     narrow = is_float(dtype) and dtype not in ("f32", "f64")
     return "f32" if narrow else dtype
+
+
+def computable(x: Scalar) -> Scalar:
+    """Returns a value in a dtype that arithmetic takes: `f32` for floats that are only stored."""
+    return cast("f32", x) if x.dtype in STORAGE and is_float(x.dtype) else x
 
 
 def widen(x: Scalar) -> Scalar:

@@ -21,7 +21,7 @@ from clew.te import Scalar, Tensor
 Array = np.ndarray[Any, Any]
 
 
-def _held(name: str, index: Scalar, size: Dim) -> Scalar:
+def held_index(name: str, index: Scalar, size: Dim) -> Scalar:
     """Returns an index counted from the front and held inside an axis.
 
     Errors: T110 for an axis without elements.
@@ -59,7 +59,7 @@ def gather(x: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
     last = n + indices.rank
 
     def body(*i: Scalar) -> Scalar:
-        return x[(*i[:n], _held("gather", indices[i[n:last]], x.shape[n]), *i[last:])]
+        return x[(*i[:n], held_index("gather", indices[i[n:last]], x.shape[n]), *i[last:])]
 
     return te.compute((*x.shape[:n], *indices.shape, *x.shape[n + 1 :]), body, "gather")
 
@@ -95,7 +95,7 @@ def gather_elements(x: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
             )
 
     def body(*i: Scalar) -> Scalar:
-        return x[(*i[:n], _held("gather_elements", indices[i], x.shape[n]), *i[n + 1 :])]
+        return x[(*i[:n], held_index("gather_elements", indices[i], x.shape[n]), *i[n + 1 :])]
 
     return te.compute(indices.shape, body, "gather_elements")
 
@@ -136,7 +136,7 @@ def gather_nd(x: Tensor, indices: Tensor, *, batch_dims: int = 0) -> Tensor:
 
     def body(*i: Scalar) -> Scalar:
         picked = [
-            _held("gather_nd", indices[(*i[:outer], k)], x.shape[batch_dims + k])
+            held_index("gather_nd", indices[(*i[:outer], k)], x.shape[batch_dims + k])
             for k in range(depth)
         ]
         return x[(*i[:batch_dims], *picked, *i[outer:])]

@@ -9,14 +9,14 @@ from clew import te
 from clew.ir.dims import Dim, dim_max, dim_min, product
 from clew.ir.expr import Attrs
 from clew.ir.types import TensorType
-from clew.ops.common import accumulator, f32, i8, need_float, need_number, widen
+from clew.ops.common import accumulator, f16, f32, i8, need_float, need_number, widen
 from clew.ops.convolution import check_pairs, padded, window_size
 from clew.ops.layouts import logical_sizes, parse_layout
 from clew.ops.reduce import reduce_over
 from clew.ops.registry import Sample, register_op
 from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor
-from clew.te.expr import Index
+from clew.te.expr import Index, unary
 from clew.te.interpret import identity_of
 
 _WINDOWS = (
@@ -26,7 +26,9 @@ _WINDOWS = (
     Sample(f32(1, 2, 8, 8), kernel=(3, 3), strides=(2, 2), padding=(1, 1, 1, 1), ceil_mode=True),
     Sample(f32(1, 2, 8, 8), kernel=(2, 2), dilation=(2, 3)),
     Sample(f32(1, 2, 5, 5, 4), kernel=(3, 3), padding=(1, 1, 1, 1), layout="NCHW4c"),
+    Sample(f32(1, 2, 2, 2), kernel=(3, 3), strides=(2, 2), ceil_mode=True),
     Sample(f32(1, 2, 2, 2), kernel=(3, 3), error="T110"),
+    Sample(f32(1, 2, 2, 2), kernel=(3, 3), ceil_mode=True, error="T110"),
     Sample(f32(1, 2, 5), kernel=(3, 3), error="T109"),
     Sample(f32(1, 2, 5, 5), kernel=(3,), error="T107"),
     Sample(f32(1, 2, 5, 5), kernel=(3, 3), strides=(0, 1), error="T107"),
@@ -49,16 +51,20 @@ def _spatial(name: str, x: Tensor, layout: str) -> tuple[str, list[int], dict[st
 def pooled_size(
     name: str, size: Dim, kernel: int, stride: int, low: Dim, high: Dim, dilation: int, ceil: bool
 ) -> Dim:
-    """Returns how many windows fit an axis. With `ceil` the last may stick out, but must start
-    inside.
+    """Returns how many windows fit an axis. With `ceil` the last may stick out (and be the only
+    one), but must start inside.
 
     Errors: T107, T110.
     """
-    floor = window_size(name, size, kernel, stride, low, high, dilation)
     if not ceil:
-        return floor
+        return window_size(name, size, kernel, stride, low, high, dilation)
+    # What a window sticks out counts as if the axis were so much longer.
+    window_size(name, size, kernel, stride, low, high + stride - 1, dilation)
     room = size + low + high - (kernel - 1) * dilation - 1
-    return dim_min((room + stride - 1) // stride + 1, (size + low - 1) // stride + 1)
+    count = dim_min((room + stride - 1) // stride + 1, (size + low - 1) // stride + 1)
+    if isinstance(count, int) and count < 1:
+        raise GraphTypeError("T110", f"{name}: no window of {kernel} starts in {size} elements")
+    return count
 
 
 def _windows(
@@ -160,6 +166,78 @@ max_pool2d.layout(_pool_layout)
 
 
 @register_op(
+    "nn.max_pool_places",
+    samples=(
+        Sample(f32(2, 3, 8, 8), kernel=(2, 2), strides=(2, 2)),
+        Sample(f32(2, 3, 9, 7), kernel=(3, 2), strides=(2, 1), padding=(1, 0, 1, 1)),
+        Sample(i8(1, 2, 7, 7), kernel=(3, 3), strides=(2, 2), ceil_mode=True, column_major=True,
+               low=0, high=3),
+        Sample(f32(1, 2, 8, 8), kernel=(2, 2), dilation=(2, 3)),
+        Sample(f32(2, 2, 9), kernel=(3,), strides=(2,), padding=(1, 1), dilation=(1,)),
+        Sample(f32(1, 2, 4, 5, 3), kernel=(2, 2, 2), strides=(1, 1, 1), dilation=(1, 1, 1),
+               padding=(0,) * 6, column_major=True),
+        Sample(f32(1, 2, 2, 2), kernel=(3, 3), error="T110"),
+        Sample(f32(1, 2, 5, 5), kernel=(3,), error="T107"),
+        Sample(f32(5), kernel=(3,), error="T102"),
+    ),
+)  # fmt: skip
+def max_pool_places(
+    x: Tensor,
+    *,
+    kernel: tuple[int, ...],
+    strides: tuple[int, ...] = (1, 1),
+    padding: tuple[int, ...] = (0, 0, 0, 0),
+    dilation: tuple[int, ...] = (1, 1),
+    ceil_mode: bool = False,
+    column_major: bool = False,
+) -> Tensor:
+    """Where the largest element of each window stands, of equals the first in row-major order: its
+    place in the whole of `x`, `i64`. With `column_major` the first spatial axis counts innermost.
+
+    Errors: T102, T105, T107, T110. Source: ONNX MaxPool-22, the output Indices.
+    """
+    name = "nn.max_pool_places"
+    need_number(name, x)
+    if x.rank < 3:
+        raise GraphTypeError("T102", f"{name}: input is {x.type}, expected spatial axes")
+    layout = "NC" + "ABDEFGHIJKLM"[: x.rank - 2]
+    attrs = {"kernel": kernel, "strides": strides, "padding": padding, "dilation": dilation,
+             "ceil_mode": ceil_mode, "layout": layout}  # fmt: skip
+    wide = _wide(x, "max_pool_places")
+    source, shape, axes, taps = _windows(name, wide, attrs, identity_of("max", wide.dtype))
+    top = te.compute(
+        shape, lambda *i: te.max(source[_window_place(i, axes, taps, attrs)], taps), "max_pool_top"
+    )
+    sizes = x.shape[2:]
+    nowhere = te.size(product(sizes))
+
+    def first(*i: Scalar) -> Scalar:
+        place = _window_place(i, axes, taps, attrs)
+        at = [place[axis] - te.size(padding[n]) for n, axis in enumerate(axes)]
+        inside, flat = te.as_scalar(True, "bool"), te.as_scalar(0)
+        for index, size in zip(at, sizes, strict=True):
+            inside = inside & (index >= 0) & (index < te.size(size))
+            flat = flat * te.size(size) + index
+        best = inside & source[place].equal(top[i])
+        return te.min(te.select(best, flat, nowhere), taps)
+
+    found = te.compute(shape, first, "max_pool_first")
+
+    def body(*i: Scalar) -> Scalar:
+        # A window of nothing but what is no number has no largest element.
+        flat = te.minimum(found[i], te.maximum(nowhere - 1, 0))
+        if column_major:
+            rest, flat, weight = flat, te.as_scalar(0), nowhere
+            for size in reversed(sizes):
+                weight = weight // te.maximum(te.size(size), 1)
+                flat = flat + rest % te.maximum(te.size(size), 1) * weight
+                rest = rest // te.maximum(te.size(size), 1)
+        return (i[0] * te.size(x.shape[1]) + i[1]) * nowhere + flat
+
+    return te.compute(shape, body, "max_pool_places")
+
+
+@register_op(
     "nn.avg_pool2d",
     samples=(
         *_WINDOWS,
@@ -212,6 +290,67 @@ def avg_pool2d(
         "avg_pool2d",
         layout=x.layout,
     )
+
+
+@register_op(
+    "nn.lp_pool2d",
+    samples=(
+        *_WINDOWS,
+        Sample(f32(1, 2, 5, 5), kernel=(3, 3), padding=(1, 1, 1, 1), p=1),
+        Sample(f32(2, 2, 7), kernel=(3,), strides=(2,), padding=(0, 0), dilation=(2,), p=3,
+               layout="NCW"),
+        Sample(f16(1, 2, 5, 5), kernel=(2, 2)),
+        Sample(i8(1, 2, 5, 5), kernel=(2, 2), error="T105"),
+        Sample(f32(1, 2, 5, 5), kernel=(2, 2), p=0, error="T107"),
+    ),
+)  # fmt: skip
+def lp_pool2d(
+    x: Tensor,
+    *,
+    kernel: tuple[int, ...],
+    strides: tuple[int, ...] = (1, 1),
+    padding: tuple[int, ...] = (0, 0, 0, 0),
+    dilation: tuple[int, ...] = (1, 1),
+    ceil_mode: bool = False,
+    p: int = 2,
+    layout: str = "NCHW",
+) -> Tensor:
+    """The norm of each window: the `p`-th root of the sum of its elements' absolute values to the
+    power of `p`. What lies in the padding is 0.
+
+    Errors: T105, T107, T109, T110. Source: ONNX LpPool-22.
+    """
+    need_float("nn.lp_pool2d", x)
+    if p < 1:
+        raise GraphTypeError("T107", f"nn.lp_pool2d: p={p} must be at least 1")
+    attrs = {"kernel": kernel, "strides": strides, "padding": padding, "dilation": dilation,
+             "ceil_mode": ceil_mode, "layout": layout}  # fmt: skip
+    source, shape, axes, taps = _windows("nn.lp_pool2d", _wide(x, "lp_pool2d"), attrs, 0.0)
+
+    def powered(value: Scalar) -> Scalar:
+        if p == 2:
+            return value * value
+        size = unary("abs", value)
+        return size if p == 1 else te.power(size, float(p))
+
+    total = te.compute(
+        shape,
+        lambda *i: te.sum(powered(source[_window_place(i, axes, taps, attrs)]), taps),
+        "lp_pool2d_sum",
+    )
+
+    def root(*i: Scalar) -> Scalar:
+        value = total[i]
+        if p == 2:
+            value = te.call("sqrt", value)
+        elif p > 2:
+            value = te.power(value, 1.0 / p)
+        return te.cast(x.dtype, value)
+
+    return te.compute(shape, root, "lp_pool2d", layout=x.layout)
+
+
+lp_pool2d.layout(_pool_layout)
 
 
 def _inside(start: Scalar, kernel: int, dilation: int, low: Dim, high: Dim) -> Scalar:

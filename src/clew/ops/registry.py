@@ -60,7 +60,7 @@ class Sample:
     `error` is the code that building the call must raise, for bad samples.
     """
 
-    args: tuple[TensorType | np.ndarray[Any, Any], ...]
+    args: tuple[Type | np.ndarray[Any, Any], ...]
     attrs: Mapping[str, Any]
     error: str
     low: float

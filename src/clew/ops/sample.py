@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from clew import te
 from clew.ir.dims import Dim
-from clew.ops.common import differ, f32, f64, need_float, same_dtype
+from clew.ir.expr import Attrs
+from clew.ir.types import Type
+from clew.ops.common import (
+    accumulator,
+    differ,
+    f16,
+    f32,
+    f64,
+    held_length,
+    i32,
+    need_float,
+    tensor_type,
+    unknown_tensor,
+)
 from clew.ops.registry import Sample, register_op
 from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor
 from clew.te.expr import unary
 
 _PADDINGS = ("zeros", "border", "reflection")
-_MODES = ("linear", "nearest")
+_MODES = ("linear", "nearest", "cubic")
+_CUBIC = -0.75
 
 
 def _unnormalised(place: Scalar, size: Dim, align_corners: bool) -> Scalar:
@@ -34,11 +50,81 @@ def _reflected(place: Scalar, size: Dim, align_corners: bool) -> Scalar:
     return te.select(odd, span - rest, rest) + low
 
 
-def _limited(place: Scalar, size: Dim) -> Scalar:
-    """Returns an index within one element of the axis, so that its integer part exists."""
+def limited(place: Scalar, size: Dim, beside: int = 1) -> Scalar:
+    """Returns an index within some elements of the axis, so that its integer part exists."""
     n = te.cast(place.dtype, te.size(size))
-    known = te.select(te.call("isnan", place), te.as_scalar(-1.0, place.dtype), place)
-    return te.minimum(te.maximum(known, -2.0), n + 1.0)
+    known = te.select(te.call("isnan", place), te.as_scalar(-1.0 - beside, place.dtype), place)
+    return te.minimum(te.maximum(known, -1.0 - beside), n + float(beside))
+
+
+def linear_taps(fraction: Scalar) -> list[tuple[int, Scalar]]:
+    """Returns the taps around a place, as distances from the one below it, and their weights."""
+    return [(0, 1.0 - fraction), (1, fraction)]
+
+
+def cubic_taps(fraction: Scalar, a: float) -> list[tuple[int, Scalar]]:
+    """As `linear_taps` of a cubic convolution. Source: Keys, 1981, with its coefficient `a`."""
+
+    def near(t: Scalar) -> Scalar:
+        return ((t * (a + 2) - (a + 3)) * t) * t + 1.0
+
+    def far(t: Scalar) -> Scalar:
+        return ((t * a - 5 * a) * t + 8 * a) * t - 4 * a
+
+    return [
+        (-1, far(fraction + 1.0)),
+        (0, near(fraction)),
+        (1, near(1.0 - fraction)),
+        (2, far(2.0 - fraction)),
+    ]
+
+
+def interpolated(
+    places: Sequence[Scalar],
+    taps: Callable[[Scalar], list[tuple[int, Scalar]]],
+    read: Callable[[list[Scalar]], Scalar],
+) -> Scalar:
+    """Returns the sum of the elements around a place, each by the product of its axes' weights.
+
+    `read` gives the element at whole numbers, which may lie outside.
+    """
+    axes = []
+    for place in places:
+        low = te.call("floor", place)
+        first = te.cast("i64", low)
+        axes.append([(first + n, weight) for n, weight in taps(place - low)])
+
+    def along(axis: int, at: list[Scalar]) -> Scalar:
+        if axis == len(axes):
+            return read(at)
+        total: Scalar | None = None
+        for index, weight in axes[axis]:
+            value = along(axis + 1, [*at, index]) * weight
+            total = value if total is None else total + value
+        assert total is not None
+        return total
+
+    return along(0, [])
+
+
+def element_or_zero(
+    x: Tensor, lead: Sequence[Scalar], indices: Sequence[Scalar], dtype: str
+) -> Scalar:
+    """Returns an element by the indices of the last axes, in a dtype; 0 where they lie outside."""
+    inside = te.as_scalar(True, "bool")
+    for index, size in zip(indices, x.shape[len(lead) :], strict=True):
+        inside = inside & (index >= 0) & (index < te.size(size))
+    return te.select(inside, te.cast(dtype, x[(*lead, *indices)]), te.as_scalar(0, dtype))
+
+
+def _reflected_index(index: Scalar, size: Dim, align_corners: bool) -> Scalar:
+    """Returns a whole number folded back at the edges, which lie on the outer elements with
+    `align_corners`, else half an element beyond.
+    """
+    n = te.size(size)
+    period = te.maximum(n * 2 - 2, 1) if align_corners else n * 2
+    rest = index % period
+    return te.minimum(rest, period - rest if align_corners else period - 1 - rest)
 
 
 @register_op(
@@ -49,12 +135,22 @@ def _limited(place: Scalar, size: Dim) -> Scalar:
         Sample(f32(1, 2, 5, 4), f32(1, 3, 3, 2), padding="border", align_corners=True),
         Sample(f32(1, 2, 5, 4), f32(1, 3, 3, 2), padding="reflection", low=-3, high=3),
         Sample(f32(1, 2, 3, 4, 5), f32(1, 2, 3, 4, 3), low=-1.3, high=1.3),
+        Sample(f32(1, 2, 5, 4), f32(1, 3, 3, 2), mode="cubic", low=-1.3, high=1.3),
+        Sample(f32(1, 2, 5, 4), f32(1, 3, 3, 2), mode="cubic", padding="border"),
+        Sample(f32(1, 1, 5, 4), f32(1, 3, 3, 2), mode="cubic", padding="reflection",
+               align_corners=True, low=-3, high=3),
+        Sample(f32(1, 1, 3, 3, 4), f32(1, 1, 2, 2, 3), mode="cubic", low=-1.3, high=1.3),
+        Sample(f32(1, 2, 7), f32(1, 3, 1), low=-1.3, high=1.3),
+        Sample(f16(1, 2, 5, 4), f32(1, 3, 6, 2), low=-1.3, high=1.3),
+        Sample(f64(1, 2, 5, 4), f64(1, 3, 6, 2), low=-1.3, high=1.3),
+        Sample(i32(1, 2, 5, 4), f32(1, 3, 6, 2), mode="nearest", low=-1.3, high=1.3),
         Sample(f32(1, 2, 5, 4), f32(2, 3, 6, 2), error="T108"),
         Sample(f32(1, 2, 5, 4), f32(1, 3, 6, 3), error="T108"),
-        Sample(f32(1, 2, 5, 4), f64(1, 3, 6, 2), error="T101"),
-        Sample(f32(1, 2, 5, 4), f32(1, 3, 6, 2), mode="cubic", error="T107"),
+        Sample(f32(1, 2, 5, 4), i32(1, 3, 6, 2), error="T105"),
+        Sample(f32(1, 2, 5, 4), f32(1, 3, 6, 2), mode="area", error="T107"),
+        Sample(f32(1, 2, 0, 4), f32(1, 3, 6, 2), error="T110"),
     ),
-)
+)  # fmt: skip
 def grid_sample(
     x: Tensor,
     grid: Tensor,
@@ -66,13 +162,15 @@ def grid_sample(
     """`x[N, C, (D,) H, W]` at the places `grid[N, ..., axes]` names, innermost axis first, in [-1,
     1].
 
-    `mode` is linear or nearest. Beyond the edge lie zeros, the border's elements, or the
-    reflection.
+    `mode` is linear, nearest or cubic. Beyond the edge lie zeros, the border's elements, or the
+    reflection. A place beyond it is brought back before it is interpolated around, but for cubic
+    with a border, where the standard is silent: each element around it is, as in ONNX Runtime and
+    PyTorch. The nearest element is chosen before. Weights are in the wider of the two dtypes, f32
+    at least.
 
-    Errors: T101, T105, T107, T108. Source: ONNX GridSample-22, without cubic.
+    Errors: T105, T107, T108, T110. Source: ONNX GridSample-22.
     """
-    need_float("grid_sample", x)
-    same_dtype("grid_sample", x, grid)
+    need_float("grid_sample", grid)
     if mode not in _MODES or padding not in _PADDINGS:
         raise GraphTypeError(
             "T107",
@@ -83,44 +181,98 @@ def grid_sample(
     fits = spatial > 0 and grid.rank == x.rank and not differ(grid.shape[0], x.shape[0])
     if not fits or differ(grid.shape[-1], spatial):
         raise GraphTypeError("T108", f"grid_sample: {x.type} sampled at {grid.type}")
+    if any(size == 0 for size in x.shape[2:]):
+        raise GraphTypeError("T110", f"grid_sample: {x.type} has no elements to sample")
+    wide = "f64" if "f64" in (x.dtype, grid.dtype) else "f32"
 
     def place(i: tuple[Scalar, ...], axis: int) -> Scalar:
         size = x.shape[2 + axis]
-        value = grid[(i[0], *i[2:], spatial - 1 - axis)]
+        value = te.cast(wide, grid[(i[0], *i[2:], spatial - 1 - axis)])
         value = _unnormalised(value, size, align_corners)
-        if padding == "reflection":
-            value = _reflected(value, size, align_corners)
-        if padding != "zeros":
-            last = te.cast(x.dtype, te.size(size - 1))
-            value = te.minimum(te.maximum(value, 0.0), last)
-        return _limited(value, size)
+        if mode == "nearest":
+            value = te.call("round", value)
+        if padding == "reflection" or (padding == "border" and mode != "cubic"):
+            n = te.cast(wide, te.size(size))
+            low, high = (te.as_scalar(0.0, wide), n - 1.0) if align_corners else (-0.5, n - 0.5)
+            back = te.minimum(te.maximum(value, 0.0), n - 1.0)
+            if padding == "reflection":
+                back = _reflected(value, size, align_corners)
+            value = te.select((value < low) | (value > high), back, value)
+        return limited(value, size, 2)
 
-    def read(i: tuple[Scalar, ...], indices: list[Scalar]) -> Scalar:
-        inside = te.as_scalar(True, "bool")
-        for index, size in zip(indices, x.shape[2:], strict=True):
-            inside = inside & (index >= 0) & (index < te.size(size))
-        return te.select(inside, x[(i[0], i[1], *indices)], 0.0)
+    def held(index: Scalar, size: Dim) -> Scalar:
+        """Returns the element that stands for one beyond the edge."""
+        if padding == "reflection":
+            index = _reflected_index(index, size, align_corners)
+        return te.minimum(te.maximum(index, 0), te.size(size - 1))
+
+    def read(i: tuple[Scalar, ...], indices: Sequence[Scalar], dtype: str) -> Scalar:
+        if padding == "zeros":
+            return element_or_zero(x, i[:2], indices, dtype)
+        at = [held(n, size) for n, size in zip(indices, x.shape[2:], strict=True)]
+        return te.cast(dtype, x[(*i[:2], *at)])
 
     def body(*i: Scalar) -> Scalar:
         places = [place(i, axis) for axis in range(spatial)]
         if mode == "nearest":
-            return read(i, [te.cast("i64", te.call("round", p)) for p in places])
-        low = [te.call("floor", p) for p in places]
-        first = [te.cast("i64", p) for p in low]
-        total: Scalar | None = None
-        for corner in range(2**spatial):
-            weight: Scalar | None = None
-            indices = []
-            for axis in range(spatial):
-                up = corner >> axis & 1
-                part = places[axis] - low[axis]
-                part = part if up else 1.0 - part
-                weight = part if weight is None else weight * part
-                indices.append(first[axis] + up)
-            assert weight is not None
-            value = read(i, indices) * weight
-            total = value if total is None else total + value
-        assert total is not None
-        return total
+            return read(i, [te.cast("i64", p) for p in places], x.dtype)
+        taps = linear_taps if mode == "linear" else lambda t: cubic_taps(t, _CUBIC)
+        value = interpolated(places, taps, lambda indices: read(i, indices, wide))
+        return te.cast(x.dtype, value)
 
     return te.compute((x.shape[0], x.shape[1], *grid.shape[1:-1]), body, "grid_sample")
+
+
+@register_op(
+    "affine_grid",
+    samples=(
+        Sample(f32(2, 2, 3), size=(2, 3, 5, 4)),
+        Sample(f32(1, 2, 3), size=(1, 3, 5, 4), align_corners=True),
+        Sample(f32(2, 3, 4), size=(2, 1, 2, 3, 4)),
+        Sample(f16(1, 2, 3), size=(1, 1, 2, 1), align_corners=True),
+        Sample(f32(2, 2, 3), size=(2, 3, 5), error="T108"),
+        Sample(f32(2, 2, 3), size=(3, 3, 5, 4), error="T108"),
+        Sample(f32(2, 3), size=(2, 3, 5, 4), error="T108"),
+        Sample(f32(2, 2, 3), size=(2, 3, -5, 4), error="T107"),
+        Sample(i32(2, 2, 3), size=(2, 3, 5, 4), error="T105"),
+    ),
+)
+def affine_grid(theta: Tensor, *, size: tuple[int, ...], align_corners: bool = False) -> Tensor:
+    """The places in [-1, 1] to which the affine maps `theta[N, axes, axes + 1]` move those of the
+    elements of images of a `size` (N, C, (D,) H, W): `[N, (D,) H, W, axes]`, innermost axis first.
+
+    With `align_corners` the outer elements lie at -1 and 1, else half an element inside; a single
+    one at 0, as in PyTorch.
+
+    Errors: T105, T107, T108. Source: ONNX AffineGrid-20.
+    """
+    need_float("affine_grid", theta)
+    axes = len(size) - 2
+    wanted = (size[0] if size else 0, axes, axes + 1)
+    if theta.rank != 3 or axes < 1 or any(map(differ, theta.shape, wanted)):
+        raise GraphTypeError("T108", f"affine_grid: {theta.type} for images of {size}")
+    if any(isinstance(n, int) and n < 0 for n in size):
+        raise GraphTypeError("T107", f"affine_grid: size {size}")
+    wide = accumulator(theta.dtype)
+
+    def coordinate(index: Scalar, n: Dim) -> Scalar:
+        """Returns where an element lies: a quotient of whole numbers."""
+        over = te.maximum(te.size(n) - 1, 1) if align_corners else te.size(n)
+        place = index * 2 + 1 - te.size(n)
+        return te.cast(wide, place) / te.cast(wide, over)
+
+    def body(*i: Scalar) -> Scalar:
+        batch, space, axis = i[0], i[1:-1], i[-1]
+        total = te.cast(wide, theta[batch, axis, axes])
+        for k in range(axes):
+            part = coordinate(space[axes - 1 - k], size[-1 - k])
+            total = total + te.cast(wide, theta[batch, axis, k]) * part
+        return te.cast(theta.dtype, total)
+
+    return te.compute((theta.shape[0], *size[2:], axes), body, "affine_grid")
+
+
+@affine_grid.dynamic
+def _affine_grid_dynamic(types: Sequence[Type], attrs: Attrs) -> Type:
+    source = tensor_type("affine_grid", types[0])
+    return unknown_tensor("affine_grid", source, held_length("affine_grid", types, attrs.size))

@@ -17,8 +17,11 @@ from clew.ir.dims import SymDim
 from clew.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
 from clew.ir.module import Module
 from clew.ir.types import (
+    OptionalType,
+    SequenceType,
     TensorType,
     TupleType,
+    UnrankedType,
     from_numpy,
     is_float,
     substitute_type,
@@ -37,10 +40,10 @@ _CLOSE_NARROW: Final = 1e-2
 _NOT_SYMBOLIC: Final = ("T107", "T108", "T109", "T110")
 
 
-def types_of(sample: Sample) -> list[TensorType]:
+def types_of(sample: Sample) -> list[Any]:
     """Returns the types of a sample's arguments."""
     return [
-        a if isinstance(a, TensorType) else TensorType(a.shape, from_numpy(a.dtype))
+        TensorType(a.shape, from_numpy(a.dtype)) if isinstance(a, (np.ndarray, np.generic)) else a
         for a in sample.args
     ]
 
@@ -50,26 +53,69 @@ def arrays_of(op: Op, sample: Sample) -> list[Array]:
     return _arrays(np.random.default_rng(zlib.crc32(op.name.encode())), sample)
 
 
-def _arrays(rng: np.random.Generator, sample: Sample) -> list[Array]:
-    found = []
-    for arg in sample.args:
-        if not isinstance(arg, TensorType):
-            found.append(np.asarray(arg))
-        elif arg.dtype == "bool":
-            found.append(rng.random(arg.concrete) < 0.5)
-        elif is_float(arg.dtype):
+def _arrays(rng: np.random.Generator, sample: Sample) -> list[Any]:
+    return [_drawn(rng, arg, sample) for arg in sample.args]
+
+
+def _drawn(rng: np.random.Generator, arg: Any, sample: Sample) -> Any:
+    """Returns a value of a type; an array as it is. A sequence has three elements (of different
+    rank where the type allows it), an optional a value.
+    """
+    match arg:
+        case TensorType(dtype="bool"):
+            return rng.random(arg.concrete) < 0.5
+        case TensorType() if is_float(arg.dtype):
             values = rng.uniform(sample.low, sample.high, arg.concrete)
-            found.append(np.asarray(values).astype(to_numpy(arg.dtype)))
-        else:
+            return np.asarray(values).astype(to_numpy(arg.dtype))
+        case TensorType():
             numbers = rng.integers(int(sample.low), int(sample.high) + 1, arg.concrete)
-            found.append(np.asarray(numbers).astype(to_numpy(arg.dtype)))
-    return found
+            return np.asarray(numbers).astype(to_numpy(arg.dtype))
+        case UnrankedType(dtype):
+            return _drawn(rng, TensorType((3,), dtype), sample)
+        case SequenceType(UnrankedType(dtype)):
+            ranked = (TensorType((2,) * rank, dtype) for rank in range(3))
+            return [_drawn(rng, type_, sample) for type_ in ranked]
+        case SequenceType(element):
+            return [_drawn(rng, element, sample) for _ in range(3)]
+        case OptionalType(element):
+            return _drawn(rng, element, sample)
+    return np.asarray(arg)
+
+
+def is_of(value: Any, type_: Any) -> bool:
+    """Whether a value of a run is of a type; sizes that are no numbers fit all."""
+    match type_:
+        case TensorType(shape, dtype):
+            return (
+                from_numpy(np.asarray(value).dtype) == dtype
+                and np.ndim(value) == len(shape)
+                and all(
+                    a == d for a, d in zip(np.shape(value), shape, strict=True) if type(d) is int
+                )
+            )
+        case UnrankedType(dtype):
+            return from_numpy(np.asarray(value).dtype) == dtype
+        case SequenceType(element, empty):
+            held = isinstance(value, list) and all(is_of(v, element) for v in value)
+            return held and not (empty and value)
+        case OptionalType(element):
+            return value is None or is_of(value, element)
+    return False
+
+
+def _said(value: Any) -> str:
+    """Returns what a value is, in the words of types."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(_said, value))}]"
+    if value is None:
+        return "nothing"
+    return str(TensorType(np.shape(value), from_numpy(np.asarray(value).dtype)))
 
 
 def call_of(op: Op, sample: Sample) -> Call:
     """Returns the graph call; arguments that the sample gives as arrays are constants."""
     args: list[Expr] = [
-        Var(f"x{n}", a) if isinstance(a, TensorType) else Constant(a)
+        Constant(a) if isinstance(a, (np.ndarray, np.generic)) else Var(f"x{n}", a)
         for n, a in enumerate(sample.args)
     ]
     return op(*args, **sample.attrs)
@@ -103,18 +149,9 @@ def check_reference_types(op: Op, sample: Sample) -> None:
     with np.errstate(all="ignore"):
         results = fields(op.run_reference(arrays_of(op, sample), call.attrs))
     types = call.type.fields if isinstance(call.type, TupleType) else (call.type,)
-    given = [str(TensorType(np.shape(r), from_numpy(np.asarray(r).dtype))) for r in results]
-    fits = len(results) == len(types) and all(
-        isinstance(t, TensorType)
-        and from_numpy(np.asarray(r).dtype) == t.dtype
-        and np.ndim(r) == t.rank
-        and all(a == d for a, d in zip(np.shape(r), t.shape, strict=True) if isinstance(d, int))
-        for r, t in zip(results, types, strict=False)
-    )
-    if not fits:
-        raise GraphTypeError(
-            "T020", f"{op.name}: its reference gave {', '.join(given)}, expected {call.type}"
-        )
+    if len(results) != len(types) or not all(map(is_of, results, types)):
+        given = ", ".join(map(_said, results))
+        raise GraphTypeError("T020", f"{op.name}: its reference gave {given}, expected {call.type}")
 
 
 def check_compute(op: Op, sample: Sample) -> None:
@@ -145,13 +182,13 @@ def check_symbolic(op: Op, sample: Sample) -> None:
     """
     types = types_of(sample)
     expected = call_of(op, sample).type
-    for size in {d for t in types for d in t.shape if isinstance(d, int) and d > 1}:
-        symbol = SymDim.symbol("n")
+    tensors = [t for t in types if isinstance(t, TensorType)]
+    for size in {d for t in tensors for d in t.shape if isinstance(d, int) and d > 1}:
         args: list[Expr] = [
-            Var(f"x{k}", t.with_(shape=tuple(symbol if d == size else d for d in t.shape)))
-            if isinstance(a, TensorType)
-            else Constant(a)
-            for k, (a, t) in enumerate(zip(sample.args, types, strict=True))
+            Constant(a)
+            if isinstance(a, (np.ndarray, np.generic))
+            else Var(f"x{k}", _with_symbol(a, size))
+            for k, a in enumerate(sample.args)
         ]
         try:
             call = op(*args, **sample.attrs)
@@ -166,6 +203,19 @@ def check_symbolic(op: Op, sample: Sample) -> None:
                 f"{op.name}: its type for n = {size} is {found}, and {expected} without symbols",
                 hint="do not compute with the number of a size: x.shape may hold names",
             )
+
+
+def _with_symbol(type_: Any, size: int) -> Any:
+    """Returns a type with `n` for a size."""
+    match type_:
+        case TensorType(shape):
+            symbol = SymDim.symbol("n")
+            return type_.with_(shape=tuple(symbol if d == size else d for d in shape))
+        case SequenceType(element):
+            return SequenceType(_with_symbol(element, size))
+        case OptionalType(element):
+            return OptionalType(_with_symbol(element, size))
+    return type_
 
 
 def check_error(op: Op, sample: Sample) -> None:

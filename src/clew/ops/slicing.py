@@ -334,3 +334,53 @@ def _pad_dynamic(types: Sequence[Type], attrs: Attrs) -> Type:
     low, high = attrs.pads[: source.rank], attrs.pads[source.rank :]
     shape = tuple(a + n + b for a, n, b in zip(low, source.shape, high, strict=True))
     return TensorType(shape, source.dtype)
+
+
+@register_op(
+    "center_crop_pad",
+    samples=(
+        Sample(f32(5, 4, 3), shape=(3, 7, 3)),
+        Sample(f32(5, 4, 3), shape=(6, 1), axes=(0, -1)),
+        Sample(i64(4), shape=(0,)),
+        Sample(f32(0, 4), shape=(3, 3)),
+        Sample(f32(5, 4), shape=(3,), error="T107"),
+        Sample(f32(5, 4), shape=(3, -1), error="T107"),
+        Sample(f32(5, 4), shape=(3, 3), axes=(0, 2), error="T104"),
+    ),
+)
+def center_crop_pad(x: Tensor, *, shape: tuple[int, ...], axes: tuple[int, ...] = ()) -> Tensor:
+    """The middle of `x` along `axes` (none: all) in the sizes of `shape`, within zeros where these
+    are larger. Of odd differences the larger half is at the end.
+
+    Errors: T104, T107. Source: ONNX CenterCropPad-18.
+    """
+    name = "center_crop_pad"
+    if len(shape) != (len(axes) or x.rank) or any(isinstance(n, int) and n < 0 for n in shape):
+        raise GraphTypeError("T107", f"{name}: {x.type} to {text(shape)} along axes {axes}")
+    places = [axis_of(name, a, x.rank) for a in axes] or list(range(x.rank))
+    if len(set(places)) != len(places):
+        raise GraphTypeError("T104", f"{name}: axes {axes} name one axis twice")
+    sizes = list(x.shape)
+    for n, size in zip(places, shape, strict=True):
+        sizes[n] = size
+
+    def body(*i: Scalar) -> Scalar:
+        at, inside = list(i), te.as_scalar(True, "bool")
+        for n in places:
+            old, new = x.shape[n], sizes[n]
+            if old == new:
+                continue
+            # What is cropped, less what is added, before the axis.
+            crop = te.maximum(te.size(old) - te.size(new), 0) // 2
+            add = te.maximum(te.size(new) - te.size(old), 0) // 2
+            at[n] = i[n] + crop - add
+            inside = inside & (at[n] >= 0) & (at[n] < te.size(old))
+        return te.select(inside, x[tuple(at)], te.as_scalar(0, x.dtype))
+
+    return te.compute(sizes, body, name)
+
+
+@center_crop_pad.dynamic
+def _center_crop_pad_dynamic(types: Sequence[Type], attrs: Attrs) -> Type:
+    source = tensor_type("center_crop_pad", types[0])
+    return unknown_tensor("center_crop_pad", source, source.rank)

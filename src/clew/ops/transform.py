@@ -13,6 +13,7 @@ from clew.ir.expr import Attrs
 from clew.ir.types import TensorType, Type
 from clew.ops.common import (
     axes_of,
+    axis_of,
     boolean,
     broadcast_place,
     broadcast_shapes,
@@ -225,6 +226,39 @@ def _tile_dynamic(types: Sequence[Type], attrs: Attrs) -> Type:
 
 
 @register_op(
+    "repeat",
+    samples=(
+        Sample(f32(2, 3), axis=1, repeats=4, size=10),
+        Sample(f32(5), axis=-1, repeats=1, size=5),
+        Sample(i64(2, 3, 4), axis=0, repeats=17, size=33),
+        Sample(f32(2, 3), axis=1, repeats=4, size=13, error="T142"),
+        Sample(f32(2, 3), axis=1, repeats=0, size=0, error="T142"),
+        Sample(f32(2, 3), axis=2, repeats=1, size=3, error="T104"),
+    ),
+)
+def repeat(x: Tensor, *, axis: int, repeats: int, size: int) -> Tensor:
+    """Each element of an axis `repeats` times, side by side, cut after `size`: blocks' scales as
+    elements'. Source: ONNX QuantizeLinear-21 (`block_size`); numpy's `repeat`.
+    """
+    axis = axis_of("repeat", axis, x.rank)
+    blocks = x.shape[axis]
+    short = isinstance(size, int) and isinstance(blocks, int) and size > blocks * repeats
+    if repeats < 1 or short:
+        raise GraphTypeError(
+            "T142", f"repeat: {blocks} elements, {repeats} times each, are no {size}"
+        )
+    shape = (*x.shape[:axis], size, *x.shape[axis + 1 :])
+    return te.compute(
+        shape, lambda *i: x[(*i[:axis], i[axis] // repeats, *i[axis + 1 :])], "repeat"
+    )
+
+
+@repeat.reference
+def _repeat_reference(x: Array, *, axis: int, repeats: int, size: int) -> Array:
+    return np.repeat(x, repeats, axis).take(range(size), axis)
+
+
+@register_op(
     "flip", samples=(Sample(f32(2, 3), axes=(1,)), Sample(f32(2, 3), axes=(2,), error="T104"))
 )
 def flip(x: Tensor, *, axes: tuple[int, ...]) -> Tensor:
@@ -279,3 +313,39 @@ def identity(x: Tensor) -> Tensor:
 @identity.reference
 def _identity_reference(x: Array) -> Array:
     return x
+
+
+@register_op(
+    "diagonal",
+    samples=(
+        Sample(f32(3, 3)),
+        Sample(f32(4, 2, 4, 5), first=2, second=0),
+        Sample(i64(0, 0)),
+        Sample(f32(3, 4), error="T108"),
+        Sample(f32(3, 3), first=1, error="T104"),
+        Sample(f32(3, 3), second=2, error="T104"),
+    ),
+)
+def diagonal(x: Tensor, *, first: int = 0, second: int = 1) -> Tensor:
+    """The elements whose places on two axes of one size are equal. The axis `second` is left out.
+
+    Errors: T104, T108.
+    """
+    a, b = axis_of("diagonal", first, x.rank), axis_of("diagonal", second, x.rank)
+    if a == b:
+        raise GraphTypeError("T104", f"diagonal: axis {a} is both axes")
+    if differ(x.shape[a], x.shape[b]):
+        raise GraphTypeError("T108", f"diagonal: axes {a} and {b} of {x.type} differ in size")
+
+    def body(*i: Scalar) -> Scalar:
+        place = i[a - 1] if a > b else i[a]
+        return x[(*i[:b], place, *i[b:])]
+
+    return te.compute(tuple(d for n, d in enumerate(x.shape) if n != b), body, "diagonal")
+
+
+@diagonal.reference
+def _diagonal_reference(x: Array, *, first: int, second: int) -> Array:
+    moved = np.moveaxis(np.diagonal(x, 0, first, second), -1, 0)
+    a, b = first % x.ndim, second % x.ndim
+    return np.moveaxis(moved, 0, a - 1 if a > b else a)

@@ -7,8 +7,19 @@ import math
 import numpy as np
 
 from clew import te
-from clew.ir.types import DTYPES, is_float
-from clew.ops.common import boolean, f16, f32, f64, i32, i64, need_float, need_number, u8
+from clew.ir.types import DTYPES, TensorType, is_float
+from clew.ops.common import (
+    boolean,
+    computable,
+    f16,
+    f32,
+    f64,
+    i32,
+    i64,
+    need_float,
+    need_number,
+    u8,
+)
 from clew.ops.registry import Sample, register_op
 from clew.support.errors import GraphTypeError
 from clew.te import Tensor
@@ -164,10 +175,13 @@ def trunc(x: Tensor) -> Tensor:
     return _intrinsic("trunc", x)
 
 
-@register_op("isnan", samples=_ANY)
+@register_op("isnan", samples=(*_ANY, Sample(TensorType((5, 7), "f8e4m3fnuz"))))
 def isnan(x: Tensor) -> Tensor:
     """Whether it is not a number, `bool[...]`. Source: ONNX IsNaN-20."""
-    return _intrinsic("isnan", x)
+    need_float("isnan", x)
+    return te.compute(
+        x.shape, lambda *i: te.call("isnan", computable(x[i])), "isnan", layout=x.layout
+    )
 
 
 @register_op(
@@ -176,21 +190,23 @@ def isnan(x: Tensor) -> Tensor:
         Sample(np.array([1, math.inf, -math.inf, math.nan], "f4")),
         Sample(np.array([1, math.inf, -math.inf, math.nan], "f4"), negative=False),
         Sample(np.array([1, math.inf, -math.inf, math.nan], "f4"), positive=False),
+        Sample(TensorType((5, 7), "f8e5m2"), positive=False),
+        Sample(f32(3), positive=False, negative=False),
         _WRONG,
     ),
 )
 def isinf(x: Tensor, *, positive: bool = True, negative: bool = True) -> Tensor:
     """Whether it is an infinity (of a sign asked for), `bool[...]`. Source: ONNX IsInf-20."""
     need_float("isinf", x)
-    if positive and negative:
-        return _intrinsic("isinf", x)
-    wanted = [math.inf] * positive + [-math.inf] * negative
-    return te.compute(
-        x.shape,
-        lambda *i: x[i].equal(wanted[0]) if wanted else te.as_scalar(False, "bool"),
-        "isinf",
-        layout=x.layout,
-    )
+
+    def element(*i: te.Scalar) -> te.Scalar:
+        if positive and negative:
+            return te.call("isinf", computable(x[i]))
+        if not positive and not negative:
+            return te.as_scalar(False, "bool")
+        return computable(x[i]).equal(math.inf if positive else -math.inf)
+
+    return te.compute(x.shape, element, "isinf", layout=x.layout)
 
 
 @register_op("negative", samples=(*_SIGNED, Sample(boolean(3), error="T105")))
@@ -247,17 +263,27 @@ def reciprocal(x: Tensor) -> Tensor:
         Sample(np.array([0.0, 0.5, -2, math.nan], "f4"), dtype="bool"),
         Sample(boolean(5), dtype="f32"),
         Sample(i32(5), dtype="u8", low=0, high=200),
+        Sample(f32(3, 7), dtype="f8e4m3fn", low=-500, high=500),
+        Sample(f64(19), dtype="f4e2m1fn", low=-9, high=9),
+        Sample(TensorType((5, 7), "f8e5m2fnuz"), dtype="f16"),
+        Sample(TensorType((33,), "i4"), dtype="f32", low=-8, high=7),
+        Sample(f32(33), dtype="u2", low=-9, high=9),
         Sample(f32(3), dtype="float", error="T106"),
     ),
 )
 def cast(x: Tensor, *, dtype: str) -> Tensor:
     """The values as `dtype` (a clew name such as `f16`): floats to integers truncate, floats round
-    to nearest even, anything but 0 is true. Source: ONNX Cast-24 (`saturate` aside).
+    to nearest even, anything but 0 is true. Integers wrap; floats out of an integer's range give
+    what x86 does (`te.convert`), beyond a float's range infinity, NaN or the largest number,
+    whichever comes first in that format. To `f8e8m0fnu`: the nearest, as `to_exponent`. Source:
+    ONNX Cast-25 (`saturate` aside), ONNX Runtime where this leaves it open.
     """
     if dtype not in DTYPES:
         raise GraphTypeError(
             "T106", f"cast: no dtype {dtype!r}", hint=f"dtypes are {', '.join(DTYPES)}"
         )
+    if dtype == "f8e8m0fnu":
+        return te.compute(x.shape, lambda *i: te.to_exponent(x[i]), "cast", layout=x.layout)
     return te.compute(x.shape, lambda *i: te.cast(dtype, x[i]), "cast", layout=x.layout)
 
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from clew.ir.expr import Call, Expr
 from clew.ir.module import Module
-from clew.ops.registry import Op
+from clew.ops.registry import Op, argument_references
 from clew.passes.base import Pass, PassContext
 from clew.passes.expand import expand
 
@@ -19,7 +19,8 @@ class DecomposeOps(Pass):
     Before: `%2 = user.mean_square(%1)`, declared as `mean(multiply(x, x))`
     After:  `%3 = multiply(%1, %1)`, `%4 = mean(%3)`
 
-    Preconditions: passes that look for such operators whole have run. Non-goals: host operators.
+    Preconditions: passes that look for such operators whole have run. Non-goals: host operators, and
+    attributes that only a run tells.
     """
 
     opt_level: ClassVar[int] = 0
@@ -34,4 +35,5 @@ def _has_no_computation(call: Expr) -> bool:
         and isinstance(call.op, Op)
         and call.op.compute is None
         and not call.op.host
+        and not argument_references(call.attrs)
     )

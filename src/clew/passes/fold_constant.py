@@ -13,7 +13,7 @@ from clew.ir.dims import SymDim
 from clew.ir.expr import Call, Constant, Expr, Function, Tuple
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
-from clew.ir.types import HOST_DTYPES, TensorType, to_numpy
+from clew.ir.types import HOST_DTYPES, TensorType, leaves, to_numpy
 from clew.ir.visit import post_order
 from clew.ops.registry import Op
 from clew.passes.base import Pass, PassContext
@@ -102,6 +102,8 @@ class _Folder(Rewriter):
             return False
         if new.op.host and not args:  # nothing goes in: what comes out is chance
             return False
+        if not all(isinstance(t, TensorType) for t in leaves(new.type)):
+            return False  # constants are tensors
         if any(_is_symbolic(value) for value in new.attrs.values()):
             return False
         if not isinstance(new.type, TensorType) or not new.type.is_static or _is_move(new):

@@ -74,6 +74,13 @@ class Group:
         return "_".join(parts[:_MAX_NAMED]) + more
 
 
+def _has_tensor_form(call: Call) -> bool:
+    """Whether kernels can hold a call. One that was to be decomposed, and is not for what it is
+    given, runs on the host, as host operators do.
+    """
+    return isinstance(call.op, Op) and call.op.compute is not None and not runs_on_host(call)
+
+
 class Grouper:
     """Finds the groups of one function's body."""
 
@@ -92,7 +99,7 @@ class Grouper:
             self._order[node.id] = position
             for child in dict.fromkeys(node.children):
                 self._users.setdefault(child.id, []).append(node)
-            if isinstance(node, Call) and isinstance(node.op, Op) and not runs_on_host(node):
+            if isinstance(node, Call) and _has_tensor_form(node):
                 self._calls.append(node)
                 self._kinds[node.id] = self._kind(node)
         self._users.setdefault(function.body.id, []).append(function)

@@ -139,7 +139,7 @@ def cast_of_cast(found: Match) -> Expr | None:
 
 def holds(wide: str, narrow: str) -> bool:
     """Whether every value of the dtype `narrow` is one of `wide`."""
-    if wide == narrow or narrow == "bool":
+    if wide == narrow or (narrow == "bool" and wide != "f8e8m0fnu"):
         return True
     if is_integer(wide) and is_integer(narrow):
         wider = bits(wide) > bits(narrow)

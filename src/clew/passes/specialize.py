@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from clew.ir.dims import SymDim, substitute
+from clew.ir.dims import SymDim, is_unknown, substitute
 from clew.ir.expr import Attrs, Call, Constant, Expr, Function, Var
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter, building_for, rebuild
-from clew.ir.types import TensorType, substitute_type
+from clew.ir.types import TensorType, Type, substitute_type
 from clew.ir.values import KnownValues
 from clew.ops.registry import Op
 from clew.passes.base import Pass, PassContext
@@ -48,7 +48,7 @@ class _Specializer(Rewriter):
 
     def __init__(self, sizes: Mapping[str, int], values: Mapping[str, Any]) -> None:
         super().__init__()
-        self.sizes = sizes
+        self.sizes = dict(sizes)
         self.values = values
         self.known = KnownValues()
 
@@ -92,6 +92,7 @@ class _Specializer(Rewriter):
             return new
         resolved = new.op.resolve(new)
         type_ = resolved.type
+        self._settle(old.type, type_)
         if not isinstance(type_, TensorType) or not type_.is_static:
             return resolved
         size = type_.size
@@ -101,6 +102,16 @@ class _Specializer(Rewriter):
             if value is not None and value.dtype != object:
                 return Constant(value)
         return resolved
+
+    def _settle(self, old: Type, new: Type) -> None:
+        """Binds sizes that only the run would tell, where an argument that is known now does: other
+        nodes' attributes name them.
+        """
+        if not isinstance(old, TensorType) or not isinstance(new, TensorType):
+            return
+        for was, now in zip(old.shape, new.shape, strict=False):
+            if is_unknown(was) and isinstance(now, int):
+                self.sizes.setdefault(str(was), now)
 
 
 def _decides_shapes(type_: TensorType) -> bool:

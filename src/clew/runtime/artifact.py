@@ -12,6 +12,7 @@ from clew.codegen.artifact import EntryPoint, KernelCode, ObjectCode
 from clew.runtime.container import Container
 from clew.runtime.cpu import MachineNeeds
 from clew.runtime.jit import Library
+from clew.runtime.kinds import Kind
 from clew.runtime.model import InputSpec, SizesKey
 from clew.runtime.plan import ArenaBuffer, BufferKind, BufferRef, BufferSpec, SegmentPlan, Step
 from clew.runtime.program import (
@@ -74,7 +75,12 @@ def _calls_host(program: Json) -> bool:
 def read_inputs(text: Json) -> list[InputSpec]:
     """Returns the model's inputs."""
     return [
-        InputSpec(i["name"], i["dtype"] and dtype_named(i["dtype"]), i["shape"])
+        InputSpec(
+            i["name"],
+            i["dtype"] and dtype_named(i["dtype"]),
+            i["shape"],
+            kind=Kind.from_json(i["kind"]) if "kind" in i else None,
+        )
         for i in text["inputs"]
     ]
 

@@ -63,7 +63,8 @@ def settled(wanted: InputSpec, sizes: Mapping[str, int]) -> list[int]:
 
 def _draw_one(wanted: InputSpec, rng: np.random.Generator, sizes: Mapping[str, int]) -> Array:
     if wanted.dtype is None:
-        raise InputError("I061", f"input {wanted.name!r} is no tensor and cannot be drawn")
+        what = "no tensor" if wanted.kind is None else str(wanted.kind)
+        raise InputError("I061", f"input {wanted.name!r} is {what} and cannot be drawn")
     shape = settled(wanted, sizes)
     floating = wanted.dtype.kind in "fV"  # V: bfloat16 and its like
     drawn = rng.standard_normal(shape) if floating else rng.integers(0, 2, shape)

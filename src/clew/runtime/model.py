@@ -6,15 +6,16 @@ import errno
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import numpy as np
 
+from clew.runtime.kinds import Kind
 from clew.runtime.program import Instruction, Program, RunSegment
 from clew.runtime.segment import NativeSegment
 from clew.runtime.timing import Turns
 from clew.support.budgets import Budgets, in_force
-from clew.support.errors import InputError
+from clew.support.errors import InputError, RunError
 from clew.support.text_arrays import as_objects, as_text, is_text, packed
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -22,26 +23,35 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 # whose values decide shapes.
 SizesKey: TypeAlias = "tuple[tuple[tuple[int, ...] | None, ...], tuple[bytes, ...]]"
 K = TypeVar("K")
+ANY_SHAPE: Final = ("...",)
+"""The shape of an input that takes arrays of any."""
 
 
 class InputSpec:
     """An input and the arrays it takes.
 
-    `shape` has a string for each size that is not a number. `dtype` is None for what is no tensor,
-    which is not checked.
+    `shape` has a string for each size that is not a number, and is `ANY_SHAPE` where it is not even
+    known how many there are. `dtype` is None for what is no tensor: `kind` says then what it is.
+    `decides` says that its value decides sizes or axes: each value that is new costs a build.
     """
 
-    def __init__(self, name: str, dtype: Any, shape: Sequence[int | str]) -> None:
+    def __init__(
+        self, name: str, dtype: Any, shape: Sequence[int | str], *, kind: Kind | None = None
+    ) -> None:
         self.name = name
+        self.kind = kind
         self.dtype = None if dtype is None else np.dtype(dtype)
         self.shape = tuple(shape)
+        self.decides = False
         self.is_static = not any(isinstance(d, str) for d in self.shape)
 
     def check(self, given: Any) -> Any:
         """Returns the input as an array that the model can take.
 
-        Errors: I042 (shape), I043 (dtype).
+        Errors: I042 (shape), I043 (dtype, or another kind of value).
         """
+        if self.kind is not None:
+            return self.kind.check(given, f"input {self.name!r}")
         array = given
         if not isinstance(array, np.ndarray):
             if self.dtype is None:
@@ -76,6 +86,8 @@ class InputSpec:
             raise InputError("I043", f"input {self.name!r} holds no text: {error}") from error
 
     def _fits(self, shape: tuple[int, ...]) -> bool:
+        if self.shape == ANY_SHAPE:
+            return True
         if self.is_static or len(shape) != len(self.shape):
             return False
         return all(isinstance(w, str) or s == w for s, w in zip(shape, self.shape, strict=True))
@@ -110,7 +122,7 @@ class Model(ABC, Generic[K]):
         self.budgets: Budgets | None = None
 
     @abstractmethod
-    def _program_for(self, arrays: Sequence[Any]) -> Program:
+    def program_for(self, arrays: Sequence[Any]) -> Program:
         """Returns the program for checked inputs."""
 
     @abstractmethod
@@ -161,14 +173,14 @@ class Model(ABC, Generic[K]):
         except (MemoryError, OSError) as error:
             if isinstance(error, OSError) and error.errno != errno.ENOMEM:
                 raise
-            raise InputError(
+            raise RunError(
                 "I267",
                 f"the run needs more memory than there is: {error}",
                 hint="run with smaller inputs, or fewer calls at once",
             ) from error
 
     def _run(self, checked: Sequence[Any]) -> list[Any]:
-        program = self._program_for(checked)
+        program = self.program_for(checked)
         results = program(checked)
         return results if program.is_native else [_outside(value) for value in results]
 

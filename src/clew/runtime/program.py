@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol, TypeAlias
 import numpy as np
 
 from clew.support.budgets import check_run_bytes, current, exceeded
-from clew.support.errors import InputError
+from clew.support.errors import ClewError, RunError
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
@@ -189,7 +189,11 @@ def _results(
         case View():
             return (_view(inputs[0], instruction),)
         case RunHost():
-            result = instruction.function(*inputs)
+            try:
+                result = instruction.function(*inputs)
+            except ClewError as error:
+                error.layer = error.layer or ", ".join(instruction.layers[:3])
+                raise
             return result if isinstance(result, tuple) else (result,)
         case Branch():
             taken = instruction.then if bool(inputs[0]) else instruction.orelse
@@ -214,7 +218,7 @@ def _repeat(loop: Repeat, inputs: Sequence[Any], observer: Observer | None) -> l
         if step > budgets.loop_steps:
             most = budgets.loop_steps
             raise exceeded(
-                InputError, "I266", "turns of a loop", f"more than {most}", "loop_steps", most
+                RunError, "I266", "turns of a loop", f"more than {most}", "loop_steps", most
             )
         counter = np.asarray(step, np.int64)
         if not bool(loop.cond.observed([counter, *state], observer)[0]):
@@ -223,8 +227,20 @@ def _repeat(loop: Repeat, inputs: Sequence[Any], observer: Observer | None) -> l
         state = list(results[: len(state)])
         for stack, value in zip(stacks, results[len(state) :], strict=True):
             stack.append(value)
-            held += value.nbytes
+            held += getattr(value, "nbytes", 0)
         check_run_bytes("values that a loop stacks", held)
         step += 1
-    stacked = [np.stack(s) if s else e for s, e in zip(stacks, loop.empty, strict=True)]
+    stacked = [_stack(s) if s else e for s, e in zip(stacks, loop.empty, strict=True)]
     return [*state, *stacked]
+
+
+def _stack(values: Sequence[Array]) -> Array:
+    """Returns what a loop's turns gave, one after another along a new axis.
+
+    Errors: I271 for values of different shapes.
+    """
+    try:
+        return np.stack(values)
+    except ValueError as error:
+        shapes = ", ".join(dict.fromkeys(str(list(np.shape(v))) for v in values))
+        raise RunError("I271", f"a loop stacks values of different shapes: {shapes}") from error

@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from clew.support.errors import ClewError, InputError
+from clew.support.errors import ClewError, InputError, RunError
 
 _MEMORY_LIMIT: Final = Path("/sys/fs/cgroup/memory.max")
 _VALUE: Final = re.compile(r"(\d+)([kmgt]?)")
@@ -160,8 +160,8 @@ def check_run_bytes(what: str, size_bytes: int) -> None:
         return
     if size_bytes > budgets.run_bytes:
         what = f"bytes of {what}"
-        raise exceeded(InputError, "I265", what, size_bytes, "run_bytes", budgets.run_bytes)
-    raise InputError(
+        raise exceeded(RunError, "I265", what, size_bytes, "run_bytes", budgets.run_bytes)
+    raise RunError(
         "I265",
         f"{what} would have {size_bytes} bytes, and this machine has {budgets.allocated_bytes}",
         hint="the inputs ask for a result that cannot be",

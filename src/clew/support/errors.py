@@ -71,6 +71,13 @@ class InputError(ClewError):
     area = "input"
 
 
+class RunError(InputError, IndexError):
+    """I...: an operator met values in a run that it cannot serve, such as an index outside.
+
+    It is an `IndexError` too: what evaluates operators ahead of a run leaves such a call to it.
+    """
+
+
 class ScheduleError(ClewError):
     """S...: a schedule primitive is not legal here."""
 

@@ -6,7 +6,8 @@ c = te.compute((M, N), lambda i, j: te.sum(a[i, k] * b[k, j], k), "matmul")
 ```
 """
 
-from clew.te.expr import Scalar, all_of, as_scalar, cast, maximum, minimum, select
+from clew.te.exponents import to_exponent
+from clew.te.expr import Bitcast, Scalar, all_of, as_scalar, cast, maximum, minimum, select
 from clew.te.tensor import (
     Tensor,
     call,
@@ -23,6 +24,7 @@ from clew.te.tensor import (
 )
 
 __all__ = [
+    "Bitcast",
     "Scalar",
     "Tensor",
     "all_of",
@@ -42,4 +44,5 @@ __all__ = [
     "select",
     "size",
     "sum",
+    "to_exponent",
 ]

@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from clew.ir.types import bits, is_float, is_integer, to_numpy
+from clew.te.convert import convert
 from clew.te.expr import (
     Binary,
     Bitcast,
@@ -162,9 +163,11 @@ def apply(node: Scalar, args: list[Any], values: Mapping[int, Array] | None = No
         case Select():
             return np.where(args[0], args[1], args[2])
         case Cast():
-            return np.asarray(args[0]).astype(to_numpy(node.dtype))
+            return convert(args[0], node.dtype)
         case Bitcast():
-            return np.asarray(args[0]).view(to_numpy(node.dtype))
+            return (
+                np.ascontiguousarray(args[0]).view(to_numpy(node.dtype)).reshape(np.shape(args[0]))
+            )
         case Inlined():
             return args[0]
         case Index():

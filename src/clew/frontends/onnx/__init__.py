@@ -9,7 +9,8 @@ lists those: (layer, operator, reason).
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from numpy.typing import NDArray
@@ -20,18 +21,31 @@ from clew.frontends.onnx import (
     converters_einsum,
     converters_elementwise,
     converters_image,
+    converters_integer_conv,
+    converters_ml,
+    converters_ml_trees,
     converters_nn,
+    converters_old,
+    converters_optimizers,
     converters_quantized,
+    converters_random,
     converters_recurrent,
     converters_reduce,
+    converters_regions,
     converters_sampling,
+    converters_signal,
+    converters_text,
+    converters_training,
     converters_transform,
+    converters_values,
 )
 from clew.frontends.onnx.budgets import Budgets, current
+from clew.frontends.onnx.deferred import DeferredModel, advice, can_wait
 from clew.frontends.onnx.importer import Annotator, Importer, NodeView
 from clew.frontends.onnx.loader import read
 from clew.frontends.onnx.registry import converter, supported
 from clew.ir.module import Module
+from clew.support.errors import ClewError, UnsupportedError
 
 
 def load(
@@ -54,16 +68,64 @@ def load(
     Errors: M... for files that are damaged, unsafe or inconsistent; U... for valid models that are
     not supported; T... for layers whose shapes do not fit; I003 to I005 for wrong arguments.
     """
+    importer = _importers(source, annotate, budgets)(inputs, constants)
+    try:
+        return importer.run()
+    except UnsupportedError as error:
+        if can_wait(importer, error):
+            error.hint = advice(importer, error)
+        raise
+
+
+def load_or_defer(
+    source: str | os.PathLike[str] | bytes | ModelProto,
+    *,
+    inputs: Mapping[str, Sequence[int | str]] | None = None,
+    budgets: Budgets | None = None,
+) -> Module | DeferredModel:
+    """Returns the graph IR of an ONNX model as `load` does; where that depends on values or shapes
+    of inputs that only a run tells, what imports it then.
+
+    Errors: as `load`.
+    """
+    make = _importers(source, None, budgets)
+    importer = make(inputs, None)
+    try:
+        module = importer.run()
+    except ClewError as error:
+        if not can_wait(importer, error):
+            raise
+        return DeferredModel(partial(make, keep_constants=True), importer, error)
+    if importer.left_open():
+        return DeferredModel(partial(make, keep_constants=True), importer, None)
+    return module
+
+
+def _importers(
+    source: str | os.PathLike[str] | bytes | ModelProto,
+    annotate: Annotator | None,
+    budgets: Budgets | None,
+) -> Callable[..., Importer]:
+    """Returns what makes importers of a model, which is read once, for shapes and constants."""
     limits = budgets or current()
     loaded = read(source, limits)
-    importer = Importer(
-        loaded,
-        limits,
-        annotate=annotate,
-        inputs=inputs,
-        constants=constants,
-    )
-    return importer.run()
+
+    def make(
+        inputs: Mapping[str, Sequence[int | str]] | None,
+        constants: Mapping[str, NDArray[Any]] | None,
+        *,
+        keep_constants: bool = False,
+    ) -> Importer:
+        return Importer(
+            loaded,
+            limits,
+            annotate=annotate,
+            inputs=inputs,
+            constants=constants,
+            keep_constants=keep_constants,
+        )
+
+    return make
 
 
 _CONVERTERS = (
@@ -71,12 +133,32 @@ _CONVERTERS = (
     converters_einsum,
     converters_elementwise,
     converters_image,
+    converters_integer_conv,
+    converters_ml,
+    converters_ml_trees,
     converters_nn,
+    converters_old,
+    converters_optimizers,
     converters_quantized,
+    converters_random,
     converters_recurrent,
     converters_reduce,
+    converters_regions,
     converters_sampling,
+    converters_signal,
+    converters_text,
+    converters_training,
     converters_transform,
+    converters_values,
 )
 
-__all__ = ["Annotator", "Budgets", "NodeView", "converter", "load", "supported"]
+__all__ = [
+    "Annotator",
+    "Budgets",
+    "ModelProto",
+    "NodeView",
+    "converter",
+    "load",
+    "load_or_defer",
+    "supported",
+]

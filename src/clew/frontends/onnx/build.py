@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import call
 from clew.ir.dims import Dim
 from clew.ir.expr import ArgRef, Call, Constant, Expr, TupleGetItem
-from clew.ir.types import TensorType, to_numpy
+from clew.ir.types import STORAGE, TensorType, is_float, to_numpy
 
 
 def scalar(value: Any, dtype: str) -> Constant:
@@ -32,6 +32,24 @@ def reshaped(x: Expr, shape: Sequence[Dim]) -> Expr:
 def cast(x: Expr, dtype: str) -> Expr:
     """Returns `x` in a dtype: itself where it has it."""
     return x if x.tensor.dtype == dtype else call("cast", x, dtype=dtype)
+
+
+# The largest numbers of the floats that have something beyond: an infinity, or NaN.
+_LARGEST: Final = {
+    "f8e4m3fn": 448.0,
+    "f8e4m3fnuz": 240.0,
+    "f8e5m2": 57344.0,
+    "f8e5m2fnuz": 57344.0,
+}
+
+
+def cast_saturated(x: Expr, dtype: str) -> Expr:
+    """Returns `x` in a dtype; in an 8-bit float what is too large becomes the largest number."""
+    limit, source = _LARGEST.get(dtype), x.tensor.dtype
+    if limit is not None and source != dtype:
+        wide = x if is_float(source) and source not in STORAGE else cast(x, "f32")
+        x = call("clip", wide, min=-limit, max=limit)
+    return cast(x, dtype)
 
 
 def per_channel(x: Expr, rank: int, axis: int = 1) -> Expr:

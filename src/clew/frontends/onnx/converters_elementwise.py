@@ -6,12 +6,13 @@ from collections.abc import Callable
 from functools import reduce
 from typing import Final
 
-from clew.frontends.onnx.build import cast, reshaped, scalar
+from clew.frontends.onnx.build import cast, cast_saturated, per_channel, reshaped, scalar
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, call, converter
 from clew.frontends.onnx.tensors import dtype_of
 from clew.ir.expr import Expr
-from clew.ir.types import is_float, is_integer
+from clew.ir.types import STORAGE, is_float, is_integer
+from clew.ops.text import PARSED
 
 _UNARY: Final = {
     "Abs": "abs",
@@ -157,20 +158,32 @@ def cast_like(layer: Layer) -> Result:
     return _cast(layer, layer.type(1).dtype)
 
 
-_LARGEST: Final = {"f8e4m3fn": 448.0, "f8e5m2": 57344.0}
-
-
 def _cast(layer: Layer, dtype: str) -> Expr:
     """Returns the input in a dtype; values too large for an 8-bit float saturate unless told not
     to.
     """
     x, source = layer.input(0), layer.type(0).dtype
-    limit = _LARGEST.get(dtype)
-    saturates = "saturate" in layer.schema.attributes and layer.flag("saturate")
-    if limit is not None and saturates and source != dtype:
-        wide = x if is_float(source) else cast(x, "f32")
-        x = call("clip", wide, min=-limit, max=limit)
-    return cast(x, dtype)
+    if dtype == source:
+        return x
+    if dtype == "str":
+        narrow = source in STORAGE or source == "bf16"
+        wide = "f32" if is_float(source) else "i32"
+        return call("text.from_number", cast(x, wide) if narrow else x)
+    if source == "str":
+        wide = dtype if dtype in PARSED else "f32" if is_float(dtype) else "i64"
+        x = call("text.to_number", x, dtype=wide)
+    saturate = "saturate" in layer.schema.attributes and layer.flag("saturate")
+    if dtype == "f8e8m0fnu":
+        has_mode = "round_mode" in layer.schema.attributes
+        mode = layer.text("round_mode") if has_mode else "up"
+        return call("to_exponent", x, saturate=saturate, round_mode=mode)
+    return cast_saturated(x, dtype) if saturate else cast(x, dtype)
+
+
+@converter("BitCast", since=26)
+def bit_cast(layer: Layer) -> Result:
+    """The same bits as another element type."""
+    return call("bitcast", layer.input(0), dtype=dtype_of(layer.integer("to"), "the result"))
 
 
 @converter("Clip")
@@ -238,8 +251,12 @@ def swish(layer: Layer) -> Result:
 
 @converter("PRelu")
 def prelu(layer: Layer) -> Result:
-    """The slope broadcasts to the input."""
-    return call("nn.prelu", layer.input(0), layer.input(1))
+    """The slope broadcasts to the input. Before version 7 a vector lies along the channels."""
+    slope = layer.input(1)
+    if layer.version < 7 and layer.rank(1) == 1:
+        one = slope.tensor.shape == (1,)
+        slope = reshaped(slope, ()) if one else per_channel(slope, layer.rank())
+    return call("nn.prelu", layer.input(0), slope)
 
 
 @converter("Shrink")

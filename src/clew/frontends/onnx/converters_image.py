@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from clew.frontends.onnx.build import cast, held, scalar
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, call, converter
 from clew.ir.dims import Dim
@@ -17,6 +18,7 @@ _COORDINATES = (
     "half_pixel_symmetric",
     "asymmetric",
     "align_corners",
+    "tf_crop_and_resize",
 )
 
 
@@ -34,24 +36,41 @@ def upsample(layer: Layer) -> Result:
 
 @converter("Resize", since=10)
 def resize_by_scales(layer: Layer) -> Result:
-    """Version 10: as Upsample."""
-    return _upsample(layer, _scales(layer, 1))
+    """Version 10: as Upsample. The nearest element is the one above where an axis shrinks, as in
+    its tests.
+    """
+    scales = _scales(layer, 1)
+    shape = _scaled(layer, scales, range(layer.rank()))
+    source = layer.type(0).shape
+    if layer.text("mode") != "nearest" or all(s >= 1 for s in scales):
+        return _resize(layer, shape, scales, "floor")
+    larger = [new if s >= 1 else old for old, new, s in zip(source, shape, scales, strict=True)]
+    wide = _resize(layer, larger, [max(s, 1.0) for s in scales], "floor")
+    return _resize(layer, shape, [min(s, 1.0) for s in scales], "ceil", wide)
 
 
 def _upsample(layer: Layer, scales: Sequence[float]) -> Expr:
-    shape = _scaled(layer, scales, range(layer.rank()))
-    return _resize(layer, shape, scales, layer.text("mode"), "asymmetric", "floor")
+    return _resize(layer, _scaled(layer, scales, range(layer.rank())), scales, "floor")
 
 
 @converter("Resize", since=11)
 def resize(layer: Layer) -> Result:
-    """By scales or to sizes, of all axes or of some."""
+    """By scales or to sizes, of all axes or of some; from the part of the image that `roi` names.
+
+    With scales the result has the sizes times these. The standard's text has the part's size
+    times these; its own shapes, its reference and ONNX Runtime do not.
+    """
     rank = layer.rank()
     axes = tuple(range(rank))
     if "axes" in layer.schema.attributes and layer.has("axes"):
         axes = tuple(layer.positive(a, rank) for a in layer.integers("axes"))
-    if "antialias" in layer.schema.attributes and layer.flag("antialias"):
-        raise layer.unsupported("antialias")
+        if len(set(axes)) != len(axes):
+            raise layer.wrong(f"has axes {list(layer.integers('axes'))}, one of them twice")
+    crops = layer.text("coordinate_transformation_mode") == "tf_crop_and_resize"
+    roi = _roi(layer, axes) if crops else None
+    late = _told_by_run(layer, axes, crops)
+    if late is not None:
+        return _resize(layer, late.get("shape", ()), late.get("scales", ()), roi=roi, axes=axes)
     factors: Sequence[float] = _scales(layer, 2) if layer.optional(2) is not None else ()
     if factors:
         shape = _scaled(layer, factors, axes)
@@ -60,14 +79,36 @@ def resize(layer: Layer) -> Result:
             scales[axis] = factor
     else:
         shape, scales = _to_sizes(layer, axes)
-    return _resize(
-        layer,
-        shape,
-        scales,
-        layer.text("mode"),
-        layer.text("coordinate_transformation_mode"),
-        layer.text("nearest_mode"),
-    )
+    return _resize(layer, shape, () if crops else scales, roi=roi)
+
+
+def _told_by_run(layer: Layer, axes: Sequence[int], crops: bool) -> dict[str, Expr] | None:
+    """Returns the scales or sizes as an expression where only a run tells them."""
+    index = 2 if layer.optional(2) is not None and layer.type(2).shape != (0,) else 3
+    given = layer.optional(index)
+    if given is None or layer.known(index) is not None:
+        return None
+    policy = "keep_aspect_ratio_policy" in layer.schema.attributes
+    if policy and index == 3 and layer.text("keep_aspect_ratio_policy") != "stretch":
+        return None
+    if given.tensor.shape != (len(axes),) or (crops and index == 2):
+        return None
+    return {"scales" if index == 2 else "shape": given}
+
+
+def _roi(layer: Layer, axes: Sequence[int]) -> Expr:
+    """Returns the `roi` with starts and ends of all axes: 0 and 1 of those that it leaves out."""
+    roi, rank = layer.input(1), layer.rank()
+    if roi.tensor.shape != (2 * len(axes),):
+        raise layer.wrong(f"has a roi of type {roi.type} for {len(axes)} axes")
+    if axes == tuple(range(rank)):
+        return roi
+    whole = scalar([0.0, 1.0], roi.tensor.dtype)
+    given = {axis: n for n, axis in enumerate(axes)}
+    count = len(axes)
+    order = [given.get(axis, 2 * count) for axis in range(rank)]
+    order += [given[axis] + count if axis in given else 2 * count + 1 for axis in range(rank)]
+    return call("gather", call("concatenate", roi, whole, axis=0), scalar(order, "i64"), axis=0)
 
 
 def _scales(layer: Layer, index: int) -> tuple[float, ...]:
@@ -124,25 +165,44 @@ def _to_sizes(layer: Layer, axes: Sequence[int]) -> tuple[list[Dim], list[float]
 
 def _resize(
     layer: Layer,
-    shape: Sequence[Dim],
-    scales: Sequence[float],
-    mode: str,
-    coordinates: str,
-    rounding: str,
+    shape: Sequence[Dim] | Expr,
+    scales: Sequence[float] | Expr,
+    rounding: str = "",
+    x: Expr | None = None,
+    roi: Expr | None = None,
+    axes: Sequence[int] = (),
 ) -> Expr:
+    declared = layer.schema.attributes
+    mode = layer.text("mode")
+    mode = "linear" if mode == "bilinear" else mode
+    coordinates = "asymmetric"
+    if "coordinate_transformation_mode" in declared:
+        coordinates = layer.text("coordinate_transformation_mode")
     if mode not in _MODES:
         raise layer.unsupported(f"mode {mode!r}")
     if coordinates not in _COORDINATES:
         raise layer.unsupported(f"coordinate_transformation_mode {coordinates!r}")
-    cubic = "cubic_coeff_a" in layer.schema.attributes
-    return call(
+    x = layer.input(0) if x is None else x
+    dtype = x.tensor.dtype
+    # Whether something holds is resampled as a number.
+    data = cast(x, "u8") if dtype == "bool" else x
+    late = {n: v for n, v in (("shape", shape), ("scales", scales)) if isinstance(v, Expr)}
+    known = {
+        n: tuple(v) for n, v in (("shape", shape), ("scales", scales)) if not isinstance(v, Expr)
+    }
+    result = held(
+        layer,
         "resize",
-        layer.input(0),
-        shape=tuple(shape),
-        scales=tuple(scales),
+        [data] if roi is None else [data, roi],
+        late,
+        **known,
         mode=mode,
         coordinates=coordinates,
-        rounding=rounding,
-        cubic_a=layer.real("cubic_coeff_a") if cubic else -0.75,
-        exclude_outside=cubic and layer.flag("exclude_outside"),
+        axes=tuple(axes),
+        rounding=rounding or layer.text("nearest_mode"),
+        cubic_a=layer.real("cubic_coeff_a") if "cubic_coeff_a" in declared else -0.75,
+        exclude_outside="exclude_outside" in declared and layer.flag("exclude_outside"),
+        antialias="antialias" in declared and layer.flag("antialias"),
+        outside=layer.real("extrapolation_value") if "extrapolation_value" in declared else 0.0,
     )
+    return cast(result, dtype)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from clew.frontends.onnx.build import filled, per_channel, reshaped, scalar
+from clew.frontends.onnx.build import cast, per_channel, reshaped, scalar
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, call, converter
-from clew.ir.dims import Dim, product
+from clew.frontends.onnx.tensors import dtype_of
+from clew.ir.dims import Dim, dim_max
 from clew.ir.expr import Constant, Expr
-from clew.ir.types import to_numpy
+from clew.ops.common import accumulator
 
-_SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
+SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
 
 
 class Window:
@@ -23,7 +24,7 @@ class Window:
 
     def __init__(self, layer: Layer, kernel: Sequence[int]) -> None:
         self.rank = layer.rank() - 2
-        if self.rank not in _SPATIAL:
+        if self.rank not in SPATIAL:
             raise layer.unsupported(f"over {self.rank} spatial axes")
         self.kernel = tuple(kernel)
         ones = (1,) * self.rank
@@ -39,7 +40,7 @@ class Window:
                 raise layer.wrong(f"has {name} {list(values)} for {self.rank} spatial axes")
         self.padding = self._padding(layer)
 
-    def _padding(self, layer: Layer) -> tuple[int, ...]:
+    def _padding(self, layer: Layer) -> tuple[Dim, ...]:
         mode = layer.text("auto_pad")
         if mode in ("SAME_UPPER", "SAME_LOWER"):
             return self._same(layer, mode == "SAME_UPPER")
@@ -56,19 +57,16 @@ class Window:
         """Returns how many elements a window spans along a spatial axis."""
         return (self.kernel[axis] - 1) * self.dilation[axis] + 1
 
-    def _same(self, layer: Layer, upper: bool) -> tuple[int, ...]:
+    def _same(self, layer: Layer, upper: bool) -> tuple[Dim, ...]:
         """Returns padding that makes the output ceil(size / stride); the odd one goes last if
         upper.
         """
-        before, after = [], []
+        before: list[Dim] = []
+        after: list[Dim] = []
         for axis, size in enumerate(layer.type(0).shape[2:]):
             stride, extent = self.strides[axis], self.extent(axis)
-            if isinstance(size, int):
-                total = max((-(-size // stride) - 1) * stride + extent - size, 0)
-            elif stride == 1:
-                total = extent - 1
-            else:
-                raise layer.unsupported(f"auto_pad of an axis of size {size}")
+            windows = (size + stride - 1) // stride
+            total = dim_max((windows - 1) * stride + extent - size, 0)
             small, large = total // 2, total - total // 2
             before.append(small if upper else large)
             after.append(large if upper else small)
@@ -82,10 +80,10 @@ def _with_bias(layer: Layer, result: Expr, index: int = 2) -> Expr:
     return call("add", result, per_channel(bias, result.tensor.rank))
 
 
-def _kernel(layer: Layer) -> tuple[int, ...]:
+def kernel_of(layer: Layer, weight: int = 1) -> tuple[int, ...]:
     """Returns the kernel of a convolution: of the attribute, else of the weight."""
     given: tuple[int, ...] = layer.integers("kernel_shape")
-    shape = layer.type(1).shape[2:]
+    shape = layer.type(weight).shape[2:]
     if not all(isinstance(d, int) for d in shape):
         raise layer.unsupported(f"with a weight of shape {list(map(str, shape))}")
     if given and given != shape:
@@ -96,8 +94,8 @@ def _kernel(layer: Layer) -> tuple[int, ...]:
 @converter("Conv")
 def conv(layer: Layer) -> Result:
     """One to three spatial axes, then the bias."""
-    window = Window(layer, _kernel(layer))
-    spatial = _SPATIAL[window.rank]
+    window = Window(layer, kernel_of(layer))
+    spatial = SPATIAL[window.rank]
     result = call(
         f"nn.conv{window.rank}d",
         layer.input(0),
@@ -115,7 +113,7 @@ def conv(layer: Layer) -> Result:
 @converter("ConvTranspose")
 def conv_transpose(layer: Layer) -> Result:
     """The gradient of a convolution with respect to its input."""
-    window = Window(layer, _kernel(layer))
+    window = Window(layer, kernel_of(layer))
     extra: tuple[int, ...] = layer.integers("output_padding") or (0,) * window.rank
     padding, wanted = window.padding, layer.integers("output_shape")
     automatic = layer.text("auto_pad") in ("SAME_UPPER", "SAME_LOWER")
@@ -136,19 +134,19 @@ def conv_transpose(layer: Layer) -> Result:
 
 def _transposed_padding(
     layer: Layer, window: Window, extra: Sequence[int], wanted: Sequence[int]
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
+) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]:
     """Returns padding, and what is added at the end, to reach the wanted output.
 
     Where none is named it is `size * stride`.
     """
-    before, after, added = [], [], []
+    before: list[Dim] = []
+    after: list[Dim] = []
+    added: list[Dim] = []
     for axis, size in enumerate(layer.type(0).shape[2:]):
-        if not isinstance(size, int):
-            raise layer.unsupported(f"output_shape or auto_pad with an axis of size {size}")
         target = wanted[axis] if wanted else size * window.strides[axis]
         full = window.strides[axis] * (size - 1) + extra[axis] + window.extent(axis)
-        total = max(full - target, 0)
-        added.append(extra[axis] + max(target - full, 0))
+        total = dim_max(full - target, 0)
+        added.append(extra[axis] + dim_max(target - full, 0))
         small, large = total // 2, total - total // 2
         upper = layer.text("auto_pad") == "SAME_UPPER"
         before.append(small if upper else large)
@@ -191,9 +189,12 @@ def matmul(layer: Layer) -> Result:
 # --- pooling --------------------------------------------------------------------------------------
 
 
-def _pool(layer: Layer, op: str, **more: bool) -> Expr:
-    window = Window(layer, layer.integers("kernel_shape"))
-    ceil = "ceil_mode" in layer.schema.attributes and layer.flag("ceil_mode")
+def optional_flag(layer: Layer, name: str) -> bool:
+    """Returns a flag, false in versions of the operator that do not have it."""
+    return name in layer.schema.attributes and layer.flag(name)
+
+
+def _pool(layer: Layer, op: str, window: Window, **more: bool | int | str) -> Expr:
     return call(
         op,
         layer.input(0),
@@ -201,24 +202,33 @@ def _pool(layer: Layer, op: str, **more: bool) -> Expr:
         strides=window.strides,
         padding=window.padding,
         dilation=window.dilation,
-        ceil_mode=ceil,
-        layout=f"NC{_SPATIAL[window.rank]}",
+        ceil_mode=optional_flag(layer, "ceil_mode"),
         **more,
     )
 
 
 @converter("MaxPool")
 def max_pool(layer: Layer) -> Result:
-    """Windows' maxima. Their places are not supported."""
-    if layer.wants(1):
-        raise layer.unsupported("the output Indices")
-    return _pool(layer, "nn.max_pool2d")
+    """Windows' maxima, and their places where they are used."""
+    window = Window(layer, layer.integers("kernel_shape"))
+    top = _pool(layer, "nn.max_pool2d", window, layout=f"NC{SPATIAL[window.rank]}")
+    if not layer.wants(1):
+        return top
+    column_major = layer.flag("storage_order")
+    return [top, _pool(layer, "nn.max_pool_places", window, column_major=column_major)]
 
 
 @converter("AveragePool")
 def average_pool(layer: Layer) -> Result:
     """Windows' means."""
-    return _pool(layer, "nn.avg_pool2d", count_include_pad=layer.flag("count_include_pad"))
+    window = Window(layer, layer.integers("kernel_shape"))
+    return _pool(
+        layer,
+        "nn.avg_pool2d",
+        window,
+        layout=f"NC{SPATIAL[window.rank]}",
+        count_include_pad=optional_flag(layer, "count_include_pad"),
+    )
 
 
 def _spatial_axes(layer: Layer) -> tuple[int, ...]:
@@ -241,49 +251,25 @@ def global_max_pool(layer: Layer) -> Result:
     return call("max", layer.input(0), axes=_spatial_axes(layer), keepdims=True)
 
 
-@converter("GlobalLpPool")
-def global_lp_pool(layer: Layer) -> Result:
-    """The norm over all spatial axes."""
-    if (p := layer.integer("p")) not in (1, 2):
-        raise layer.unsupported(f"p={p}")
-    return call(f"l{p}", layer.input(0), axes=_spatial_axes(layer), keepdims=True)
-
-
-@converter("LpPool")
+@converter("GlobalLpPool", "LpPool", since=1)
 def lp_pool(layer: Layer) -> Result:
-    """Windows' norms: a mean of powers, times the window's size, and its root."""
-    p = layer.integer("p")
-    window = Window(layer, layer.integers("kernel_shape"))
-    if "ceil_mode" in layer.schema.attributes and layer.flag("ceil_mode"):
-        raise layer.unsupported("ceil_mode")
-    dtype = layer.type(0).dtype
-    powers = call("power", call("abs", layer.input(0)), scalar(p, dtype))
-    means = call(
-        "nn.avg_pool2d",
-        powers,
-        kernel=window.kernel,
-        strides=window.strides,
-        padding=window.padding,
-        dilation=window.dilation,
-        count_include_pad=True,
-        layout=f"NC{_SPATIAL[window.rank]}",
-    )
-    count = scalar(product(window.kernel), dtype)
-    return call("power", call("multiply", means, count), scalar(1 / p, dtype))
+    """Windows' norms, or that over all spatial axes. In version 1 `p` was a real number."""
+    p = layer.real("p") if layer.version == 1 else layer.integer("p")
+    if p < 1 or p != int(p):
+        raise layer.unsupported(f"p={p}")
+    if layer.op_type == "LpPool":
+        window = Window(layer, layer.integers("kernel_shape"))
+        return _pool(layer, "nn.lp_pool2d", window, layout=f"NC{SPATIAL[window.rank]}", p=int(p))
+    x, axes, dtype = layer.input(0), _spatial_axes(layer), layer.type(0).dtype
+    if p <= 2:
+        return call(f"l{int(p)}", x, axes=axes, keepdims=True)
+    wide = accumulator(dtype)
+    powers = call("power", call("abs", cast(x, wide)), scalar(p, wide))
+    total = call("sum", powers, axes=axes, keepdims=True)
+    return cast(call("power", total, scalar(1 / p, wide)), dtype)
 
 
 # --- normalisation --------------------------------------------------------------------------------
-
-
-@converter("BatchNormalization")
-def batch_norm(layer: Layer) -> Result:
-    """By stored statistics. Training is not supported."""
-    training = "training_mode" in layer.schema.attributes and layer.flag("training_mode")
-    if training or any(layer.wants(n) for n in range(1, 5)):
-        raise layer.unsupported("training mode", "export the model for inference")
-    if "spatial" in layer.schema.attributes and not layer.flag("spatial"):
-        raise layer.unsupported("spatial=0, statistics for each element")
-    return call("nn.batch_norm", *(layer.input(n) for n in range(5)), epsilon=layer.real("epsilon"))
 
 
 @converter("LayerNormalization")
@@ -299,11 +285,15 @@ def layer_norm(layer: Layer) -> Result:
     result = [call("nn.layer_norm", *inputs, axis=axis, epsilon=epsilon)]
     if layer.wants(1) or layer.wants(2):
         axes = tuple(range(axis, x.tensor.rank))
-        mean = call("mean", x, axes=axes, keepdims=True)
-        centred = call("subtract", x, mean)
+        # Statistics are in a dtype of their own, and computed in it or a wider one.
+        kept = dtype_of(layer.integer("stash_type"), "stash_type")
+        wide = "f64" if x.tensor.dtype == "f64" else "f32"
+        data = cast(x, wide)
+        mean = call("mean", data, axes=axes, keepdims=True)
+        centred = call("subtract", data, mean)
         variance = call("mean", call("multiply", centred, centred), axes=axes, keepdims=True)
-        spread = call("add", variance, scalar(epsilon, x.tensor.dtype))
-        result += [mean, call("rsqrt", spread)]
+        spread = call("rsqrt", call("add", variance, scalar(epsilon, wide)))
+        result += [cast(mean, kept), cast(spread, kept)]
     return result
 
 
@@ -372,18 +362,3 @@ def local_response_norm(layer: Layer) -> Result:
         beta=layer.real("beta"),
         bias=layer.real("bias"),
     )
-
-
-@converter("Dropout")
-def dropout(layer: Layer) -> Result:
-    """Passes its input on: clew compiles inference. The mask is all true (1 before version 10)."""
-    if layer.version >= 12 and layer.optional(2) is not None:
-        training, ratio = layer.known_one(2), layer.known_one(1)
-        dropped = layer.optional(1) is None or ratio != 0
-        if training is None or (training and dropped):
-            raise layer.unsupported("training mode", "export the model for inference")
-    x = layer.input(0)
-    if not layer.wants(1):
-        return x
-    dtype = "bool" if layer.version >= 10 else layer.type(0).dtype
-    return [x, filled(to_numpy(dtype).type(1), dtype, layer.type(0).shape)]

@@ -1,17 +1,17 @@
 """LSTM, GRU and RNN: the inputs' part as one dense layer, then a loop over time.
 
 Each direction is a `While` whose state is the hidden state (and the cell), the inputs' part of the
-gates and
-the recurrent weights; what leaves it at each step is stacked.
+gates and the recurrent weights; what leaves it at each step is stacked. Where sequences are of
+unequal length, those that have ended keep their state and give zeros.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
-from clew.frontends.onnx.build import fields, filled, reshaped, scalar
+from clew.frontends.onnx.build import cast, fields, filled, reshaped, scalar
 from clew.frontends.onnx.converters_control import build_loop, length_of
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, call, converter
@@ -20,7 +20,22 @@ from clew.ir.dims import Dim
 from clew.ir.expr import Constant, Expr, Var
 from clew.ir.types import TensorType
 
-_ACTIVATIONS: Final = {"sigmoid": "sigmoid", "tanh": "tanh", "relu": "nn.relu"}
+Activation: TypeAlias = "Callable[[Expr], Expr]"
+
+# Operator, and what alpha and beta are where the model does not say.
+_ACTIVATIONS: Final[dict[str, tuple[str, dict[str, float]]]] = {
+    "affine": ("", {"alpha": 1.0, "beta": 0.0}),
+    "elu": ("nn.elu", {"alpha": 1.0}),
+    "hardsigmoid": ("nn.hard_sigmoid", {"alpha": 0.2, "beta": 0.5}),
+    "leakyrelu": ("nn.leaky_relu", {"alpha": 0.01}),
+    "relu": ("nn.relu", {}),
+    "scaledtanh": ("tanh", {"alpha": 1.0, "beta": 1.0}),
+    "sigmoid": ("sigmoid", {}),
+    "softplus": ("nn.softplus", {}),
+    "softsign": ("nn.softsign", {}),
+    "tanh": ("tanh", {}),
+    "thresholdedrelu": ("nn.thresholded_relu", {"alpha": 1.0}),
+}
 
 
 @dataclass(frozen=True)
@@ -34,16 +49,53 @@ class Cell:
     inputs: Expr
 
 
-def _activations(layer: Layer, defaults: Sequence[str], direction: int) -> list[str]:
-    names = [n.lower() for n in layer.texts("activations")] or list(defaults) * 2
-    count = len(defaults)
-    chosen = names[direction * count : (direction + 1) * count]
-    for name in chosen:
-        if name not in _ACTIVATIONS:
-            raise layer.unsupported(f"the activation {name!r}")
-    if len(chosen) != count:
-        raise layer.wrong(f"has {len(names)} activations")
-    return [_ACTIVATIONS[name] for name in chosen]
+def _activations(layer: Layer, defaults: Sequence[str], direction: int) -> list[Activation]:
+    """Returns the activations of one direction. Those that take an alpha (a beta) take the next of
+    the list that the model gives.
+    """
+    directions = len(_backwards(layer))
+    names, count = list(defaults) * directions, len(defaults) * directions
+    if layer.has("activations"):
+        names = [n.lower() for n in layer.texts("activations")][:count]
+    if len(names) != count:
+        raise layer.wrong(f"has {len(names)} activations, expected {count}")
+    given = {
+        "alpha": iter(layer.reals("activation_alpha")),
+        "beta": iter(layer.reals("activation_beta")),
+    }
+    found = [_activation(layer, name, given) for name in names]
+    return found[direction * len(defaults) :][: len(defaults)]
+
+
+def _activation(layer: Layer, name: str, given: dict[str, Iterator[float]]) -> Activation:
+    if name not in _ACTIVATIONS:
+        raise layer.wrong(f"has the activation {name!r}")
+    op, defaults = _ACTIVATIONS[name]
+    values = {key: next(given[key], default) for key, default in defaults.items()}
+    limit = layer.real("clip") if layer.has("clip") else None
+    if limit is not None and not limit >= 0:
+        raise layer.wrong(f"has clip={limit}")
+
+    def apply(x: Expr) -> Expr:
+        if limit is not None:
+            x = call("clip", x, min=-limit, max=limit)
+        if name not in ("affine", "scaledtanh"):
+            return call(op, x, **values)
+        alpha, beta = (scalar(values[key], x.tensor.dtype) for key in ("alpha", "beta"))
+        if name == "affine":
+            return call("add", call("multiply", x, alpha), beta)
+        return call("multiply", call("tanh", call("multiply", x, beta)), alpha)
+
+    return apply
+
+
+def _backwards(layer: Layer) -> list[bool]:
+    """Returns of each direction whether it is from the end."""
+    direction = layer.text("direction", "forward").lower()
+    known = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}
+    if direction not in known:
+        raise layer.wrong(f"has the direction {direction!r}")
+    return known[direction]
 
 
 def _pick(x: Expr, direction: int) -> Expr:
@@ -82,29 +134,27 @@ def _run(
 
     `initial` are the inputs that hold the first states, where they are given.
     """
-    hidden = _hidden(layer)
+    hidden, backwards = _hidden(layer), _backwards(layer)
     if any(layer.rank(n) != 3 for n in range(3)):
         raise layer.wrong(f"takes 3 axes, got {layer.type(0)}, {layer.type(1)}, {layer.type(2)}")
-    if layer.optional(4) is not None:
-        raise layer.unsupported("sequence_lens")
-    if layer.has("clip"):
-        raise layer.unsupported("clip")
+    if any(layer.type(n).shape[0] != len(backwards) for n in (1, 2)):
+        raise layer.wrong(f"has weights {layer.type(1)} and {layer.type(2)} for {len(backwards)}")
     batch_first = "layout" in layer.schema.attributes and layer.flag("layout")
-    x = layer.input(0)
+    x, lengths = layer.input(0), layer.optional(4)
     if batch_first:
         x = call("transpose", x, axes=(1, 0, 2))
-    direction = layer.text("direction", "forward")
-    backwards = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}.get(
-        direction
-    )
-    if backwards is None:
-        raise layer.wrong(f"has the direction {direction!r}")
+
+    def reverse(series: Expr) -> Expr:
+        if lengths is None:
+            return call("flip", series, axes=(0,))
+        return call("reverse_sequence", series, lengths, batch_axis=1, time_axis=0)
+
     outputs, last = [], []
     for number, backward in enumerate(backwards):
         states = [_first_state(layer, x, n, number, hidden, bool(batch_first)) for n in initial]
-        series = call("flip", x, axes=(0,)) if backward else x
-        *ends, stacked = _direction(layer, cell(layer, series, number), states)
-        outputs.append(call("flip", stacked, axes=(0,)) if backward else stacked)
+        made = cell(layer, reverse(x) if backward else x, number)
+        *ends, stacked = _direction(layer, made, states, lengths)
+        outputs.append(reverse(stacked) if backward else stacked)
         last.append(ends)
     seq, batch, _ = x.tensor.shape
     whole = _joined([reshaped(y, (seq, 1, batch, hidden)) for y in outputs], 1)
@@ -134,16 +184,27 @@ def _first_state(
     return _pick(given, direction)
 
 
-def _direction(layer: Layer, cell: Cell, states: Sequence[Expr]) -> list[Expr]:
+def _direction(
+    layer: Layer, cell: Cell, states: Sequence[Expr], lengths: Expr | None
+) -> list[Expr]:
     """Returns the last states, and the first of them stacked over time."""
     series = cell.inputs
     trips = series.tensor.shape[0]
     carried = [*states, series, *cell.weights]
+    if lengths is not None:
+        batch = lengths.tensor.shape[0]
+        carried.append(reshaped(cast(lengths, "i64"), (batch, 1)))
     index, going = Var("t", TensorType((), "i64")), Var("going", TensorType((), "bool"))
     params = [Var(f"state{n}", expr.type) for n, expr in enumerate(carried)]
-    before, (whole, *weights) = params[: len(states)], params[len(states) :]
+    before, (whole, *kept) = params[: len(states)], params[len(states) :]
     now = call("gather", whole, index, axis=0)
-    after = cell.step(now, before, weights)
+    after = cell.step(now, before, kept[: len(cell.weights)])
+    result = after[0]
+    if lengths is not None:
+        ends = call("less", index, kept[-1])
+        zeros = scalar(0, result.tensor.dtype)
+        result = call("where", ends, result, zeros)
+        after = [call("where", ends, new, old) for new, old in zip(after, before, strict=True)]
     limit: Expr = Constant(trips) if isinstance(trips, int) else length_of(series)
     found = build_loop(
         layer,
@@ -151,45 +212,67 @@ def _direction(layer: Layer, cell: Cell, states: Sequence[Expr]) -> list[Expr]:
         scalar(True, "bool"),
         (index, going, *params),
         going,
-        [going, *after, whole, *weights, after[0]],
+        [going, *after, whole, *kept, result],
         carried,
         Captures(layer.importer.known),
         trips,
     )
-    return [*found[: len(states)], found[-1]]
+    last = found[: len(states)]
+    if lengths is not None:
+        some = call("greater", carried[-1], scalar(0, "i64"))
+        last = [call("where", some, end, scalar(0, end.tensor.dtype)) for end in last]
+    return [*last, found[-1]]
 
 
-@converter("LSTM", since=7)
+def _peepholes(layer: Layer, direction: int, hidden: int) -> list[Expr]:
+    """Returns what the cell adds to the gates i, o and f; nothing where the model has none."""
+    if layer.optional(7) is None:
+        return []
+    return fields(call("split", _pick(layer.input(7), direction), sizes=(hidden,) * 3, axis=0), 3)
+
+
+@converter("LSTM")
 def lstm(layer: Layer) -> Result:
     """Gates i, o, f, c. Source: ONNX LSTM-22."""
-    if layer.optional(7) is not None or layer.integer("input_forget"):
-        raise layer.unsupported("peepholes and input_forget")
     hidden = _hidden(layer)
+    coupled = "input_forget" in layer.schema.attributes and layer.flag("input_forget")
 
     def cell(layer: Layer, x: Expr, direction: int) -> Cell:
         gate, squash, out = _activations(layer, ("sigmoid", "tanh", "tanh"), direction)
         inputs = _dense(x, _pick(layer.input(1), direction))
         for bias in _biases(layer, direction, 4, hidden) or ():
             inputs = call("add", inputs, bias)
+        peepholes = _peepholes(layer, direction, hidden)
 
         def step(now: Expr, state: Sequence[Expr], weights: Sequence[Expr]) -> list[Expr]:
             h, c = state
             gates = call("add", now, _dense(h, weights[0]))
             i, o, f, g = fields(call("split", gates, sizes=(hidden,) * 4, axis=1), 4)
-            kept = call("multiply", call(gate, f), c)
-            new = call("add", kept, call("multiply", call(gate, i), call(squash, g)))
-            return [call("multiply", call(gate, o), call(out, new)), new]
 
-        return Cell((_pick(layer.input(2), direction),), step, inputs)
+            def seen(value: Expr, which: int, cell: Expr) -> Expr:
+                if not peepholes:
+                    return value
+                return call("add", value, call("multiply", weights[1 + which], cell))
+
+            take = gate(seen(i, 0, c))
+            if coupled:
+                keep = call("subtract", scalar(1, take.tensor.dtype), take)
+            else:
+                keep = gate(seen(f, 2, c))
+            new = call("add", call("multiply", keep, c), call("multiply", take, squash(g)))
+            return [call("multiply", gate(seen(o, 1, new)), out(new)), new]
+
+        return Cell((_pick(layer.input(2), direction), *peepholes), step, inputs)
 
     return _run(layer, (5, 6), cell)
 
 
-@converter("GRU", since=7)
+@converter("GRU")
 def gru(layer: Layer) -> Result:
     """Gates z, r, h. Source: ONNX GRU-22."""
     hidden = _hidden(layer)
-    reset_after = layer.flag("linear_before_reset")
+    name = "linear_before_reset"
+    reset_after = name in layer.schema.attributes and layer.flag(name)
 
     def cell(layer: Layer, x: Expr, direction: int) -> Cell:
         gate, squash = _activations(layer, ("sigmoid", "tanh"), direction)
@@ -210,7 +293,7 @@ def gru(layer: Layer) -> Result:
         def step(now: Expr, state: Sequence[Expr], held: Sequence[Expr]) -> list[Expr]:
             (h,) = state
             part, candidate = fields(call("split", now, sizes=sizes, axis=1), 2)
-            both = call(gate, call("add", part, _dense(h, held[0])))
+            both = gate(call("add", part, _dense(h, held[0])))
             z, r = fields(call("split", both, sizes=(hidden, hidden), axis=1), 2)
             if reset_after:
                 inner = _dense(h, held[1])
@@ -218,7 +301,7 @@ def gru(layer: Layer) -> Result:
                 inner = call("multiply", r, inner)
             else:
                 inner = _dense(call("multiply", r, h), held[1])
-            new = call(squash, call("add", candidate, inner))
+            new = squash(call("add", candidate, inner))
             return [call("add", new, call("multiply", z, call("subtract", h, new)))]
 
         return Cell(tuple(weights), step, inputs)
@@ -226,7 +309,7 @@ def gru(layer: Layer) -> Result:
     return _run(layer, (5,), cell)
 
 
-@converter("RNN", since=7)
+@converter("RNN")
 def rnn(layer: Layer) -> Result:
     """One gate. Source: ONNX RNN-22."""
     hidden = _hidden(layer)
@@ -238,7 +321,7 @@ def rnn(layer: Layer) -> Result:
             inputs = call("add", inputs, bias)
 
         def step(now: Expr, state: Sequence[Expr], weights: Sequence[Expr]) -> list[Expr]:
-            return [call(squash, call("add", now, _dense(state[0], weights[0])))]
+            return [squash(call("add", now, _dense(state[0], weights[0])))]
 
         return Cell((_pick(layer.input(2), direction),), step, inputs)
 

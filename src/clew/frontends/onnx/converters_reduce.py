@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from clew.frontends.onnx.build import cast, fields, reshaped, scalar
+from clew.frontends.onnx.build import cast, fields, held, reshaped, scalar
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, call, converter
 from clew.ir.dims import product
@@ -31,12 +31,15 @@ _OF_TRUTHS: Final = {"max": "any", "min": "all"}
 def _reduction(op: str) -> Callable[[Layer], Result]:
     def convert(layer: Layer) -> Result:
         x = layer.input(0)
-        axes = layer.ints_of("axes", 1)
         rank = layer.rank()
         name = _OF_TRUTHS.get(op, op) if layer.type(0).dtype == "bool" else op
         skip = "noop_with_empty_axes" in layer.schema.attributes and layer.flag(
             "noop_with_empty_axes"
         )
+        given = "axes" not in layer.schema.attributes and layer.optional(1) is not None
+        if given and layer.known(1) is None:
+            return _over_unknown(layer, name, skip)
+        axes = layer.ints_of("axes", 1)
         if rank == 0 or (not axes and skip):
             # Reducing over no axis still squares, logs ...: reduce over one more of size 1.
             widened = reshaped(x, (*layer.type(0).shape, 1))
@@ -45,6 +48,14 @@ def _reduction(op: str) -> Callable[[Layer], Result]:
         return call(name, x, axes=chosen, keepdims=layer.flag("keepdims"))
 
     return convert
+
+
+def _over_unknown(layer: Layer, name: str, skip: bool) -> Expr:
+    """Reduces over axes that only a run tells, but for none: that is another operator."""
+    if layer.type(1).shape == (0,):
+        axes = () if skip else tuple(range(layer.rank()))
+        return call(name, layer.input(0), axes=axes, keepdims=layer.flag("keepdims"))
+    return held(layer, name, [layer.input(0)], {"axes": 1}, keepdims=layer.flag("keepdims"))
 
 
 for _onnx, _op in _REDUCTIONS.items():
@@ -67,23 +78,28 @@ def position(layer: Layer) -> Result:
 @converter("CumSum")
 def cumulative_sum(layer: Layer) -> Result:
     """Sums up to each element along an axis."""
-    axis = layer.one_int(1, "the axis")
-    return call(
-        "cumsum",
-        layer.input(0),
-        axis=layer.positive(axis, layer.rank()),
-        exclusive=layer.flag("exclusive"),
-        reverse=layer.flag("reverse"),
-    )
+    flags = {name: layer.flag(name) for name in ("exclusive", "reverse")}
+    if layer.known(1) is None:
+        return held(layer, "cumsum", [layer.input(0)], {"axis": 1}, **flags)
+    axis = layer.positive(layer.one_int(1, "the axis"), layer.rank())
+    return call("cumsum", layer.input(0), axis=axis, **flags)
 
 
 @converter("TopK", since=10)
 def top_k(layer: Layer) -> Result:
     """The `k` largest or smallest elements along an axis, and their places."""
-    k = layer.one_int(1, "k")
     largest = "largest" not in layer.schema.attributes or layer.flag("largest")
-    result = call("top_k", layer.input(0), k=k, axis=layer.axis(), largest=largest)
-    return fields(result, 2)
+    attrs = {"axis": layer.axis(), "largest": largest}
+    if layer.known(1) is None:
+        return fields(held(layer, "top_k", [layer.input(0)], {"k": 1}, **attrs), 2)
+    return fields(call("top_k", layer.input(0), k=layer.one_int(1, "k"), **attrs), 2)
+
+
+@converter("TopK")
+def top_k_by_attribute(layer: Layer) -> Result:
+    """`k` as an attribute, to version 9."""
+    k, axis = layer.integer("k"), layer.axis()
+    return fields(call("top_k", layer.input(0), k=k, axis=axis, largest=True), 2)
 
 
 # --- softmax --------------------------------------------------------------------------------------

@@ -6,21 +6,19 @@ from clew.frontends.onnx.build import held
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, call, converter
 
-_MODES = {"bilinear": "linear"}
+# Names of version 16.
+_MODES = {"bilinear": "linear", "bicubic": "cubic"}
 
 
 @converter("GridSample")
 def grid_sample(layer: Layer) -> Result:
     """An image's elements between the places that a grid names."""
     mode = layer.text("mode")
-    mode = _MODES.get(mode, mode)
-    if mode not in ("linear", "nearest"):
-        raise layer.unsupported(f"mode {mode!r}")
     return call(
         "grid_sample",
         layer.input(0),
         layer.input(1),
-        mode=mode,
+        mode=_MODES.get(mode, mode),
         padding=layer.text("padding_mode"),
         align_corners=layer.flag("align_corners"),
     )

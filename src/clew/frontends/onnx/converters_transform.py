@@ -14,7 +14,7 @@ from clew.frontends.onnx.registry import Result, call, converter
 from clew.frontends.onnx.tensors import checked_size, dtype_of, sparse_to_array
 from clew.ir.dims import Dim, SymDim, product
 from clew.ir.expr import Constant, Expr
-from clew.ir.types import from_numpy, is_float
+from clew.ir.types import from_numpy, is_float, to_numpy
 
 _MOST_JOINED: Final = 256
 
@@ -176,7 +176,11 @@ def constant(layer: Layer) -> Result:
         return Constant(np.int64(layer.integer("value_int")))
     if layer.has("value_ints"):
         return Constant(np.array(layer.integers("value_ints"), np.int64))
-    raise layer.unsupported("a constant that is no tensor of numbers")
+    if layer.has("value_string"):
+        return Constant(np.array(layer.text("value_string"), to_numpy("str")))
+    if layer.has("value_strings"):
+        return Constant(np.array(layer.texts("value_strings"), to_numpy("str")))
+    raise layer.wrong("has no value")
 
 
 @converter("ConstantOfShape")
@@ -405,7 +409,7 @@ def trilu(layer: Layer) -> Result:
     return held(layer, "trilu", [layer.input(0)], indices, upper=layer.flag("upper"))
 
 
-@converter("Identity")
+@converter("Identity", values=True)
 def identity(layer: Layer) -> Result:
     """The input."""
     return layer.input(0)

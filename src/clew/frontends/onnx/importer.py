@@ -13,11 +13,12 @@ from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TypeProto
 from onnx import ValueInfoProto as ValueInfo
 
 from clew.frontends.onnx.budgets import Budgets, over
+from clew.frontends.onnx.late import inferred_type, is_unranked, late_layer, type_proto
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.loader import Loaded, opsets
 from clew.frontends.onnx.names import Symbols, UniqueNames, display
 from clew.frontends.onnx.order import in_order
-from clew.frontends.onnx.registry import call, find
+from clew.frontends.onnx.registry import call, find, takes_values
 from clew.frontends.onnx.scope import Captures, Scope
 from clew.frontends.onnx.slim import FilePart
 from clew.frontends.onnx.survey import (
@@ -32,10 +33,10 @@ from clew.frontends.onnx.survey import (
 from clew.frontends.onnx.tensors import (
     checked_size,
     dtype_of,
-    number_of,
     sparse_to_array,
     to_constant,
 )
+from clew.ir.deferred import DeclaredInput
 from clew.ir.dims import Dim, SymDim
 from clew.ir.expr import Constant, Expr, Function, Tuple, Var, carry_marks
 from clew.ir.module import Module
@@ -87,6 +88,7 @@ class Importer:
         annotate: Annotator | None = None,
         inputs: Shapes | None = None,
         constants: Mapping[str, NDArray[Any]] | None = None,
+        keep_constants: bool = False,
     ) -> None:
         self.model = loaded.model
         self.external = loaded.external
@@ -96,6 +98,11 @@ class Importer:
         self._annotate = annotate
         self._shapes = dict(inputs or {})
         self._constants = dict(constants or {})
+        self._keep_constants = keep_constants
+        self._unknown: list[Expr] = []
+        self._unknown_here: list[Expr] = []
+        self._undecided: list[Expr] = []
+        self._params: list[Var] = []
         self._symbols = Symbols()
         self._layer_names = UniqueNames()
         self._names: dict[tuple[str, int], str] = {}
@@ -185,12 +192,66 @@ class Importer:
                 data = np.asarray(self._constants[value.name])
                 self._check_constant(value, data)
                 scope.values[value.name] = Constant(data, name=value.name, span=Span([source]))
-                continue
+                if not self._keep_constants:
+                    continue
             type_ = self._input_type(value)
             var = Var(value.name, type_, span=Span([source]))
-            scope.values[value.name] = var
+            scope.values.setdefault(value.name, var)
             params.append(var)
+        self._params = params
         return params
+
+    def declared_inputs(self) -> list[DeclaredInput]:
+        """Returns the model's inputs as the file has them, with the shapes that were given."""
+        graph = self.model.graph
+        settled = {t.name for t in graph.initializer}
+        settled |= {s.values.name for s in graph.sparse_initializer}
+        return [self._declared(v) for v in graph.input if v.name not in settled]
+
+    def _declared(self, value: ValueInfo) -> DeclaredInput:
+        tensor = value.type.tensor_type
+        if not value.type.HasField("tensor_type"):
+            what = f"input {display(value.name)!r}"
+            return DeclaredInput(value.name, None, None, self.value_type(value.type, what))
+        dtype = dtype_of(tensor.elem_type, f"input {display(value.name)!r}")
+        if value.name in self._shapes:
+            return DeclaredInput(value.name, dtype, tuple(self._shapes[value.name]))
+        if not tensor.HasField("shape"):
+            return DeclaredInput(value.name, dtype, None)
+        shape = [
+            int(d.dim_value) if d.HasField("dim_value") else d.dim_param or f"{value.name}_{axis}"
+            for axis, d in enumerate(tensor.shape.dim)
+        ]
+        return DeclaredInput(value.name, dtype, tuple(shape))
+
+    def note_unknown(self, expr: Expr) -> None:
+        """Notes that a converter asked for a value that is not known before the run."""
+        self._unknown_here.append(expr)
+
+    def note_undecided(self, condition: Expr) -> None:
+        """Notes a condition of which only a run tells which of two unlike graphs it leads to."""
+        self._undecided.append(condition)
+
+    def left_open(self) -> tuple[str, ...]:
+        """Returns the inputs that decide between unlike branches: flags, counts, axes."""
+        leaves = {leaf.id for leaf in self.known.unknown_leaves(self._undecided)}
+        return tuple(
+            p.name
+            for p in self._params
+            if p.id in leaves and _is_vector(p.type) and p.tensor.dtype in ("bool", "i32", "i64")
+        )
+
+    def asked_in_vain(self) -> tuple[str, ...]:
+        """Returns the inputs that values depend on which the last layer asked for and nobody knows;
+        those that any layer asked for where it asked for none. Vectors and numbers only: tensors
+        of a higher rank are data.
+        """
+        for asked in (self._unknown_here, self._unknown):
+            leaves = {leaf.id for leaf in self.known.unknown_leaves(asked)}
+            small = [p for p in self._params if p.id in leaves and _is_vector(p.type)]
+            if small:
+                return tuple(p.name for p in small)
+        return ()
 
     def _check_constant(self, value: ValueInfo, data: NDArray[Any]) -> None:
         """Errors: I005 for a value of another type than the input's."""
@@ -217,12 +278,12 @@ class Importer:
     ) -> Type:
         kind = proto.WhichOneof("value")
         if kind == "sequence_type":
-            return SequenceType(self._type(proto.sequence_type.elem_type, what, name))
+            return SequenceType(self.value_type(proto.sequence_type.elem_type, what))
         if kind == "optional_type":
-            return OptionalType(self._type(proto.optional_type.elem_type, what, name))
+            return OptionalType(self.value_type(proto.optional_type.elem_type, what))
         if kind == "map_type":
             key = dtype_of(proto.map_type.key_type, f"the keys of {what}")
-            return MapType(key, self._type(proto.map_type.value_type, what, name))
+            return MapType(key, self.value_type(proto.map_type.value_type, what))
         if kind != "tensor_type":
             raise UnsupportedError("U004", f"{what} is a {kind or 'value without a type'}")
         dtype = dtype_of(proto.tensor_type.elem_type, what)
@@ -241,6 +302,16 @@ class Importer:
             )
         checked_size([d for d in shape if isinstance(d, int)], dtype, self.budgets, what)
         return TensorType(tuple(shape), dtype)
+
+    def value_type(self, proto: TypeProto, what: str) -> Type:
+        """Returns the type of a part of a value. Sizes that are no numbers may differ from part to
+        part, so that their names say nothing.
+
+        Errors: U004 for what no value can be.
+        """
+        if proto.WhichOneof("value") == "map_type":
+            return self._type(proto, what, "")
+        return inferred_type(proto, what)
 
     def _dim(self, dim: Any, fallback: str) -> Dim:
         if dim.HasField("dim_value"):
@@ -310,6 +381,11 @@ class Importer:
             self._names[key] = self._layer_names.claim(wanted)
         return self._names[key]
 
+    @property
+    def imported(self) -> int:
+        """How many nodes have been imported, those of graphs that were read again included."""
+        return self._imported
+
     def import_subgraph(
         self, layer: Layer, name: str, inputs: Sequence[Expr], captures: Captures | None
     ) -> list[Expr]:
@@ -337,6 +413,8 @@ class Importer:
         if self._imported > self.budgets.nodes:
             what = "nodes of the model, each turn in which a body is read counted"
             raise over("M009", what, self._imported, "nodes", self.budgets.nodes)
+        self._unknown += self._unknown_here
+        self._unknown_here = []
         attributes = self._attributes(node, scope)
         source = scope.within or self._source(node, name, attributes)
         inputs = [self._lookup(n, scope, "input") if n else None for n in node.input]
@@ -399,6 +477,10 @@ class Importer:
         if schema is None:
             raise UnsupportedError("U001", f"{display(node.op_type)} is not supported")
         layer = Layer(name, node.op_type, schema, attributes, inputs, node.output, self, scope)
+        if not takes_values(domain, node.op_type) and any(
+            expr is not None and is_unranked(expr.type) for expr in inputs
+        ):
+            return late_layer(layer, domain)
         converter = find(domain, node.op_type, schema.since_version)
         if converter is None:
             body = function_body(schema) or _context_body(schema, node, layer)
@@ -528,6 +610,10 @@ class Importer:
         return "known at import" if known else "result not used"
 
 
+def _is_vector(type_: Type) -> bool:
+    return isinstance(type_, TensorType) and type_.rank <= 1
+
+
 @contextmanager
 def _senseless(node: NodeProto) -> Iterator[None]:
     """Gives arithmetic that fails on a layer's values a code: sizes of NaN, counts that no machine
@@ -565,8 +651,7 @@ def _context_body(schema: Schema, node: NodeProto, layer: Layer) -> FunctionProt
     if not schema.has_context_dependent_function:
         return None
     types = [
-        b"" if expr is None else _type_proto(layer.type_of(expr)).SerializeToString()
-        for expr in layer.inputs
+        b"" if expr is None else type_proto(expr.type).SerializeToString() for expr in layer.inputs
     ]
     own = NodeProto()
     own.CopyFrom(node)
@@ -591,16 +676,3 @@ def _named(name: str, layer: Layer) -> AttributeProto:
     copy.CopyFrom(layer.given[name])
     copy.name = name
     return copy
-
-
-def _type_proto(type_: TensorType) -> TypeProto:
-    proto = TypeProto()
-    proto.tensor_type.elem_type = number_of(type_.dtype)
-    shape = proto.tensor_type.shape
-    for dim in type_.shape:
-        entry = shape.dim.add()
-        if isinstance(dim, int):
-            entry.dim_value = dim
-        else:
-            entry.dim_param = str(dim)
-    return proto

@@ -127,7 +127,14 @@ class Layer:
     def known(self, index: int) -> NDArray[Any] | None:
         """Returns an input's value where it is known before the run."""
         expr = self.optional(index)
-        return None if expr is None else self.importer.known.get(expr)
+        return None if expr is None else self.known_value(expr)
+
+    def known_value(self, expr: Expr) -> NDArray[Any] | None:
+        """Returns the value of an expression where it is known before the run."""
+        found = self.importer.known.get(expr)
+        if found is None or found.dtype == object:
+            self.importer.note_unknown(expr)
+        return found
 
     def value(self, index: int, what: str) -> NDArray[Any]:
         """Returns an input's value.

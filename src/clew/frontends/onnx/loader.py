@@ -22,7 +22,7 @@ from clew.frontends.onnx.slim import FilePart, Slim, read_slim
 from clew.frontends.onnx.strings import check_strings
 from clew.support.errors import InputError, ModelError
 
-OLDEST_OPSET: Final = 7
+OLDEST_OPSET: Final = 1
 OLDEST_IR: Final = 3
 _TOO_DEEP: Final = ("maxdepth", "too deep", "nesting", "recursion")
 

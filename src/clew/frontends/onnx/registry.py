@@ -25,16 +25,41 @@ Result: TypeAlias = "Expr | Sequence[Expr]"
 Converter: TypeAlias = "Callable[[Layer], Result]"
 
 _CONVERTERS: Final[dict[tuple[str, str], dict[int, Converter]]] = {}
+_OF_VALUES: Final[set[tuple[str, str]]] = set()
+
+_OLD_FORMS: Final[dict[str, tuple[int, Converter]]] = {}
 
 
-def converter(*op_types: str, since: int = 1, domain: str = "") -> Callable[[Converter], Converter]:
-    """Decorator: registers a converter for operators. It returns a layer's outputs in order."""
+def converter(
+    *op_types: str, since: int = 1, domain: str = "", values: bool = False
+) -> Callable[[Converter], Converter]:
+    """Decorator: registers a converter for operators. It returns a layer's outputs in order.
+
+    `values` says that it takes whatever a run may hold, sequences, optionals and tensors of unknown
+    rank as well; others are given tensors of known rank.
+    """
 
     def register(function: Converter) -> Converter:
         for op_type in op_types:
+            if values:
+                _OF_VALUES.add((domain, op_type))
             versions = _CONVERTERS.setdefault((domain, op_type), {})
             assert since not in versions, f"{op_type} has two converters since {since}"
             versions[since] = function
+        return function
+
+    return register
+
+
+def old_form(*op_types: str, to: int) -> Callable[[Converter], Converter]:
+    """Decorator: registers a converter for versions of ONNX's own operators before `to`. It goes
+    before those by `converter`.
+    """
+
+    def register(function: Converter) -> Converter:
+        for op_type in op_types:
+            assert op_type not in _OLD_FORMS, f"{op_type} has two old forms"
+            _OLD_FORMS[op_type] = (to, function)
         return function
 
     return register
@@ -48,9 +73,18 @@ def find(domain: str, op_type: str, version: int) -> Converter | None:
     bound = bound_to(domain, op_type, version)
     if bound is not None:
         return lambda layer: layer.call_of(bound)
+    if not domain and op_type in _OLD_FORMS:
+        to, function = _OLD_FORMS[op_type]
+        if version < to:
+            return function
     versions = _CONVERTERS.get((domain, op_type), {})
     fitting = [since for since in versions if since <= version]
     return versions[max(fitting)] if fitting else None
+
+
+def takes_values(domain: str, op_type: str) -> bool:
+    """Whether an operator's converter takes values that are no tensors of known rank."""
+    return (domain, op_type) in _OF_VALUES
 
 
 def supported() -> Iterator[tuple[str, str]]:

@@ -202,7 +202,8 @@ def _unpacked(raw: NDArray[np.uint8], dtype: str, size: int) -> NDArray[Any]:
     period = math.lcm(width, 8)
     words, places = _words(raw, period // 8), np.arange(0, period, width, dtype=np.uint8)
     elements = (words[:, None] >> places) & (2**width - 1)
-    return elements.astype(np.uint8, copy=False).reshape(-1)[:size].view(to_numpy(dtype))
+    codes: NDArray[np.uint8] = elements.astype(np.uint8, copy=False).reshape(-1)[:size]
+    return codes.view(to_numpy(dtype))
 
 
 def packed(array: NDArray[Any]) -> bytes:
@@ -223,7 +224,8 @@ def _words(parts: NDArray[np.uint8], count: int, width: int = 8) -> NDArray[Any]
         return parts
     filled = np.append(parts, np.zeros(-parts.size % count, np.uint8)).reshape(-1, count)
     shifted = filled.astype(np.uint32) << np.arange(0, count * width, width, dtype=np.uint32)
-    return np.bitwise_or.reduce(shifted, axis=1)
+    words: NDArray[Any] = np.bitwise_or.reduce(shifted, axis=1)
+    return words
 
 
 def _from_field(
@@ -239,9 +241,9 @@ def _from_field(
     if dense:
         return _unpacked(np.array(stored, np.int32).astype(np.uint8), dtype, size).reshape(shape)
     if dtype in ("f16", "bf16") or dtype in STORAGE:  # kept as bit patterns
-        pattern = np.uint8 if dtype in STORAGE else np.uint16
-        codes = np.array(stored, np.int32).astype(pattern) & pattern(2 ** bits(dtype) - 1)
-        return codes.view(to_numpy(dtype)).reshape(shape)
+        codes = np.array(stored, np.int32) & np.int32(2 ** bits(dtype) - 1)
+        pattern = codes.astype(f"u{to_numpy(dtype).itemsize}")
+        return pattern.view(to_numpy(dtype)).reshape(shape)
     if dtype == "str":
         return _texts(stored, what).reshape(shape)
     source = np.array(stored, dtype=_source_dtype(dtype))

@@ -1,0 +1,42 @@
+"""Operators on text."""
+
+from __future__ import annotations
+
+from clew.frontends.onnx.build import fields
+from clew.frontends.onnx.layer import Layer
+from clew.frontends.onnx.registry import Result, call, converter
+
+
+@converter("StringConcat")
+def string_concat(layer: Layer) -> Result:
+    """Texts joined, element by element."""
+    return call("text.concat", layer.input(0), layer.input(1))
+
+
+@converter("StringSplit")
+def string_split(layer: Layer) -> Result:
+    """Pieces of texts, and how many there are."""
+    splits = layer.integer("maxsplit", -1)
+    result = call(
+        "text.split", layer.input(0), delimiter=layer.text("delimiter"), max_splits=splits
+    )
+    return fields(result, 2)
+
+
+@converter("StringNormalizer")
+def string_normalizer(layer: Layer) -> Result:
+    """Texts without stop words, in another case."""
+    return call(
+        "text.normalize",
+        layer.input(0),
+        stopwords=layer.texts("stopwords"),
+        case=layer.text("case_change_action", "NONE"),
+        case_sensitive=layer.flag("is_case_sensitive"),
+        locale=layer.text("locale"),
+    )
+
+
+@converter("RegexFullMatch")
+def regex_full_match(layer: Layer) -> Result:
+    """Whether texts match a pattern."""
+    return call("text.full_match", layer.input(0), pattern=layer.text("pattern"))

@@ -1,0 +1,132 @@
+"""Layers that do something else while a network is trained: batch normalisation and dropout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from clew.frontends.onnx.build import cast, filled, reshaped, scalar
+from clew.frontends.onnx.layer import Layer
+from clew.frontends.onnx.registry import Result, call, converter
+from clew.ir.expr import Expr
+from clew.ir.types import to_numpy
+from clew.ops.common import accumulator
+
+
+@converter("BatchNormalization")
+def batch_norm(layer: Layer) -> Result:
+    """By stored statistics, or in training by the batch's own.
+
+    Before version 14 it is training where the model uses more than one output: the standard names
+    these cases so, whatever `is_test` says. Its last two outputs were for a gradient.
+    """
+    x, dtype = layer.input(0), layer.type(0).dtype
+    if layer.rank() == 1:
+        x = reshaped(x, (*x.tensor.shape, 1))  # one channel
+    wide = _statistics_dtype(layer)
+    given = [cast(layer.input(n), wide) for n in range(1, 5)]
+    rank = x.tensor.rank
+    modern = "training_mode" in layer.schema.attributes
+    training = layer.flag("training_mode") if modern else any(map(layer.wants, range(1, 5)))
+    epsilon = layer.real("epsilon")
+    by_element = "spatial" in layer.schema.attributes and not layer.flag("spatial")
+    shape = layer.type(0).shape
+    if not training:
+        data = cast(x, wide)
+        if by_element:
+            return cast(_normalised(data, *given, epsilon), dtype)
+        result = call("nn.batch_norm", data, *given, epsilon=epsilon)
+        return cast(reshaped(result, shape), dtype)
+    wide = accumulator(wide)
+    data = cast(x, wide)
+    scale, bias, mean, var = (cast(g, wide) for g in given)
+    axes = tuple(n for n in range(rank) if n == 0 or (n > 1 and not by_element))
+    own_mean, own_var = _moments(data, axes)
+    if by_element:
+        result = _normalised(data, scale, bias, own_mean, own_var, epsilon)
+    else:
+        result = call("nn.batch_norm", data, scale, bias, own_mean, own_var, epsilon=epsilon)
+    result = reshaped(result, shape)
+    momentum = layer.real("momentum")
+    kept = [
+        cast(_mixed(old, new, momentum), layer.type(n).dtype)
+        for n, (old, new) in enumerate([(mean, own_mean), (var, own_var)], 3)
+    ]
+    if modern:
+        return [cast(result, dtype), *kept]
+    return [cast(result, dtype), *kept, cast(own_mean, dtype), cast(own_var, dtype)]
+
+
+def _statistics_dtype(layer: Layer) -> str:
+    """Returns the dtype to compute in: that of all inputs, or a wide one where they differ."""
+    dtypes = {layer.type(n).dtype for n in range(5)}
+    if len(dtypes) == 1:
+        return dtypes.pop()
+    return "f64" if "f64" in dtypes else "f32"
+
+
+def _moments(x: Expr, axes: Sequence[int]) -> tuple[Expr, Expr]:
+    """Returns mean and variance over axes, which are dropped."""
+    axes = tuple(axes)
+    mean = call("mean", x, axes=axes, keepdims=True)
+    centred = call("subtract", x, mean)
+    var = call("mean", call("multiply", centred, centred), axes=axes, keepdims=False)
+    kept = tuple(d for n, d in enumerate(mean.tensor.shape) if n not in axes)
+    return reshaped(mean, kept), var
+
+
+def _mixed(old: Expr, new: Expr, momentum: float) -> Expr:
+    dtype = old.tensor.dtype
+    before = call("multiply", old, scalar(momentum, dtype))
+    return call("add", before, call("multiply", new, scalar(1 - momentum, dtype)))
+
+
+def _normalised(x: Expr, scale: Expr, bias: Expr, mean: Expr, var: Expr, epsilon: float) -> Expr:
+    """Returns `x` by statistics of each element of an image, which broadcast along the batch."""
+    spread = call("sqrt", call("add", var, scalar(epsilon, x.tensor.dtype)))
+    value = call("divide", call("subtract", x, mean), spread)
+    return call("add", call("multiply", value, scale), bias)
+
+
+@converter("Dropout")
+def dropout(layer: Layer) -> Result:
+    """Passes its input on, or in training puts zeros at random and scales the rest.
+
+    In versions 1 and 6 `is_test=0` says that it is training, from 12 on an input does, which may be
+    known only at run time; in between it never is. The mask is all true where nothing is dropped,
+    and of the data's dtype before version 10. With a `seed` the elements are those that numpy's
+    Mersenne Twister drops (as in ONNX's reference), in each run the same; else they differ.
+    """
+    x, dtype, shape = layer.input(0), layer.type(0).dtype, layer.type(0).shape
+    mask_dtype = "bool" if layer.version >= 10 else dtype
+    training: Expr | None = None
+    always = "is_test" in layer.schema.attributes and not layer.flag("is_test")
+    ratio: Expr | None = None
+    if layer.version >= 12:
+        ratio = layer.optional(1)
+        if layer.optional(2) is not None:
+            known = layer.known_one(2)
+            always = bool(known)
+            training = None if known is not None else layer.input(2)
+        if layer.known_one(1) == 0:
+            always, training = False, None
+    elif "ratio" in layer.schema.attributes:
+        ratio = scalar(layer.real("ratio"), "f32")
+    if not always and training is None:
+        if not layer.wants(1):
+            return x
+        return [x, filled(to_numpy(mask_dtype).type(1), mask_dtype, shape)]
+    if ratio is None:
+        ratio = scalar(0.5, "f32")
+    wide = accumulator(dtype)
+    chance = reshaped(cast(ratio, "f64"), ())
+    seed = layer.integer("seed", -1) if layer.has("seed") else -1
+    drawn = call("nn.dropout_draw", shape=shape, seed=seed)
+    kept = call("greater_equal", drawn, chance)
+    if training is not None:
+        off = call("logical_not", reshaped(training, ()))
+        kept = call("logical_or", kept, off)
+        chance = call("where", off, scalar(0.0, "f64"), chance)
+    factor = call("divide", scalar(1.0, "f64"), call("subtract", scalar(1.0, "f64"), chance))
+    scaled = call("multiply", cast(x, wide), cast(factor, wide))
+    result = call("where", kept, scaled, scalar(0.0, wide))
+    return [cast(result, dtype), cast(kept, mask_dtype)]

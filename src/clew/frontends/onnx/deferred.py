@@ -1,0 +1,102 @@
+"""Models whose import waits for a run: axes, counts, sizes that are inputs of the model.
+
+`TopK` with `k` as an input of the model gives a result of as many columns as a run says. Where a
+graph can leave that open it does (sizes are then bound in a run); where it cannot, the model is
+imported when it is called, with the values of the inputs that the importer asked for in vain.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import numpy as np
+from onnx import GraphProto
+
+from clew.frontends.onnx.importer import Importer
+from clew.ir.module import Module
+from clew.support.errors import ClewError
+
+MAX_DECIDING_ELEMENTS: Final = 1024
+"""An input with more elements than this is data: a build for each of its values is not meant."""
+
+# Codes of what is known only when the model runs: a value (of an axis, a shape), a size.
+_VALUE_OR_SIZE: Final = frozenset({"U002", "U006", "U101", "U102"})
+# Codes of what may follow from that.
+_CONSEQUENCES: Final = frozenset({"U005", "T007"})
+
+MakeImporter = Callable[..., Importer]
+
+
+class DeferredModel:
+    """An ONNX model, to be imported for the shapes and values that it is called with."""
+
+    def __init__(self, make: MakeImporter, importer: Importer, error: ClewError | None) -> None:
+        graph: GraphProto = importer.model.graph
+        self._make = make
+        self._asked = asked_for(importer, error)
+        self.why = error
+        self._lock = threading.Lock()
+        self.inputs = tuple(importer.declared_inputs())
+        self.output_names = tuple(value.name for value in graph.output)
+
+    @property
+    def deciding(self) -> tuple[str, ...]:
+        """Names of inputs whose values were asked for, in the inputs' order."""
+        return tuple(i.name for i in self.inputs if i.name in self._asked)
+
+    def module_for(self, arrays: Mapping[str, Any]) -> Module:
+        """Returns the module for these inputs.
+
+        Errors: those of an import.
+        """
+        tensors = {i.name: arrays[i.name] for i in self.inputs if i.dtype is not None}
+        shapes = {name: tuple(array.shape) for name, array in tensors.items()}
+        with self._lock:
+            while True:
+                values = {name: np.array(tensors[name]) for name in self._asked}
+                importer = self._make(shapes, values)
+                failed: ClewError | None = None
+                try:
+                    module = importer.run()
+                except ClewError as error:
+                    failed = error
+                more = [n for n in asked_for(importer, failed) if n not in self._asked]
+                more = [n for n in more if tensors[n].size <= MAX_DECIDING_ELEMENTS]
+                if not more:
+                    if failed is not None:
+                        raise failed
+                    return module
+                self._asked = (*self._asked, *more)
+
+
+def asked_for(importer: Importer, error: ClewError | None) -> tuple[str, ...]:
+    """Returns inputs whose values an import that failed asked for in vain, if that may be why; of
+    one that succeeded, those that decide between unlike branches.
+    """
+    if error is None:
+        return importer.left_open()
+    if error.code in _VALUE_OR_SIZE | _CONSEQUENCES:
+        return importer.asked_in_vain()
+    return ()
+
+
+def can_wait(importer: Importer, error: ClewError) -> bool:
+    """Whether an import that failed may succeed once inputs are there."""
+    if asked_for(importer, error):
+        return True
+    if error.code not in _VALUE_OR_SIZE:
+        return False
+    return any(
+        i.shape is None or not all(isinstance(d, int) for d in i.shape)
+        for i in importer.declared_inputs()
+        if i.dtype is not None
+    )
+
+
+def advice(importer: Importer, error: ClewError) -> str:
+    """Returns what to do about an import that can wait."""
+    names = asked_for(importer, error)
+    given = f"constants={{{names[0]!r}: ...}}" if names else "inputs={...} with numbers as shapes"
+    return f"clew.compile(file) imports it when it is called; or pass {given}"

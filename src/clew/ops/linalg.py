@@ -1,0 +1,139 @@
+"""Linear algebra beyond products."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from clew import te
+from clew.ir.expr import Constant, Expr, TupleGetItem
+from clew.ir.types import TensorType, Type, is_float, to_numpy
+from clew.ops.common import accumulator, differ, f16, f32, f64, i32, need_float, tensor_type
+from clew.ops.registry import Sample, get_op, register_op
+from clew.support.errors import GraphTypeError
+from clew.te import Scalar, Tensor
+from clew.te.expr import unary
+
+Array = np.ndarray[Any, Any]
+
+# Matrices of more rows are eliminated by LAPACK: each column is a kernel of its own here.
+_MOST_ROWS: Final = 32
+
+
+def _square(name: str, x: Type) -> TensorType:
+    source = tensor_type(name, x)
+    if source.rank < 2:
+        raise GraphTypeError("T102", f"{name}: {source} holds no matrices")
+    if differ(*source.shape[-2:]):
+        raise GraphTypeError("T108", f"{name}: the matrices of {source} are not square")
+    return source
+
+
+@register_op(
+    "eliminate_column",
+    samples=(
+        Sample(f32(2, 4, 4)),
+        Sample(f64(1, 1)),
+        Sample(np.array([[0.0, 2.0], [0.0, 3.0]], "f4")),
+        Sample(f32(2, 3), error="T108"),
+        Sample(f32(2), error="T102"),
+        Sample(i32(2, 2), error="T105"),
+    ),
+)
+def eliminate_column(x: Tensor) -> tuple[Tensor, Tensor]:
+    """One step of Gaussian elimination of matrices `f32[..., n, n]`: the `n - 1` rows that are left
+    without their first column, and the pivot, the largest of that column, negated where it was in
+    another row than the first. Their determinant is the pivot's times that of what is left.
+
+    Errors: T102, T105, T108.
+    """
+    need_float("eliminate_column", x)
+    *outer, _, n = _square("eliminate_column", x.type).shape
+    count, k = len(outer), te.reduce_axis(n, "k")
+    last = te.size(n - 1)
+
+    def largest(*i: Scalar) -> Scalar:
+        return te.max(unary("abs", x[(*i, k, 0)]), k)
+
+    peak = te.compute(outer, largest, "peak")
+    row = te.reduce_axis(n, "row")
+
+    def first(*i: Scalar) -> Scalar:
+        found = unary("abs", x[(*i, row, 0)]).equal(peak[i])
+        return te.min(te.select(found, row, last), row)
+
+    place = te.compute(outer, first, "place")
+
+    def signed(*i: Scalar) -> Scalar:
+        value = x[(*i, place[i], 0)]
+        return te.select(place[i].equal(0), value, -value)
+
+    pivot = te.compute(outer, signed, "pivot")
+
+    def eliminated(*i: Scalar) -> Scalar:
+        batch, (r, c) = i[:count], i[count:]
+        swapped = te.select((r + 1).equal(place[batch]), 0, r + 1)
+        top = x[(*batch, place[batch], 0)]
+        factor = te.select(top.equal(0.0), 0.0, x[(*batch, swapped, 0)] / top)
+        return x[(*batch, swapped, c + 1)] - factor * x[(*batch, place[batch], c + 1)]
+
+    rest = te.compute((*outer, n - 1, n - 1), eliminated, "rest")
+    return rest, pivot
+
+
+@register_op(
+    "det",
+    samples=(
+        Sample(f32(3, 3)),
+        Sample(f32(2, 3, 5, 5)),
+        Sample(f64(4, 2, 2)),
+        Sample(f16(2, 2)),
+        Sample(f32(1, 1)),
+        Sample(f64(2, 0, 0)),
+        Sample(np.array([[0, 2, 1], [0, 3, 1], [1, 0, 0]], "f4")),
+        Sample(f64(33, 33)),
+        Sample(f32(2, 3), error="T108"),
+        Sample(f32(2), error="T102"),
+        Sample(i32(2, 2), error="T105"),
+    ),
+)
+def det(x: Tensor) -> Tensor:
+    """Determinants of `f32[..., n, n]`, by elimination with the largest of each column as pivot.
+
+    Errors: T102, T105, T108. Source: ONNX Det-22.
+    """
+
+
+@det.types
+def _det_types(x: Type) -> Type:
+    source = _square("det", x)
+    if not is_float(source.dtype):
+        raise GraphTypeError("T105", f"det: input is {source}, expected a float dtype")
+    return TensorType(source.shape[:-2], source.dtype)
+
+
+@det.reference
+def _det_reference(x: Array) -> Array:
+    wide = x.astype(np.float64)
+    return np.asarray(np.linalg.det(wide)).astype(x.dtype)
+
+
+@det.decompose
+def _det_decomposed(x: Expr) -> Expr | None:
+    type_ = x.tensor
+    n = type_.shape[-1]
+    if not isinstance(n, int) or n > _MOST_ROWS:
+        return None
+    wide = accumulator(type_.dtype)
+    rest = x if wide == type_.dtype else get_op("cast")(x, dtype=wide)
+    if n == 0:
+        one = Constant(np.asarray(1, to_numpy(type_.dtype)))
+        return get_op("broadcast_to")(one, shape=type_.shape[:-2])
+    found: Expr | None = None
+    for _ in range(n):
+        step = get_op("eliminate_column")(rest)
+        rest, pivot = TupleGetItem(step, 0), TupleGetItem(step, 1)
+        found = pivot if found is None else get_op("multiply")(found, pivot)
+    assert found is not None
+    return found if wide == type_.dtype else get_op("cast")(found, dtype=type_.dtype)

@@ -1,0 +1,131 @@
+"""Values by key: dictionaries as two arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from clew import te
+from clew.ir.types import TensorType, Type
+from clew.ops.common import differ, f32, i64, same_dtype, tensor_type
+from clew.ops.registry import Sample, register_op
+from clew.support.errors import GraphTypeError
+from clew.support.text_arrays import TEXT
+from clew.te import Scalar, Tensor
+
+Array = np.ndarray[Any, Any]
+
+_KEYS = np.array([-3, 0, 4, 9, 100])
+
+
+@register_op(
+    "lookup",
+    samples=(
+        Sample(np.array([[0, 9, 5], [-3, -4, 101]]), _KEYS, f32(5), f32()),
+        Sample(np.array([4.0, np.nan, 3.9, np.inf], "f4"), _KEYS.astype("f4"), i64(5), i64()),
+        Sample(np.array([7, 8], "i2"), np.array([7], "i2"), f32(1), f32()),
+        Sample(i64(3, 2), np.arange(0, 64), i64(64), i64(), low=-5, high=70),
+        Sample(f32(2), _KEYS, f32(5), f32(), error="T101"),
+        Sample(i64(2), _KEYS, f32(5), i64(), error="T101"),
+        Sample(i64(2), _KEYS, f32(4), f32(), error="T108"),
+        Sample(i64(2), i64(0), f32(0), f32(), error="T108"),
+    ),
+)
+def lookup(x: Tensor, keys: Tensor, values: Tensor, default: Tensor) -> Tensor:
+    """For each element of `x` the value of its key, `default` where it has none. `keys[n]` ascend
+    and hold no NaN, `values[n]` are theirs; `default` has no axes.
+
+    Errors: T101, T108. Source: ONNX ml LabelEncoder-4, by binary search.
+    """
+    same_dtype("lookup", x, keys)
+    same_dtype("lookup", values, default)
+    _need_pairs(keys, values, default)
+    count = keys.shape[0]
+    assert isinstance(count, int)
+
+    def body(*i: Scalar) -> Scalar:
+        wanted, last = x[i], te.as_scalar(count - 1)
+        # How many keys are at most the one wanted.
+        below: Scalar = te.as_scalar(0)
+        for bit in reversed(range(count.bit_length())):
+            to = below + (1 << bit)
+            fits = te.all_of(to <= count, keys[te.minimum(to - 1, last)] <= wanted)
+            below = te.select(fits, to, below)
+        place = te.maximum(below - 1, 0)
+        return te.select(keys[place].equal(wanted), values[place], default[()])
+
+    return te.compute(x.shape, body, "lookup", layout=x.layout)
+
+
+def _need_pairs(keys: Tensor, values: Tensor, default: Tensor) -> None:
+    fits = keys.rank == values.rank == 1 and default.rank == 0
+    if not fits or not isinstance(keys.shape[0], int) or not keys.shape[0]:
+        raise GraphTypeError(
+            "T108", f"lookup: keys are {keys.type}, values {values.type}, default {default.type}"
+        )
+    if differ(keys.shape[0], values.shape[0]):
+        raise GraphTypeError("T108", f"lookup: {keys.type} are keys of {values.type}")
+
+
+@lookup.reference
+def _lookup_reference(x: Array, keys: Array, values: Array, default: Array) -> Array:
+    place = np.searchsorted(keys, x, side="left").clip(max=len(keys) - 1)
+    return np.where(keys[place] == x, values[place], default)
+
+
+@register_op(
+    "one_hot_of_known",
+    host=True,
+    samples=(
+        Sample(np.array([[0, 9], [-3, 100]]), _KEYS),
+        Sample(np.array(["b", "a"], TEXT), np.array(["a", "b", "c"], TEXT)),
+        Sample(f32(3), _KEYS, error="T101"),
+        Sample(i64(3), i64(3, 2), error="T102"),
+    ),
+)
+def one_hot_of_known(x: Array, keys: Array) -> Array:
+    """1 where an element equals a key, along a new last axis, else 0: `f32[..., n]`.
+
+    Errors: T101, T102; T163 (at run time) for an element that is no key. Source: ONNX ml
+    OneHotEncoder-1 with `zeros` 0.
+    """
+    found = x[..., None] == keys
+    known = found.any(-1)
+    if not known.all():
+        stranger = x[~known].reshape(-1)[0]
+        raise GraphTypeError(
+            "T163",
+            f"one_hot_of_known: {stranger!r} is none of the {len(keys)} categories",
+            hint="zeros=1 gives zeros for such",
+        )
+    return found.astype(np.float32)
+
+
+@one_hot_of_known.types
+def _one_hot_of_known_types(x: Type, keys: Type) -> Type:
+    source, known = (tensor_type("one_hot_of_known", t) for t in (x, keys))
+    if source.dtype != known.dtype:
+        raise GraphTypeError("T101", f"one_hot_of_known: {source} has keys of {known}")
+    if known.rank != 1:
+        raise GraphTypeError("T102", f"one_hot_of_known: keys are {known}, expected one axis")
+    return TensorType((*source.shape, known.shape[0]), "f32")
+
+
+def ascending(keys: Array, values: Sequence[Any] | Array) -> tuple[Array, Array, Any]:
+    """Returns pairs as `lookup` wants them, and the value of the key NaN (None where there is
+    none). Of equal keys the last one counts.
+    """
+    given = np.asarray(values)
+    missing = None
+    if keys.dtype.kind == "f":
+        absent = np.isnan(keys)
+        if absent.any():
+            missing = given[absent][-1]
+            keys, given = keys[~absent], given[~absent]
+    order = np.argsort(keys, kind="stable")
+    keys, given = keys[order], given[order]
+    last = np.ones(len(keys), bool)
+    last[:-1] = keys[1:] != keys[:-1]
+    return keys[last], given[last], missing

@@ -1,0 +1,324 @@
+"""Sequences: run-time lists of tensors, as host operators make and read them.
+
+A sequence is a Python list that nobody changes: operators give new lists. Where its elements are
+known before the run, `ops.structure` does away with it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from clew.ir.dims import Dim, is_unknown
+from clew.ir.expr import join, unknown_dim
+from clew.ir.types import (
+    DTYPES,
+    SequenceType,
+    TensorType,
+    Type,
+    UnrankedType,
+    is_integer,
+)
+from clew.ops.common import axis_of, f32, i64
+from clew.ops.registry import Sample, register_op
+from clew.support.errors import GraphTypeError, RunError
+
+Array = np.ndarray[Any, Any]
+
+_PAIR: Final = SequenceType(f32(2, 3))
+_RAGGED: Final = SequenceType(UnrankedType("f32"))
+
+
+def sequence_type(name: str, type_: Type) -> SequenceType:
+    """Returns a type known to be a sequence's.
+
+    Errors: T150.
+    """
+    if not isinstance(type_, SequenceType):
+        raise GraphTypeError("T150", f"{name}: an input is {type_}, expected a sequence")
+    return type_
+
+
+def any_tensor(name: str, type_: Type) -> TensorType | UnrankedType:
+    """Returns a type known to be a tensor's, of whatever rank.
+
+    Errors: T014.
+    """
+    if not isinstance(type_, (TensorType, UnrankedType)):
+        raise GraphTypeError("T014", f"{name}: an input is {type_}, expected a tensor")
+    return type_
+
+
+def one_of(type_: Type) -> Type:
+    """Returns the type of one element: sizes that differ from element to element are unknown anew
+    each time one is read.
+    """
+    if isinstance(type_, TensorType):
+        shape = tuple(unknown_dim() if is_unknown(d) else d for d in type_.shape)
+        return type_.with_(shape=shape)
+    return type_
+
+
+def _place(name: str, type_: Type | None) -> None:
+    """Checks the type of an index.
+
+    Errors: T151.
+    """
+    if type_ is None:
+        return
+    fits = isinstance(type_, UnrankedType) or (
+        isinstance(type_, TensorType) and (type_.rank == 0 or type_.shape == (1,))
+    )
+    dtype = getattr(type_, "dtype", "")
+    if not fits or dtype not in ("i32", "i64"):
+        raise GraphTypeError("T151", f"{name}: the index is {type_}, expected i64[]")
+
+
+def _index(name: str, place: Array, count: int, *, end: bool = False) -> int:
+    """Returns an index counted from the front; `end` allows the place behind the last element.
+
+    Errors: I270.
+    """
+    index = int(np.asarray(place).reshape(-1)[0]) if np.size(place) == 1 else count + 1
+    if not -count <= index < count + end:
+        raise RunError(
+            "I270",
+            f"{name}: index {index} in a sequence of {count}",
+            hint=f"it may be from {-count} to {count - 1 + end}" if count or end else "it is empty",
+        )
+    return index + count if index < 0 else index
+
+
+@register_op(
+    "sequence.construct",
+    host=True,
+    samples=(
+        Sample(f32(2, 3), f32(4)),
+        Sample(f32(2, 3), f32(2, 3)),
+        Sample(dtype="i64"),
+        Sample(f32(2), i64(2), error="T152"),
+        Sample(_PAIR, error="T014"),
+        Sample(dtype="f31", error="T152"),
+    ),
+)
+def construct(*elements: Array, dtype: str = "") -> list[Array]:
+    """The sequence of tensors of one dtype; `dtype` says it where there are none.
+
+    Source: ONNX SequenceConstruct-11, SequenceEmpty-11.
+    """
+    return list(elements)
+
+
+@construct.types
+def _construct_types(*elements: Type, dtype: str) -> Type:
+    name = "sequence.construct"
+    if not elements:
+        if dtype not in DTYPES:
+            raise GraphTypeError("T152", f"{name}: no dtype {dtype!r}")
+        return SequenceType(UnrankedType(dtype), empty=True)
+    types = [any_tensor(name, e) for e in elements]
+    found: Type = types[0]
+    for other in types[1:]:
+        if other.dtype != types[0].dtype:
+            raise GraphTypeError(
+                "T152", f"{name}: elements are {types[0]} and {other}, expected one dtype"
+            )
+        found = join(found, other)
+    return SequenceType(found)
+
+
+@register_op(
+    "sequence.at",
+    host=True,
+    samples=(
+        Sample(_PAIR, np.int64(1)),
+        Sample(_RAGGED, np.int64(-2)),
+        Sample(f32(2), np.int64(0), error="T150"),
+        Sample(_PAIR, f32(), error="T151"),
+        Sample(_PAIR, i64(2), error="T151"),
+    ),
+)
+def at(sequence: list[Array], position: Array) -> Array:
+    """The element at a position, counted from the end where it is negative.
+
+    Errors: I270 for a position outside. Source: ONNX SequenceAt-11.
+    """
+    return sequence[_index("sequence.at", position, len(sequence))]
+
+
+@at.types
+def _at_types(sequence: Type, position: Type) -> Type:
+    _place("sequence.at", position)
+    return one_of(sequence_type("sequence.at", sequence).element)
+
+
+@register_op(
+    "sequence.insert",
+    host=True,
+    samples=(
+        Sample(_PAIR, f32(2, 3)),
+        Sample(_PAIR, f32(5), np.int64(0)),
+        Sample(_RAGGED, f32(), np.int64(2)),
+        Sample(_PAIR, i64(2), error="T152"),
+        Sample(_PAIR, f32(2), f32(2), error="T151"),
+    ),
+)
+def insert(sequence: list[Array], element: Array, position: Any = None) -> list[Array]:
+    """The sequence with an element before the one at a position (after the last without one).
+
+    Errors: I270. Source: ONNX SequenceInsert-11.
+    """
+    count = len(sequence)
+    place = count if position is None else _index("sequence.insert", position, count, end=True)
+    return [*sequence[:place], element, *sequence[place:]]
+
+
+@insert.types
+def _insert_types(sequence: Type, element: Type, position: Type | None = None) -> Type:
+    name = "sequence.insert"
+    whole, new = sequence_type(name, sequence), any_tensor(name, element)
+    _place(name, position)
+    held = any_tensor(name, whole.element)
+    if held.dtype != new.dtype:
+        raise GraphTypeError("T152", f"{name}: {new} into a {whole}, expected one dtype")
+    return join(whole, SequenceType(new))
+
+
+@register_op(
+    "sequence.erase",
+    host=True,
+    samples=(
+        Sample(_PAIR),
+        Sample(_PAIR, np.int64(-2)),
+        Sample(f32(2), error="T150"),
+        Sample(_PAIR, f32(), error="T151"),
+    ),
+)
+def erase(sequence: list[Array], position: Any = None) -> list[Array]:
+    """The sequence without the element at a position (the last without one).
+
+    Errors: I270. Source: ONNX SequenceErase-11.
+    """
+    place = _index("sequence.erase", -1 if position is None else position, len(sequence))
+    return [*sequence[:place], *sequence[place + 1 :]]
+
+
+@erase.types
+def _erase_types(sequence: Type, position: Type | None = None) -> Type:
+    _place("sequence.erase", position)
+    return sequence_type("sequence.erase", sequence)
+
+
+@register_op(
+    "sequence.length",
+    host=True,
+    samples=(Sample(_PAIR), Sample(_RAGGED), Sample(f32(2), error="T150")),
+)
+def length(sequence: list[Array]) -> Array:
+    """The number of elements, `i64[]`. Source: ONNX SequenceLength-11."""
+    return np.asarray(len(sequence), np.int64)
+
+
+@length.types
+def _length_types(sequence: Type) -> Type:
+    sequence_type("sequence.length", sequence)
+    return TensorType((), "i64")
+
+
+@register_op(
+    "sequence.split",
+    host=True,
+    samples=(
+        Sample(f32(4, 3)),
+        Sample(f32(4, 3), axis=-1, keepdims=False),
+        Sample(f32(5, 3), np.int64(2)),
+        Sample(f32(5, 3), np.array([1, 0, 4]), keepdims=False),
+        Sample(f32(), error="T104"),
+        Sample(f32(4, 3), axis=2, error="T104"),
+        Sample(f32(4, 3), i64(2, 2), error="T153"),
+        Sample(f32(4, 3), f32(), error="T153"),
+    ),
+)
+def split(x: Array, parts: Any = None, *, axis: int = 0, keepdims: bool = True) -> list[Array]:
+    """Pieces of a tensor along an axis: of size 1 without `parts` (the axis itself goes where
+    `keepdims` is off), of a size (the last may be smaller), or of the sizes it lists.
+
+    Errors: I274 for sizes that do not sum to that of the axis. Source: ONNX SplitToSequence-11.
+    """
+    size = x.shape[axis]
+    if parts is None:
+        pieces = [np.take(x, [n], axis) for n in range(size)]
+        return pieces if keepdims else [p.squeeze(axis) for p in pieces]
+    sizes = np.asarray(parts)
+    if sizes.ndim == 0:
+        step = int(sizes)
+        ends = list(range(step, size, step)) if step > 0 else []
+        if step < 1:
+            raise RunError("I274", f"sequence.split: pieces of {step} of an axis of {size}")
+        return np.split(x, ends, axis) if size else []
+    if int(sizes.sum()) != size or (sizes.size and sizes.min() < 0):
+        raise RunError(
+            "I274", f"sequence.split: pieces of {sizes.tolist()[:8]} of an axis of {size}"
+        )
+    return np.split(x, np.cumsum(sizes)[:-1], axis) if sizes.size else []
+
+
+@split.types
+def _split_types(x: Type, parts: Type | None = None, *, axis: int, keepdims: bool) -> Type:
+    name = "sequence.split"
+    source = any_tensor(name, x)
+    if parts is not None and (
+        not isinstance(parts, TensorType) or parts.rank > 1 or not is_integer(parts.dtype)
+    ):
+        raise GraphTypeError("T153", f"{name}: sizes of the pieces are {parts}, expected integers")
+    if not isinstance(source, TensorType):
+        return SequenceType(source)
+    n = axis_of(name, axis, source.rank)
+    own: tuple[Dim, ...] = (unknown_dim(),)
+    if parts is None:
+        own = (1,) if keepdims else ()
+    return SequenceType(source.with_(shape=(*source.shape[:n], *own, *source.shape[n + 1 :])))
+
+
+@register_op(
+    "sequence.concat",
+    host=True,
+    samples=(
+        Sample(_PAIR, axis=0),
+        Sample(_PAIR, axis=-1),
+        Sample(_PAIR, axis=-1, new_axis=True),
+        Sample(f32(2), axis=0, error="T150"),
+        Sample(_PAIR, axis=2, error="T104"),
+        Sample(_PAIR, axis=3, new_axis=True, error="T104"),
+    ),
+)
+def concat(sequence: list[Array], *, axis: int, new_axis: bool = False) -> Array:
+    """The elements one after the other along an axis, a new one with `new_axis`.
+
+    Errors: I272 for an empty sequence, and for elements whose shapes do not fit.
+    Source: ONNX ConcatFromSequence-11.
+    """
+    name = "sequence.concat"
+    if not sequence:
+        raise RunError("I272", f"{name}: the sequence is empty")
+    try:
+        return np.stack(sequence, axis) if new_axis else np.concatenate(sequence, axis)
+    except ValueError as error:
+        shapes = ", ".join(str(list(np.shape(e))) for e in sequence[:4])
+        raise RunError("I272", f"{name}: elements of shapes {shapes} do not fit") from error
+
+
+@concat.types
+def _concat_types(sequence: Type, *, axis: int, new_axis: bool) -> Type:
+    name = "sequence.concat"
+    element = any_tensor(name, sequence_type(name, sequence).element)
+    if not isinstance(element, TensorType):
+        return element
+    n = axis_of(name, axis, element.rank + new_axis)
+    shape: list[Dim] = [unknown_dim() if is_unknown(d) else d for d in element.shape]
+    if new_axis:
+        shape.insert(n, unknown_dim())
+    else:
+        shape[n] = unknown_dim()
+    return element.with_(shape=tuple(shape))

@@ -1,0 +1,199 @@
+"""What is known of sequences and optionals before the run: `folded` does away with them.
+
+A sequence made of known elements needs no list: reading one is the element itself, joining them a
+concatenation, so that models whose sequences are only a manner of writing stay native. Importers
+fold each call as they build it, so that the types after it are exact; a pass does it again once
+more is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from clew.ir.expr import Call, Constant, Expr
+from clew.ir.types import SequenceType, TensorType, Type, UnrankedType, is_native
+from clew.ops.registry import Op, get_op
+
+Known: TypeAlias = "Callable[[Expr], np.ndarray[Any, Any] | None]"
+Rule: TypeAlias = "Callable[[Call, Known], Expr | None]"
+# Pieces that a split is written out in.
+_MOST_PIECES: Final = 1024
+
+
+def elements_of(expr: Expr) -> Sequence[Expr] | None:
+    """Returns the elements of a sequence that is made of known ones, None for another."""
+    if isinstance(expr, Call) and isinstance(expr.op, Op) and expr.op.name == "sequence.construct":
+        return expr.args
+    return None
+
+
+def sequence_of(elements: Sequence[Expr], type_: Type) -> Call:
+    """Returns the sequence of elements; `type_`, of a sequence like it, tells the dtype if there
+    are none.
+    """
+    if elements:
+        return get_op("sequence.construct")(*elements)
+    assert isinstance(type_, SequenceType)
+    assert isinstance(type_.element, (TensorType, UnrankedType))
+    return get_op("sequence.construct")(dtype=type_.element.dtype)
+
+
+def folded(call: Call, known: Known) -> Expr:
+    """Returns what a call is, as far as that is known before the run: the call itself, or an
+    expression of the same value. `known` gives values of small tensors.
+    """
+    rule = _RULES.get(call.op_name) if isinstance(call.op, Op) else None
+    found = rule(call, known) if rule is not None else None
+    return call if found is None else found
+
+
+def _place(position: Expr, known: Known, count: int, *, end: bool = False) -> int | None:
+    """Returns a position counted from the front; None where it is unknown, or wrong: then the run
+    says so.
+    """
+    value = known(position)
+    if value is None or value.dtype == object or value.size != 1:
+        return None
+    index = int(value.reshape(-1)[0])
+    if not -count <= index < count + end:
+        return None
+    return index + count if index < 0 else index
+
+
+def _at(call: Call, known: Known) -> Expr | None:
+    elements = elements_of(call.args[0])
+    if elements is None:
+        return None
+    place = _place(call.args[1], known, len(elements))
+    return None if place is None else elements[place]
+
+
+def _insert(call: Call, known: Known) -> Expr | None:
+    elements = elements_of(call.args[0])
+    if elements is None:
+        return None
+    count = len(elements)
+    place: int | None = count
+    if len(call.args) > 2:
+        place = _place(call.args[2], known, count, end=True)
+    if place is None:
+        return None
+    return sequence_of([*elements[:place], call.args[1], *elements[place:]], call.type)
+
+
+def _erase(call: Call, known: Known) -> Expr | None:
+    elements = elements_of(call.args[0])
+    if not elements:
+        return None
+    place: int | None = len(elements) - 1
+    if len(call.args) > 1:
+        place = _place(call.args[1], known, len(elements))
+    if place is None:
+        return None
+    return sequence_of([*elements[:place], *elements[place + 1 :]], call.args[0].type)
+
+
+def _length(call: Call, known: Known) -> Expr | None:
+    elements = elements_of(call.args[0])
+    return None if elements is None else Constant(np.asarray(len(elements), np.int64))
+
+
+def _split(call: Call, known: Known) -> Expr | None:
+    """A split of a known size into known parts, as slices."""
+    x, attrs = call.args[0], call.attrs
+    if not isinstance(x.type, TensorType):
+        return None
+    axis = attrs.axis % x.tensor.rank
+    size = x.tensor.shape[axis]
+    value = known(call.args[1]) if len(call.args) > 1 else None
+    if len(call.args) > 1 and (value is None or value.dtype == object):
+        return None
+    if value is not None and value.ndim == 1:
+        sizes = [int(n) for n in value]
+        fits = isinstance(size, int) and sum(sizes) == size and min(sizes, default=0) >= 0
+    else:
+        step = 1 if value is None else int(value)
+        fits = isinstance(size, int) and step > 0
+        sizes = []
+        if isinstance(size, int) and fits:
+            sizes = [min(step, size - start) for start in range(0, size, step)]
+    if not fits or len(sizes) > _MOST_PIECES:
+        return None
+    starts = np.cumsum([0, *sizes]).tolist()
+    pieces: list[Expr] = []
+    for start, length in zip(starts, sizes, strict=False):
+        end = (start + length,)
+        piece: Expr = get_op("slice")(x, begin=(start,), end=end, axes=(axis,))
+        if value is None and not attrs.keepdims:
+            piece = get_op("reshape")(
+                piece, shape=(*x.tensor.shape[:axis], *x.tensor.shape[axis + 1 :])
+            )
+        pieces.append(piece)
+    return sequence_of(pieces, call.type)
+
+
+def _concat(call: Call, known: Known) -> Expr | None:
+    elements = elements_of(call.args[0])
+    if not elements or not all(isinstance(e.type, TensorType) for e in elements):
+        return None
+    first = elements[0].tensor
+    if any(e.tensor.rank != first.rank for e in elements):
+        return None
+    axis = call.attrs.axis % (first.rank + call.attrs.new_axis)
+    kept = [n for n in range(first.rank) if call.attrs.new_axis or n != axis]
+    if any(e.tensor.shape[n] != first.shape[n] for e in elements for n in kept):
+        return None  # the run will say whether they fit
+    parts = list(elements)
+    if call.attrs.new_axis:
+        shape = (*first.shape[:axis], 1, *first.shape[axis:])
+        parts = [get_op("reshape")(e, shape=shape) for e in elements]
+    if len(parts) == 1:
+        return parts[0]
+    return get_op("concatenate")(*parts, axis=axis)
+
+
+def _made_by(expr: Expr, name: str) -> Call | None:
+    if isinstance(expr, Call) and isinstance(expr.op, Op) and expr.op.name == name:
+        return expr
+    return None
+
+
+def _has(call: Call, known: Known) -> Expr | None:
+    held = _made_by(call.args[0], "optional.some") or _made_by(call.args[0], "optional.none")
+    return None if held is None else Constant(np.asarray(held.op_name == "optional.some"))
+
+
+def _get(call: Call, known: Known) -> Expr | None:
+    held = _made_by(call.args[0], "optional.some")
+    return None if held is None else held.args[0]
+
+
+def _known_rank(call: Call, known: Known) -> Expr | None:
+    return call.args[0] if isinstance(call.args[0].type, TensorType) else None
+
+
+def _scalar(call: Call, known: Known) -> Expr | None:
+    x = call.args[0]
+    if not isinstance(x.type, TensorType) or not is_native(x.type):
+        return None
+    if x.tensor.rank == 0:
+        return x
+    return get_op("reshape")(x, shape=()) if x.tensor.size == 1 else None
+
+
+_RULES: Final[dict[str, Rule]] = {
+    "sequence.at": _at,
+    "sequence.insert": _insert,
+    "sequence.erase": _erase,
+    "sequence.length": _length,
+    "sequence.split": _split,
+    "sequence.concat": _concat,
+    "optional.has": _has,
+    "optional.get": _get,
+    "rank.known": _known_rank,
+    "rank.scalar": _scalar,
+}
+"""The rule of each operator that may be folded."""

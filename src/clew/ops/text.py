@@ -1,0 +1,345 @@
+"""Text: host operators on arrays of `str`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+
+from clew.ir.dims import Dim
+from clew.ir.expr import unknown_dim
+from clew.ir.types import TensorType, TupleType, Type, bits, is_float, is_integer, to_numpy
+from clew.ops.common import broadcast_shapes, f32, i64, tensor_type
+from clew.ops.registry import Sample, register_op
+from clew.support.errors import GraphTypeError
+from clew.support.regex import Regex, RegexError
+from clew.support.text_arrays import TEXT
+
+Array = np.ndarray[Any, Any]
+
+MAX_PIECES: Final = 1 << 28
+"""Elements that splitting texts may fill up to: every row is as long as the longest."""
+
+_WORDS = np.array([["a b", " é  ß\t"], ["", "Monday"]], TEXT)
+_LINE = np.array(["monday", "Tuesday", "", "MONDAY"], TEXT)
+
+
+def need_text(name: str, *types: Type) -> list[TensorType]:
+    """Returns types known to be text's.
+
+    Errors: T014, T105.
+    """
+    found = [tensor_type(name, type_) for type_ in types]
+    for type_ in found:
+        if type_.dtype != "str":
+            raise GraphTypeError("T105", f"{name}: input is {type_}, expected str")
+    return found
+
+
+def texts_of(x: Array) -> list[str]:
+    """Returns the elements of an array of text in order."""
+    return x.reshape(-1).tolist()  # type: ignore[no-any-return]
+
+
+def text_array(texts: Sequence[str], shape: Sequence[int]) -> Array:
+    """Returns texts as an array of a shape."""
+    return np.array(texts, TEXT).reshape(tuple(shape))
+
+
+@register_op(
+    "text.concat",
+    host=True,
+    samples=(
+        Sample(_WORDS, _WORDS),
+        Sample(_WORDS, np.array(["x", ""], TEXT)),
+        Sample(np.array("long text that is kept elsewhere", TEXT), _LINE),
+        Sample(f32(2), f32(2), error="T105"),
+        Sample(_LINE, np.array(["x", ""], TEXT), error="T100"),
+    ),
+)
+def text_concat(a: Array, b: Array) -> Array:
+    """The texts of `b` after those of `a`, broadcast. Source: ONNX StringConcat-20."""
+    pairs = np.broadcast(a, b)
+    joined = [x + y for x, y in zip(*map(_spread(pairs.shape), (a, b)), strict=True)]
+    return text_array(joined, pairs.shape)
+
+
+def _spread(shape: tuple[int, ...]) -> Callable[[Array], list[str]]:
+    return lambda x: np.broadcast_to(x, shape).reshape(-1).tolist()
+
+
+@text_concat.types
+def _text_concat_types(a: Type, b: Type) -> Type:
+    x, y = need_text("text.concat", a, b)
+    return TensorType(broadcast_shapes("text.concat", x.shape, y.shape), "str")
+
+
+@register_op(
+    "text.split",
+    host=True,
+    samples=(
+        Sample(_WORDS),
+        Sample(np.array(["a,b,,c", ",", ""], TEXT), delimiter=","),
+        Sample(np.array(["a--b--c", ""], TEXT), delimiter="--", max_splits=1),
+        Sample(np.zeros((2, 0), TEXT)),
+        Sample(i64(2), error="T105"),
+    ),
+)
+def text_split(x: Array, *, delimiter: str = "", max_splits: int = -1) -> tuple[Array, Array]:
+    """The pieces between delimiters along a new last axis, rows filled up with "", and how many
+    each text has (`i64`). Without a delimiter: the words between runs of white space. At most
+    `max_splits` times, from the left, where it is not negative.
+
+    Errors: T161 (at run time) for more than `MAX_PIECES` results. Source: ONNX StringSplit-20.
+    """
+    rows = [text.split(delimiter or None, max_splits) for text in texts_of(x)]
+    counts = np.array([len(row) for row in rows], np.int64).reshape(x.shape)
+    longest = int(counts.max(initial=0))
+    if longest * len(rows) > MAX_PIECES:
+        raise GraphTypeError(
+            "T161",
+            f"text.split: {len(rows)} texts of up to {longest} pieces each are more than "
+            f"{MAX_PIECES} results",
+            hint="split shorter texts, or set maxsplit",
+        )
+    filled = [piece for row in rows for piece in (*row, *[""] * (longest - len(row)))]
+    return text_array(filled, (*x.shape, longest)), counts
+
+
+@text_split.types
+def _text_split_types(x: Type, *, delimiter: str, max_splits: int) -> Type:
+    (source,) = need_text("text.split", x)
+    pieces = TensorType((*source.shape, unknown_dim()), "str")
+    return TupleType((pieces, TensorType(source.shape, "i64")))
+
+
+# --- words ----------------------------------------------------------------------------------------
+
+_ACTIONS: Final = ("NONE", "LOWER", "UPPER")
+# Languages whose dotted and dotless i are two letters.
+_TWO_I: Final = ("tr", "az")
+
+
+def _case(action: str, locale: str) -> Callable[[str], str]:
+    """Returns what changes a text's case."""
+    language = re.split(r"[_.\-@]", locale)[0].lower()
+    table: dict[str, str] = {}
+    if language in _TWO_I:
+        table = {"I": "ı", "İ": "i"} if action == "LOWER" else {"i": "İ", "ı": "I"}
+    mapping = str.maketrans(table)
+    if action == "LOWER":
+        return lambda text: text.translate(mapping).lower()
+    if action == "UPPER":
+        return lambda text: text.translate(mapping).upper()
+    return lambda text: text
+
+
+@register_op(
+    "text.normalize",
+    host=True,
+    samples=(
+        Sample(_LINE, stopwords=("monday",), case="UPPER"),
+        Sample(_LINE, stopwords=("monday",), case="LOWER", case_sensitive=True),
+        Sample(_LINE.reshape(1, 4), stopwords=("monday", "tuesday", ""), case="NONE"),
+        Sample(np.array(["Iı", "iİ"], TEXT), case="LOWER", locale="tr_TR.UTF-8"),
+        Sample(np.zeros((0,), TEXT)),
+        Sample(_WORDS, error="T102"),
+        Sample(_LINE, case="TITLE", error="T107"),
+        Sample(f32(3), error="T105"),
+    ),
+)
+def text_normalize(
+    x: Array,
+    *,
+    stopwords: tuple[str, ...] = (),
+    case: str = "NONE",
+    case_sensitive: bool = False,
+    locale: str = "",
+) -> Array:
+    """The texts of a line (`str[n]` or `str[1, n]`) without stop words, in another case: LOWER,
+    UPPER or NONE. Where none is left: one "".
+
+    Cases are Unicode's, the same in all locales, but for Turkish and Azeri (`tr`, `az`), where the
+    letters i and ı differ. Stop words that are not `case_sensitive` are compared in lower case.
+
+    Errors: T102, T105, T107. Source: ONNX StringNormalizer-10.
+    """
+    lower = _case("NONE" if case_sensitive else "LOWER", locale)
+    dropped = {lower(word) for word in stopwords}
+    change = _case(case, locale)
+    kept = [change(text) for text in texts_of(x) if lower(text) not in dropped] or [""]
+    return text_array(kept, (1, len(kept)) if x.ndim == 2 else (len(kept),))
+
+
+@text_normalize.types
+def _text_normalize_types(x: Type, *, case: str, **attrs: Any) -> Type:
+    (source,) = need_text("text.normalize", x)
+    rows: tuple[Dim, ...] = source.shape[:-1]
+    if source.rank not in (1, 2) or any(isinstance(n, int) and n != 1 for n in rows):
+        raise GraphTypeError(
+            "T102", f"text.normalize: input is {source}, expected str[n] or str[1, n]"
+        )
+    if case not in _ACTIONS:
+        raise GraphTypeError(
+            "T107", f"text.normalize: case={case!r}", hint=f"it is {', '.join(_ACTIONS)}"
+        )
+    return TensorType((*(1 for _ in rows), unknown_dim()), "str")
+
+
+# --- patterns -------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=64)
+def compiled_pattern(pattern: str) -> Regex:
+    """Returns a compiled pattern.
+
+    Errors: T162 for one that does not follow RE2's syntax, or is too large.
+    """
+    try:
+        return Regex.of(pattern)
+    except RegexError as error:
+        shown = pattern if len(pattern) < 80 else pattern[:77] + "..."
+        raise GraphTypeError(
+            "T162", f"text.full_match: pattern {shown!r}: {error}", hint="RE2's syntax is read"
+        ) from error
+
+
+@register_op(
+    "text.full_match",
+    host=True,
+    samples=(
+        Sample(_WORDS, pattern=r"(?i)mon\w+|[^b]*"),
+        Sample(_LINE, pattern=r"\p{Lu}.*"),
+        Sample(_LINE, pattern="(a", error="T162"),
+        Sample(_LINE, pattern="((a{1000}){1000}){1000}", error="T162"),
+        Sample(f32(3), pattern="a", error="T105"),
+    ),
+)
+def text_full_match(x: Array, *, pattern: str) -> Array:
+    """Whether all of a text matches a pattern in RE2's syntax (`support/regex.py`), in time linear
+    in the text: `bool[...]`.
+
+    Errors: T105, T162. Source: ONNX RegexFullMatch-20.
+    """
+    regex = compiled_pattern(pattern)
+    return np.array([regex.matches(text) for text in texts_of(x)], bool).reshape(x.shape)
+
+
+@text_full_match.types
+def _text_full_match_types(x: Type, *, pattern: str) -> Type:
+    (source,) = need_text("text.full_match", x)
+    compiled_pattern(pattern)
+    return TensorType(source.shape, "bool")
+
+
+# --- numbers --------------------------------------------------------------------------------------
+
+_NUMBER: Final = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
+_WHOLE: Final = re.compile(r"[+-]?\d{1,400}", re.ASCII)
+_SPECIAL: Final = {
+    "inf": np.inf, "+inf": np.inf, "-inf": -np.inf,
+    "infinity": np.inf, "+infinity": np.inf, "-infinity": -np.inf,
+    "nan": np.nan, "+nan": np.nan, "-nan": np.nan,
+}  # fmt: skip
+_TRUTHS: Final = {"true": 1, "false": 0}
+PARSED: Final = ("f32", "f64", "bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64")
+
+
+@register_op(
+    "text.to_number",
+    host=True,
+    samples=(
+        Sample(np.array([" 3.14", "1e-5", "-INF", "+inf", "NaN", "7", ".5", "1e999"], TEXT)),
+        Sample(np.array(["9223372036854775807", "100.5", "-3"], TEXT), dtype="i64"),
+        Sample(np.array(["255", "0"], TEXT), dtype="u8"),
+        Sample(np.array(["0", "1", "True", "false", "0.5"], TEXT), dtype="bool"),
+        Sample(np.zeros((2, 0), TEXT), dtype="f64"),
+        Sample(_LINE, dtype="f16", error="T106"),
+        Sample(f32(3), error="T105"),
+    ),
+)
+def text_to_number(x: Array, *, dtype: str = "f32") -> Array:
+    """The numbers that texts spell: plain, scientific, INF and NaN in any case. Fractions of
+    integers are cut off; true and false are numbers for `bool`.
+
+    Errors: T105, T106; T160 (at run time) for a text that spells no number of the dtype.
+    Source: ONNX Cast-25.
+    """
+    numbers = [_number(text, dtype) for text in texts_of(x)]
+    with np.errstate(over="ignore"):
+        return np.array(numbers, to_numpy(dtype)).reshape(x.shape)
+
+
+@text_to_number.types
+def _text_to_number_types(x: Type, *, dtype: str) -> Type:
+    (source,) = need_text("text.to_number", x)
+    if dtype not in PARSED:
+        raise GraphTypeError(
+            "T106", f"text.to_number: no dtype {dtype!r}", hint=f"it is {', '.join(PARSED)}"
+        )
+    return TensorType(source.shape, dtype)
+
+
+def _number(text: str, dtype: str) -> Any:
+    plain = text.strip()
+    if dtype == "bool" and plain.lower() in _TRUTHS:
+        return _TRUTHS[plain.lower()] == 1
+    number: float | int | None = _SPECIAL.get(plain.lower())
+    if is_integer(dtype) and _WHOLE.fullmatch(plain):
+        number = int(plain)
+    elif number is None and _NUMBER.fullmatch(plain):
+        number = float(plain)
+    if number is None or not _fits(number, dtype):
+        shown = text if len(text) < 40 else text[:37] + "..."
+        raise GraphTypeError("T160", f"text.to_number: {shown!r} spells no {dtype}")
+    return int(number) if is_integer(dtype) else number != 0 if dtype == "bool" else number
+
+
+def _fits(number: float, dtype: str) -> bool:
+    if not is_integer(dtype):
+        return True
+    low, high = (0, 2 ** bits(dtype)) if dtype[0] == "u" else _signed(bits(dtype))
+    return low <= number < high  # False for NaN
+
+
+def _signed(width: int) -> tuple[int, int]:
+    return -(1 << (width - 1)), 1 << (width - 1)
+
+
+_SPELLED: Final = {"nan": "NaN", "inf": "INF", "-inf": "-INF"}
+
+
+@register_op(
+    "text.from_number",
+    host=True,
+    samples=(
+        Sample(np.array([314.15926, 1, -0.0, 1e-10, 1e30, np.nan, np.inf, -np.inf], "f4")),
+        Sample(np.array([0.1, 2.0], "f8")),
+        Sample(np.array([0.1, 2.0], "f2")),
+        Sample(np.array([-(2**63), 2**63 - 1])),
+        Sample(np.array([True, False])),
+        Sample(_LINE, error="T105"),
+    ),
+)
+def text_from_number(x: Array) -> Array:
+    """The texts that spell numbers: the shortest decimals that are read back as the same floats,
+    with a point (`1.0`), scientific from 1e16 on and below 1e-4; NaN, INF and -INF as Cast reads
+    them; True and False.
+
+    Errors: T105. Source: ONNX Cast-25, which leaves the digits open (and onnx's reference
+    evaluator, numpy's `str`).
+    """
+    spelled = [str(item) for item in x.reshape(-1)]
+    return text_array([_SPELLED.get(text, text) for text in spelled], x.shape)
+
+
+@text_from_number.types
+def _text_from_number_types(x: Type) -> Type:
+    source = tensor_type("text.from_number", x)
+    known = is_float(source.dtype) or is_integer(source.dtype) or source.dtype == "bool"
+    if not known:
+        raise GraphTypeError("T105", f"text.from_number: input is {source}, expected numbers")
+    return TensorType(source.shape, "str")

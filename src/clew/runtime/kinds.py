@@ -1,0 +1,113 @@
+"""Values that are no tensors, at the boundary of a model: lists, None, dicts, and what is in them.
+
+Inside, a sequence is a list of arrays, an optional is a value or None, a map is a dict. What a
+caller gives is checked once, whole, before anything runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from clew.support.errors import InputError
+from clew.support.text_arrays import as_text, dtype_name, dtype_named
+
+Json: TypeAlias = "Mapping[str, Any]"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a value must be: a `tensor` (of a dtype, and of sizes where `shape` has numbers; None:
+    of any rank), a `sequence` or an `optional` of `parts[0]`, or a `map` from keys of a dtype.
+    """
+
+    name: str
+    dtype: Any = None
+    shape: tuple[int | None, ...] | None = None
+    parts: tuple[Kind, ...] = ()
+
+    def __str__(self) -> str:
+        match self.name:
+            case "tensor":
+                sizes = (
+                    "*"
+                    if self.shape is None
+                    else ", ".join("?" if d is None else str(d) for d in self.shape)
+                )
+                return f"{dtype_name(self.dtype)}[{sizes}]"
+            case "sequence":
+                return f"a list of {self.parts[0]}"
+            case "optional":
+                return f"None or {self.parts[0]}"
+        return f"a dict from {dtype_name(self.dtype)} to {self.parts[0]}"
+
+    def check(self, given: Any, what: str) -> Any:
+        """Returns a value as a run takes it; `what` names it in errors.
+
+        Errors: I042 (shape), I043 (dtype, or another kind of value).
+        """
+        match self.name:
+            case "tensor":
+                return self._tensor(given, what)
+            case "sequence":
+                if not isinstance(given, (list, tuple)):
+                    raise self._wrong(given, what)
+                (part,) = self.parts
+                return [part.check(item, f"{what}[{n}]") for n, item in enumerate(given)]
+            case "optional":
+                return None if given is None else self.parts[0].check(given, what)
+        if not isinstance(given, Mapping):
+            raise self._wrong(given, what)
+        wanted = str if self.dtype.kind == "T" else (int, np.integer)
+        for key in given:
+            if not isinstance(key, wanted) or isinstance(key, bool):
+                raise self._wrong(given, what)
+        (part,) = self.parts
+        return {key: part.check(item, f"{what}[{key!r}]") for key, item in given.items()}
+
+    def _wrong(self, given: Any, what: str) -> InputError:
+        return InputError("I043", f"{what} is a {type(given).__name__}, the model expects {self}")
+
+    def _tensor(self, given: Any, what: str) -> Any:
+        if given is None or isinstance(given, (list, tuple, dict)):
+            raise self._wrong(given, what)
+        array = given
+        if not isinstance(given, np.ndarray):
+            array = np.from_dlpack(given) if hasattr(given, "__dlpack__") else np.asarray(given)
+        if self.dtype.kind == "T":
+            try:
+                array = as_text(array)
+            except (TypeError, ValueError) as error:
+                raise InputError("I043", f"{what} holds no text: {error}") from error
+        if array.dtype != self.dtype:
+            raise InputError(
+                "I043",
+                f"{what} is {array.dtype}, the model expects {self}",
+                hint=f"convert it: x.astype({str(self.dtype)!r})",
+            )
+        fits = self.shape is None or (
+            len(self.shape) == array.ndim
+            and all(w is None or w == s for w, s in zip(self.shape, array.shape, strict=True))
+        )
+        if not fits:
+            raise InputError(
+                "I042", f"{what} has shape {list(array.shape)}, the model expects {self}"
+            )
+        return array
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the kind as JSON values; `from_json` reads it."""
+        dtype = None if self.dtype is None else dtype_name(self.dtype)
+        parts = [part.to_json() for part in self.parts]
+        return {"kind": self.name, "dtype": dtype, "shape": self.shape, "parts": parts}
+
+    @staticmethod
+    def from_json(record: Json) -> Kind:
+        """Returns the kind that `to_json` gave."""
+        dtype, shape = record["dtype"], record["shape"]
+        parts = tuple(map(Kind.from_json, record["parts"]))
+        found = None if dtype is None else dtype_named(dtype)
+        return Kind(record["kind"], found, None if shape is None else tuple(shape), parts)

@@ -1,0 +1,51 @@
+"""ONNX's own backend tests through `clew.compile`, natively, held by a ratchet file: a case that
+passed may never fail again, and one that newly passes is to be written down.
+
+`python tools/backend_suite.py --update` writes the file anew; with starts of names, only these.
+"""
+
+from __future__ import annotations
+
+import onnx
+import pytest
+
+from clew.runtime.guard import GuardSide
+from onnx_suite import ratchet
+from onnx_suite.cases import all_cases
+from onnx_suite.running import outcome
+
+PARTS = 16
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_cases_fare_as_before_or_better(part: int) -> None:
+    known = ratchet.read()
+    same_suite = ratchet.onnx_version() == onnx.__version__
+    wrong = {}
+    for key, case in list(all_cases().items())[part::PARTS]:
+        if not same_suite and key not in known:
+            continue  # another onnx has other cases: those of both are held
+        found = ratchet.complaint(known.get(key), outcome(case, interpreted=case.kind != "light"))
+        if found is not None:
+            wrong[key] = found
+    assert not wrong, f"`{ratchet.UPDATE}` writes the file anew:\n{_lines(wrong)}"
+
+
+def test_the_file_names_the_suites_cases() -> None:
+    if ratchet.onnx_version() == onnx.__version__:
+        assert ratchet.read().keys() == all_cases().keys()
+
+
+@pytest.mark.parametrize("side", GuardSide)
+def test_kernels_of_the_suite_stay_in_their_buffers(side: GuardSide) -> None:
+    """Every 16th passing case, another set at each side; the command's `--guard` runs all."""
+    passing = [key for key, words in ratchet.read().items() if words.startswith("passed")]
+    first = 0 if side is GuardSide.END else 8
+    cases = [all_cases()[key] for key in passing[first::16] if key in all_cases()]
+    small = [case for case in cases if case.kind != "light"]
+    wrong = {c.key: o.reason for c in small if not (o := outcome(c, guard=side)).passed}
+    assert not wrong
+
+
+def _lines(wrong: dict[str, str]) -> str:
+    return "\n".join(f"  {key}: {what}" for key, what in wrong.items())

@@ -1,0 +1,52 @@
+"""The file that says of each case whether it passes, and if not, why. A case that passed must."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import onnx
+
+from onnx_suite.running import Outcome
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+FILE: Final = ROOT / "tests" / "frontends" / "onnx" / "backend_suite.txt"
+UPDATE: Final = "python tools/backend_suite.py --update"
+_HEADER: Final = f"""\
+# Cases of onnx.backend.test (onnx {{version}}) through clew.compile, one a line: passed, as native
+# kernels only or with host operators, or excluded and why. A case that passed may never fail again.
+# Written by `{UPDATE}`.
+"""
+
+
+def read() -> dict[str, str]:
+    """Returns the words for each case by key."""
+    lines = [line for line in FILE.read_text().splitlines() if line and not line.startswith("#")]
+    return {key: words for key, _, words in (line.partition(" ") for line in lines)}
+
+
+def onnx_version() -> str:
+    """Returns the version of `onnx` that the file's cases come from."""
+    return FILE.read_text().partition("(onnx ")[2].partition(")")[0]
+
+
+def write(known: Mapping[str, str]) -> None:
+    """Writes the file."""
+    body = "".join(f"{key} {words}\n" for key, words in sorted(known.items()))
+    FILE.write_text(_HEADER.format(version=onnx.__version__) + body)
+
+
+def complaint(before: str | None, now: Outcome) -> str | None:
+    """Returns what is wrong with a case's outcome after what the file says of it, if anything."""
+    if before is None:
+        return f"a new case: {now.text}"
+    if before.startswith("passed"):
+        if not now.passed:
+            return f"passed before; now {now.reason}"
+        if before == "passed native" and now.how != "native":
+            return f"ran as native kernels before; now also {', '.join(now.hosts)} on the host"
+        if before != now.text:
+            return f"better than before: {now.text}"
+        return None
+    return "passes now" if now.passed else None
