@@ -232,7 +232,8 @@ class Layer:
         found = self._attribute(name)
         if found is not None:
             return int(found.i)
-        assert default is not None, name
+        if default is None:
+            raise self.wrong(f"needs the attribute {name!r}")
         return default
 
     def flag(self, name: str, default: bool | None = None) -> bool:
@@ -245,7 +246,8 @@ class Layer:
         if found is not None:
             # The shortest decimal that is the same f32: 0.1 rather than 0.10000000149.
             return float(str(np.float32(found.f)))
-        assert default is not None, name
+        if default is None:
+            raise self.wrong(f"needs the attribute {name!r}")
         return default
 
     def text(self, name: str, default: str = "") -> str:
@@ -275,7 +277,8 @@ class Layer:
     def tensor(self, name: str) -> NDArray[Any]:
         """Returns a tensor attribute. Errors: those of `to_array`."""
         found = self._attribute(name)
-        assert found is not None, name
+        if found is None:
+            raise self.wrong(f"needs the attribute {name!r}")
         return to_array(found.t, self.importer.external, self.importer.budgets)
 
     def attribute(self, name: str) -> AttributeProto | None:
