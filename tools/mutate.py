@@ -39,6 +39,7 @@ WALL_LIMIT_S: Final = 60.0
 ADDRESS_SPACE_BYTES: Final = 6 << 30
 # A worker is replaced after so many: what leaks in it does not count as a mutant's own.
 PER_WORKER: Final = 2000
+KEPT_EXAMPLES: Final = 5
 _STATE: Final = struct.Struct("<qdd")
 ROOT: Final = Path(__file__).resolve().parents[1]
 
@@ -56,6 +57,7 @@ class Result:
     slowest: tuple[float, int] = (0.0, -1)
     kinds: Counter[str] = field(default_factory=Counter)
     codes: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, list[int]] = field(default_factory=dict)
     defects: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def note(self, number: int, ending: Ending, seconds: float) -> bool:
@@ -64,6 +66,9 @@ class Result:
         self.kinds[ending.kind] += 1
         if ending.kind == "coded":
             self.codes[ending.code] += 1
+            examples = self.examples.setdefault(ending.code, [])
+            if len(examples) < KEPT_EXAMPLES:
+                examples.append(number)
         if seconds > self.slowest[0]:
             self.slowest = (round(seconds, 3), number)
         if not ending.key:

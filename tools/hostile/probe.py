@@ -32,6 +32,8 @@ BUDGETS: Final = Budgets(
     total_bytes=1 << 25, folded_operations=1 << 24, run_bytes=1 << 24, run_operations=1 << 26,
     loop_steps=300,
 )  # fmt: skip
+# Errors that say that clew is at fault.
+_OURS: Final = ("C001", "C002", "C003", "C080")
 SECRET: Final = b"SECRETSECRETSECRET" * 8
 
 
@@ -128,7 +130,7 @@ class Probe:
         self._models = [s.data for s in self.seeds if s.kind == "onnx"]
 
     def files(self, number: int) -> tuple[Seed, dict[str, bytes], random.Random]:
-        """Returns a mutant's files, what they were made of, and the draw that goes on from there."""
+        """Returns a mutant's files, what they were made of, and the draw that goes on."""
         draw = random.Random(f"{self.seed}:{number}")
         seed = draw.choice(self.seeds)
         files = dict(seed.files)
@@ -153,6 +155,8 @@ class Probe:
                 ending = Ending(self._attack(seed, draw))
         except ClewError as error:
             ending = Ending("coded", error.code)
+            if error.code in _OURS or isinstance(error.__cause__, AssertionError):
+                ending = Ending("uncoded", error.code, f"{error.code} {error.message[:60]}", str(error))
         except BaseException as error:
             ending = _uncoded(error)
         finally:
