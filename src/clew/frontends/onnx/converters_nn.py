@@ -49,8 +49,8 @@ class Window:
             return (0,) * (2 * self.rank)
         if mode not in ("NOTSET", ""):
             raise layer.wrong(f"has an unknown auto_pad {mode!r}")
-        if len(pads) != 2 * self.rank:
-            raise layer.wrong(f"has {len(pads)} pads for {self.rank} spatial axes")
+        if len(pads) != 2 * self.rank or any(p < 0 for p in pads):
+            raise layer.wrong(f"has pads {list(pads)} for {self.rank} spatial axes")
         return pads
 
     def extent(self, axis: int) -> int:
@@ -116,6 +116,14 @@ def conv_transpose(layer: Layer) -> Result:
     window = Window(layer, kernel_of(layer))
     extra: tuple[int, ...] = layer.integers("output_padding") or (0,) * window.rank
     padding, wanted = window.padding, layer.integers("output_shape")
+    if (
+        len(extra) != window.rank
+        or any(e < 0 for e in extra)
+        or (wanted and len(wanted) < window.rank)
+    ):
+        raise layer.wrong(
+            f"has output_padding {list(extra)}, output_shape {list(wanted)} for {window.rank} axes"
+        )
     automatic = layer.text("auto_pad") in ("SAME_UPPER", "SAME_LOWER")
     if wanted or automatic:
         padding, extra = _transposed_padding(layer, window, extra, wanted[-window.rank :])
