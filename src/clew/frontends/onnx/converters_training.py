@@ -115,6 +115,9 @@ def dropout(layer: Layer) -> Result:
         if not layer.wants(1):
             return x
         return [x, filled(to_numpy(mask_dtype).type(1), mask_dtype, shape)]
+    known = layer.known_one(1) if layer.version >= 12 else layer.real("ratio")
+    if known is not None and not 0 <= known < 1:
+        raise layer.wrong(f"has a ratio of {known}, expected one in [0, 1)")
     if ratio is None:
         ratio = scalar(0.5, "f32")
     wide = accumulator(dtype)
