@@ -114,11 +114,11 @@ def conv(layer: Layer) -> Result:
 def conv_transpose(layer: Layer) -> Result:
     """The gradient of a convolution with respect to its input."""
     window = Window(layer, kernel_of(layer))
-    extra: tuple[int, ...] = layer.integers("output_padding") or (0,) * window.rank
+    extra: tuple[Dim, ...] = layer.integers("output_padding") or (0,) * window.rank
     padding, wanted = window.padding, layer.integers("output_shape")
     if (
         len(extra) != window.rank
-        or any(e < 0 for e in extra)
+        or any(isinstance(e, int) and e < 0 for e in extra)
         or (wanted and len(wanted) < window.rank)
     ):
         raise layer.wrong(
@@ -141,7 +141,7 @@ def conv_transpose(layer: Layer) -> Result:
 
 
 def _transposed_padding(
-    layer: Layer, window: Window, extra: Sequence[int], wanted: Sequence[int]
+    layer: Layer, window: Window, extra: Sequence[Dim], wanted: Sequence[int]
 ) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]:
     """Returns padding, and what is added at the end, to reach the wanted output.
 
@@ -290,7 +290,7 @@ def layer_norm(layer: Layer) -> Result:
     if bias is not None:
         bias = _broadcast(bias, normal)
     inputs = [x, scale] if bias is None else [x, scale, bias]
-    result = [call("nn.layer_norm", *inputs, axis=axis, epsilon=epsilon)]
+    result: list[Expr] = [call("nn.layer_norm", *inputs, axis=axis, epsilon=epsilon)]
     if layer.wants(1) or layer.wants(2):
         axes = tuple(range(axis, x.tensor.rank))
         # Statistics are in a dtype of their own, and computed in it or a wider one.

@@ -33,16 +33,17 @@ def batch_norm(layer: Layer) -> Result:
     if not training:
         data = cast(x, wide)
         if by_element:
-            return cast(_normalised(data, *given, epsilon), dtype)
-        result = call("nn.batch_norm", data, *given, epsilon=epsilon)
-        return cast(reshaped(result, shape), dtype)
+            return cast(_normalised(data, given, epsilon), dtype)
+        inferred = call("nn.batch_norm", data, *given, epsilon=epsilon)
+        return cast(reshaped(inferred, shape), dtype)
     wide = accumulator(wide)
     data = cast(x, wide)
+    result: Expr
     scale, bias, mean, var = (cast(g, wide) for g in given)
     axes = tuple(n for n in range(rank) if n == 0 or (n > 1 and not by_element))
     own_mean, own_var = _moments(data, axes)
     if by_element:
-        result = _normalised(data, scale, bias, own_mean, own_var, epsilon)
+        result = _normalised(data, [scale, bias, own_mean, own_var], epsilon)
     else:
         result = call("nn.batch_norm", data, scale, bias, own_mean, own_var, epsilon=epsilon)
     result = reshaped(result, shape)
@@ -80,8 +81,11 @@ def _mixed(old: Expr, new: Expr, momentum: float) -> Expr:
     return call("add", before, call("multiply", new, scalar(1 - momentum, dtype)))
 
 
-def _normalised(x: Expr, scale: Expr, bias: Expr, mean: Expr, var: Expr, epsilon: float) -> Expr:
-    """Returns `x` by statistics of each element of an image, which broadcast along the batch."""
+def _normalised(x: Expr, given: Sequence[Expr], epsilon: float) -> Expr:
+    """Returns `x` by scale, bias, mean and variance of each element of an image, which broadcast
+    along the batch.
+    """
+    scale, bias, mean, var = given
     spread = call("sqrt", call("add", var, scalar(epsilon, x.tensor.dtype)))
     value = call("divide", call("subtract", x, mean), spread)
     return call("add", call("multiply", value, scale), bias)
