@@ -16,7 +16,13 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from clew.frontends.onnx import Budgets, load
-from clew.support.errors import ClewError, InputError, ModelError, UnsupportedError
+from clew.support.errors import (
+    ClewError,
+    GraphTypeError,
+    InputError,
+    ModelError,
+    UnsupportedError,
+)
 
 X = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])
 Y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
 
 from clew.frontends.onnx.build import cast, filled, reshaped, scalar
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, call, converter
-from clew.ir.expr import Expr
+from clew.ir.expr import Constant, Expr
 from clew.ir.types import to_numpy
 from clew.ops.common import accumulator
+
+# Elements of a mask that is drawn when a model is imported.
+_MOST_DRAWN: Final = 1 << 16
 
 
 @converter("BatchNormalization")
@@ -97,8 +104,8 @@ def dropout(layer: Layer) -> Result:
 
     In versions 1 and 6 `is_test=0` says that it is training, from 12 on an input does, which may be
     known only at run time; in between it never is. The mask is all true where nothing is dropped,
-    and of the data's dtype before version 10. With a `seed` the elements are those that numpy's
-    Mersenne Twister drops (as in ONNX's reference), in each run the same; else they differ.
+    and of the data's dtype before version 10. With a `seed` each run drops the same elements, else
+    others.
     """
     x, dtype, shape = layer.input(0), layer.type(0).dtype, layer.type(0).shape
     mask_dtype = "bool" if layer.version >= 10 else dtype
@@ -125,15 +132,33 @@ def dropout(layer: Layer) -> Result:
     if ratio is None:
         ratio = scalar(0.5, "f32")
     wide = accumulator(dtype)
-    chance = reshaped(cast(ratio, "f64"), ())
-    seed = layer.integer("seed", -1) if layer.has("seed") else -1
-    drawn = call("nn.dropout_draw", shape=shape, seed=seed)
-    kept = call("greater_equal", drawn, chance)
+    drawn = _drawn(layer)
+    real = drawn.tensor.dtype
+    chance = reshaped(cast(ratio, real), ())
+    kept: Expr = call("greater_equal", drawn, chance)
     if training is not None:
         off = call("logical_not", reshaped(training, ()))
         kept = call("logical_or", kept, off)
-        chance = call("where", off, scalar(0.0, "f64"), chance)
-    factor = call("divide", scalar(1.0, "f64"), call("subtract", scalar(1.0, "f64"), chance))
+        chance = call("where", off, scalar(0.0, real), chance)
+    factor = call("divide", scalar(1.0, real), call("subtract", scalar(1.0, real), chance))
     scaled = call("multiply", cast(x, wide), cast(factor, wide))
     result = call("where", kept, scaled, scalar(0.0, wide))
     return [cast(result, dtype), cast(kept, mask_dtype)]
+
+
+def _drawn(layer: Layer) -> Expr:
+    """Returns numbers spread evenly over [0, 1), one an element.
+
+    With a seed, tensors of a fixed and moderate size have the numbers that ONNX's reference draws
+    (numpy's Mersenne Twister), as parameters; others are drawn by kernels.
+    """
+    type_ = layer.type(0)
+    if not layer.has("seed"):
+        key = call("random_key", seed=None)
+        return call("random_uniform", key, shape=type_.shape, dtype="f32")
+    seed = layer.integer("seed")
+    if type_.is_static and math.prod(type_.concrete) <= _MOST_DRAWN:
+        generator = np.random.RandomState(seed % (1 << 32))
+        return Constant(np.asarray(generator.uniform(0, 1, type_.concrete)))
+    key = call("random_key", seed=float(seed))
+    return call("random_uniform", key, shape=type_.shape, dtype="f32")
