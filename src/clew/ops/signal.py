@@ -38,6 +38,9 @@ Array = np.ndarray[Any, Any]
 
 # Transforms longer than this are made of shorter ones.
 _DIRECT: Final = 256
+# Longer ones would take gigabytes of constants, as would larger matrices of weights.
+_LONGEST: Final = 1 << 26
+_MOST_WEIGHTS: Final = 1 << 31
 
 
 def _call(name: str, *args: Expr, **attrs: Any) -> Expr:
@@ -147,8 +150,8 @@ def _dft_types(x: Type, *, axis: int, length: Any, inverse: bool, onesided: bool
     if n == source.rank - 1:
         raise GraphTypeError("T104", f"dft: axis {axis} of {source} is that of complex numbers")
     size = _length(source.shape, n, length, inverse and onesided)
-    if isinstance(size, int) and size < 1:
-        raise GraphTypeError("T107", f"dft: the length is {size}, expected 1 or more")
+    if isinstance(size, int) and not 1 <= size <= _LONGEST:
+        raise GraphTypeError("T107", f"dft: the length is {size}, expected 1 to {_LONGEST}")
     last = 1 if inverse and onesided else 2
     out = _bins(size) if onesided and not inverse else size
     shape = (*source.shape[:n], out, *source.shape[n + 1 : -1], last)
@@ -460,6 +463,7 @@ def _stft_decomposed(
     samples=(
         Sample(bins=8, length=16, rate=8192, lower=0.0, upper=4096.0, dtype="f32"),
         Sample(bins=3, length=33, rate=16000, lower=20.0, upper=8000.0, dtype="f64"),
+        Sample(bins=2**40, length=16, rate=8192, lower=0.0, upper=9.0, dtype="f32", error="T107"),
         Sample(bins=0, length=16, rate=8192, lower=0.0, upper=4096.0, dtype="f32", error="T107"),
         Sample(bins=3, length=16, rate=0, lower=0.0, upper=4096.0, dtype="f32", error="T107"),
         Sample(bins=3, length=16, rate=100, lower=0.0, upper=4096.0, dtype="f32", error="T107"),
@@ -483,6 +487,7 @@ def _mel_types(*, bins: Any, length: Any, rate: Any, lower: Any, upper: Any, dty
     numbers = (bins, length, rate, lower, upper)
     if all(isinstance(n, (int, float)) for n in numbers):
         fits = bins > 0 and length > 0 and rate > 0 and 0 <= lower <= upper and upper < np.inf
+        fits = fits and bins * length <= _MOST_WEIGHTS
         if not fits or _edges(*numbers)[-1] > length // 2:
             raise GraphTypeError(
                 "T107",
@@ -535,6 +540,7 @@ def _mel_decomposed(**attrs: Any) -> Expr | None:
         Sample(size=7, weights=(0.5, 0.5, 0.0), periodic=True, dtype="f32"),
         Sample(size=8, weights=(0.42, 0.5, 0.08), periodic=False, dtype="f64"),
         Sample(size=0, weights=(0.5, 0.5, 0.0), periodic=True, dtype="f32"),
+        Sample(size=2**40, weights=(0.5, 0.5, 0.0), periodic=True, dtype="f32", error="T107"),
         Sample(size=-1, weights=(0.5, 0.5, 0.0), periodic=True, dtype="f32", error="T107"),
         Sample(size=3, weights=(0.5, 0.5, 0.0), periodic=True, dtype="bits", error="T106"),
     ),
@@ -551,7 +557,7 @@ def window(*, size: int, weights: tuple[float, ...], periodic: bool, dtype: str 
 def _window_types(*, size: Any, weights: Any, periodic: bool, dtype: str) -> Type:
     if dtype not in DTYPES or dtype == "bool":
         raise GraphTypeError("T106", f"window: no weights of dtype {dtype!r}")
-    if isinstance(size, int) and size < 0:
+    if isinstance(size, int) and not 0 <= size <= _MOST_WEIGHTS:
         raise GraphTypeError("T107", f"window: the size is {size}")
     return TensorType((size,), dtype)
 

@@ -13,6 +13,7 @@ from clew.frontends.onnx.tensors import checked_size, dtype_of, sparse_to_array
 from clew.ir.dims import Dim, SymDim, product
 from clew.ir.expr import Constant, Expr
 from clew.ir.types import from_numpy, is_float, to_numpy
+from clew.ops.create import arange_size
 
 # --- shapes ---------------------------------------------------------------------------------------
 
@@ -209,7 +210,8 @@ def arange(layer: Layer) -> Result:
     start, limit, delta = (float(v) if is_float(dtype) else int(v) for v in values)
     if delta == 0:
         raise layer.wrong("has a step of 0")
-    count = max(int(np.ceil((limit - start) / delta)), 0)
+    count = arange_size(start, limit, delta)
+    assert isinstance(count, int)
     checked_size((count,), dtype, layer.importer.budgets, "the result")
     return call("arange", start=start, stop=limit, step=delta, dtype=dtype)
 
@@ -478,6 +480,7 @@ def one_hot(layer: Layer) -> Result:
         depth = cast(reshaped(layer.input(1), ()), "i64")
         return held(layer, "one_hot", [indices, values], {"depth": depth}, axis=axis)
     size = layer.one(1, "the depth")
+    size = size if isinstance(size, SymDim) else int(size)
     return call("one_hot", indices, values, depth=size, axis=axis)
 
 
