@@ -575,7 +575,7 @@ def _window_reference(
     with np.errstate(invalid="ignore", divide="ignore"):  # of one element without a period: NaN
         turn = 2 * np.pi * np.arange(size) / (size if periodic else size - 1)
         terms = [(-1) ** n * w * np.cos(n * turn) for n, w in enumerate(weights)]
-        return np.asarray(np.sum(terms, axis=0)).astype(to_numpy(dtype))
+        return np.asarray(sum(terms[1:]) + terms[0]).astype(to_numpy(dtype))
 
 
 @window.decompose
