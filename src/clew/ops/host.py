@@ -69,8 +69,8 @@ def top_k_dynamic(types: Sequence[Type], attrs: Attrs) -> Type:
     "nonzero", host=True, samples=(Sample(boolean(3, 4)), Sample(f32(5)), Sample(i32(), low=1))
 )
 def nonzero(x: Array) -> Array:
-    """Places of the elements that are not 0, `i64[rank, count]`; of a number without axes `[0, 1]` or
-    `[0, 0]`, as the standard says (ONNX Runtime gives it an axis). Source: ONNX NonZero-13.
+    """Places of the elements that are not 0, `i64[rank, count]`; of a number without axes `[0, 1]`
+    or `[0, 0]`, as the standard says (ONNX Runtime gives it an axis). Source: ONNX NonZero-13.
     """
     return np.array(np.nonzero(np.atleast_1d(x)), np.int64)[: x.ndim]
 
@@ -92,8 +92,8 @@ def _nonzero_types(x: Type) -> Type:
     ),
 )
 def compress(x: Array, condition: Array, *, axis: int | None = None) -> Array:
-    """The slices along `axis` (or elements of the flat `x`) whose condition holds. Conditions after the
-    last slice are left out. Source: ONNX Compress-11.
+    """The slices along `axis` (or elements of the flat `x`) whose condition holds. Conditions after
+    the last slice are left out. Source: ONNX Compress-11.
     """
     return np.compress(condition[: x.size if axis is None else x.shape[axis]], x, axis)
 

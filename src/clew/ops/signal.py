@@ -175,13 +175,14 @@ def _dft_reference(x: Array, *, axis: int, length: Any, inverse: bool, onesided:
     )
     n = axis % x.ndim
     size = _length(x.shape, n, length, inverse and onesided)
+    assert isinstance(size, int)
     wide = x.astype(np.float64)
     signal = wide[..., 0] if x.shape[-1] == 1 else wide[..., 0] + 1j * wide[..., 1]
     if inverse and onesided:
         return np.asarray(np.fft.irfft(signal, size, n)[..., None]).astype(x.dtype)
     found = (np.fft.ifft if inverse else np.fft.fft)(signal, size, n)
     if onesided and not inverse:
-        found = np.take(found, np.arange(_bins(size)), n)
+        found = np.take(found, np.arange(size // 2 + 1), n)
     return np.stack([found.real, found.imag], -1).astype(x.dtype)
 
 
@@ -204,7 +205,8 @@ def _dft_decomposed(
     if hermitian:
         found = _hermitian(rows, size)
     else:
-        found = _transform(rows, inverse, _bins(size) if onesided and not inverse else size)
+        wanted = size // 2 + 1 if onesided and not inverse else size
+        found = _transform(rows, inverse, wanted)
         if inverse:
             found = _scaled(found, 1 / size)
     found = _call("reshape", found, shape=(*outer, *found.tensor.shape[1:]))
@@ -224,8 +226,8 @@ def _resized(x: Expr, size: Dim) -> Expr:
         return x
     if isinstance(have, int) and isinstance(size, int) and have > size:
         return _call("slice", x, begin=(0,), end=(size,), strides=(1,), axes=(axis,))
-    pads = [0] * (2 * x.tensor.rank)
-    pads[x.tensor.rank + axis] = size - have  # type: ignore[call-overload]
+    pads: list[Dim] = [0] * (2 * x.tensor.rank)
+    pads[x.tensor.rank + axis] = size - have
     return _call("pad", x, pads=tuple(pads), mode="constant", value=0.0)
 
 
@@ -248,7 +250,7 @@ def _transform(x: Expr, inverse: bool, wanted: int) -> Expr:
     """Returns the first `wanted` elements of the transform of each row of `f32[rows, n, 1 or 2]`,
     without the inverse's factor.
     """
-    rows, n, parts = x.tensor.shape
+    _, n, parts = x.tensor.shape
     assert isinstance(n, int)
     if n <= _DIRECT:
         return _direct(x, inverse, wanted)
@@ -264,7 +266,7 @@ def _transform(x: Expr, inverse: bool, wanted: int) -> Expr:
 
 
 def _direct(x: Expr, inverse: bool, wanted: int) -> Expr:
-    rows, n, parts = x.tensor.shape
+    _, n, parts = x.tensor.shape
     assert isinstance(n, int)
     assert isinstance(parts, int)
     roots = _roots(n, np.outer(np.arange(n), np.arange(wanted)), inverse)
@@ -392,7 +394,7 @@ def _framed(name: str, x: Type, step: Any, length: Any) -> tuple[Dim, Dim, Dim]:
         Sample(f32(2, 20), step=3, length=8, error="T102"),
     ),
 )
-def stft(
+def stft(  # type: ignore[empty-body]
     x: Tensor, window: Tensor | None = None, *, step: int, length: int, onesided: bool = True
 ) -> Tensor:
     """Transforms of pieces of `f32[batch, n, 1 or 2]` of `length` elements, each times the window:
@@ -432,7 +434,7 @@ def _stft_reference(
     if window is not None:
         pieces = pieces * window.astype(np.float64)[:, None]
     found = _dft_reference(pieces, axis=2, length=None, inverse=False, onesided=onesided)
-    return found.astype(x.dtype)
+    return np.asarray(found.astype(x.dtype))
 
 
 @stft.decompose
@@ -470,7 +472,7 @@ def _stft_decomposed(
         Sample(bins=3, length=16, rate=9000, lower=0.0, upper=99.0, dtype="bits", error="T106"),
     ),
 )
-def mel_weight_matrix(
+def mel_weight_matrix(  # type: ignore[empty-body]
     *, bins: int, length: int, rate: int, lower: float, upper: float, dtype: str = "f32"
 ) -> Tensor:
     """Weights `[length // 2 + 1, bins]` that make bands of the mel scale, from `lower` to `upper`
@@ -545,9 +547,9 @@ def _mel_decomposed(**attrs: Any) -> Expr | None:
         Sample(size=3, weights=(0.5, 0.5, 0.0), periodic=True, dtype="bits", error="T106"),
     ),
 )
-def window(*, size: int, weights: tuple[float, ...], periodic: bool, dtype: str = "f32") -> Tensor:
-    """`w0 - w1 * cos(2πi / n) + w2 * cos(4πi / n) - ...` for `i` from 0 to below `size`, where `n` is
-    the size, or without `periodic` one less.
+def window(*, size: int, weights: tuple[float, ...], periodic: bool, dtype: str = "f32") -> Tensor:  # type: ignore[empty-body]
+    """`w0 - w1 * cos(2πi / n) + w2 * cos(4πi / n) - ...` for `i` from 0 to below `size`, where `n`
+    is the size, or without `periodic` one less.
 
     Errors: T106, T107. Source: ONNX HannWindow-17, HammingWindow-17, BlackmanWindow-17.
     """

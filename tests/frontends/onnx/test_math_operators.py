@@ -1,5 +1,5 @@
-"""Signal processing, linear algebra, indexing, random numbers, recurrent nets and training, compiled
-and run: against ONNX's reference or ONNX Runtime, whichever follows the standard's text.
+"""Signal processing, linear algebra, indexing, random numbers, recurrent nets and training, run as
+compiled models: against ONNX's reference or ONNX Runtime, whichever follows the standard's text.
 """
 
 from __future__ import annotations
@@ -182,6 +182,12 @@ def test_einsum(equation, shapes):
         agrees("Einsum", inputs, opset=12, equation=equation, by="onnxruntime")
     else:
         agrees("Einsum", inputs, opset=12, equation=equation)
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i1", "i2", "i8", "f8"])
+def test_einsum_keeps_the_element_type(dtype):
+    inputs = {"a": np.full((2, 3), 9, dtype), "b": np.full((3, 2), 11, dtype)}
+    agrees("Einsum", inputs, opset=12, equation="ij,jk->ik")
 
 
 @pytest.mark.parametrize(

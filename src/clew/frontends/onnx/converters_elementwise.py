@@ -110,8 +110,8 @@ def mean(layer: Layer) -> Result:
 
 @converter("Pow")
 def power(layer: Layer) -> Result:
-    """The result has the base's dtype, whatever the exponent's. An integer to the power of a float is
-    computed in f64, and truncated.
+    """The result has the base's dtype, whatever the exponent's. An integer to the power of a float
+    is computed in f64, and truncated.
     """
     base, exponent = layer.input(0), layer.input(1)
     dtype = layer.type(0).dtype

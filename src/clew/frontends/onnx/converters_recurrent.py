@@ -255,10 +255,8 @@ def lstm(layer: Layer) -> Result:
                 return call("add", value, call("multiply", weights[1 + which], cell))
 
             take = gate(seen(i, 0, c))
-            if coupled:
-                keep = call("subtract", scalar(1, take.tensor.dtype), take)
-            else:
-                keep = gate(seen(f, 2, c))
+            rest = call("subtract", scalar(1, take.tensor.dtype), take) if coupled else None
+            keep = rest or gate(seen(f, 2, c))
             new = call("add", call("multiply", keep, c), call("multiply", take, squash(g)))
             return [call("multiply", gate(seen(o, 1, new)), out(new)), new]
 
