@@ -116,7 +116,7 @@ _DFT_SAMPLES = (
 
 
 @register_op("dft", samples=_DFT_SAMPLES)
-def dft(
+def dft(  # type: ignore[empty-body]
     x: Tensor,
     *,
     axis: int = -2,
