@@ -190,6 +190,9 @@ def _direction(
     """Returns the last states, and the first of them stacked over time."""
     series = cell.inputs
     trips = series.tensor.shape[0]
+    if trips == 0:
+        state = states[0].tensor
+        return [*states, filled(0, state.dtype, (0, *state.shape))]
     carried = [*states, series, *cell.weights]
     if lengths is not None:
         batch = lengths.tensor.shape[0]

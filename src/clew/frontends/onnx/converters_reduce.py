@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-import numpy as np
-
 from clew.frontends.onnx.build import cast, fields, held, reshaped, scalar
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, call, converter
 from clew.ir.dims import product
-from clew.ir.expr import Constant, Expr
+from clew.ir.expr import Expr
 from clew.ir.types import is_integer
 from clew.ops.ranking import MOST_RANKED
 
@@ -150,9 +148,7 @@ def hardmax(layer: Layer) -> Result:
 def _first_largest(layer: Layer, x: Expr, axis: int) -> Expr:
     best = call("argmax", x, axis=axis, keepdims=True, select_last=False)
     size = x.tensor.shape[axis]
-    if not isinstance(size, int):
-        raise layer.unsupported(f"along an axis of the size {size}")
-    places = Constant(np.arange(size, dtype=np.int64))
+    places = call("arange", start=0, stop=size, step=1, dtype="i64")
     along = reshaped(places, (size, *(1,) * (x.tensor.rank - axis - 1)))
     return cast(call("equal", along, best), x.tensor.dtype)
 

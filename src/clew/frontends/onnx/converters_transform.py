@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from clew.frontends.onnx.build import cast, fields, filled, held, reshaped
+from clew.frontends.onnx.build import cast, fields, filled, held, reshaped, scalar
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, call, converter
 from clew.frontends.onnx.tensors import checked_size, dtype_of, sparse_to_array
@@ -231,12 +231,14 @@ def _symbolic_range(layer: Layer, values: Sequence[Dim]) -> Expr:
 def eye_like(layer: Layer) -> Result:
     """Ones on a diagonal, in the input's shape."""
     type_ = layer.type(0)
-    if not type_.is_static or type_.rank != 2:
-        raise layer.unsupported(f"of {type_}")
+    if type_.rank != 2:
+        raise layer.wrong(f"takes 2 axes, got {type_}")
     dtype = dtype_of(layer.integer("dtype"), "the result") if layer.has("dtype") else type_.dtype
-    rows, columns = type_.concrete
-    ones = Constant(np.eye(rows, columns, layer.integer("k"), dtype=np.bool_))
-    return cast(ones, dtype)
+    rows, columns = (call("arange", start=0, stop=d, step=1, dtype="i64") for d in type_.shape)
+    # Held where no diagonal is, so that the sum below does not wrap around.
+    shift = min(max(layer.integer("k"), -(1 << 62)), 1 << 62)
+    diagonal = call("add", reshaped(rows, (type_.shape[0], 1)), scalar(shift, "i64"))
+    return cast(call("equal", diagonal, columns), dtype)
 
 
 # --- pieces ---------------------------------------------------------------------------------------
