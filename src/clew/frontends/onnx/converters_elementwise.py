@@ -110,12 +110,14 @@ def mean(layer: Layer) -> Result:
 
 @converter("Pow")
 def power(layer: Layer) -> Result:
-    """The result has the base's dtype, whatever the exponent's."""
+    """The result has the base's dtype, whatever the exponent's. An integer to the power of a float
+    is computed in f64, and truncated.
+    """
     base, exponent = layer.input(0), layer.input(1)
     dtype = layer.type(0).dtype
     if is_integer(dtype) and is_float(layer.type(1).dtype):
-        wide = layer.type(1).dtype
-        return cast(call("power", cast(base, wide), exponent), dtype)
+        wide = "f64"
+        return cast(call("power", cast(base, wide), cast(exponent, wide)), dtype)
     return call("power", base, cast(exponent, dtype))
 
 

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from clew.frontends.onnx.build import cast, fields, filled, held, reshaped
+from clew.frontends.onnx.build import cast, fields, filled, held, reshaped, scalar
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, call, converter
 from clew.frontends.onnx.tensors import checked_size, dtype_of, sparse_to_array
 from clew.ir.dims import Dim, SymDim, product
 from clew.ir.expr import Constant, Expr
 from clew.ir.types import from_numpy, is_float, to_numpy
+from clew.ops.create import arange_size
 
 # --- shapes ---------------------------------------------------------------------------------------
 
@@ -209,7 +210,8 @@ def arange(layer: Layer) -> Result:
     start, limit, delta = (float(v) if is_float(dtype) else int(v) for v in values)
     if delta == 0:
         raise layer.wrong("has a step of 0")
-    count = max(int(np.ceil((limit - start) / delta)), 0)
+    count = arange_size(start, limit, delta)
+    assert isinstance(count, int)
     checked_size((count,), dtype, layer.importer.budgets, "the result")
     return call("arange", start=start, stop=limit, step=delta, dtype=dtype)
 
@@ -229,12 +231,14 @@ def _symbolic_range(layer: Layer, values: Sequence[Dim]) -> Expr:
 def eye_like(layer: Layer) -> Result:
     """Ones on a diagonal, in the input's shape."""
     type_ = layer.type(0)
-    if not type_.is_static or type_.rank != 2:
-        raise layer.unsupported(f"of {type_}")
+    if type_.rank != 2:
+        raise layer.wrong(f"takes 2 axes, got {type_}")
     dtype = dtype_of(layer.integer("dtype"), "the result") if layer.has("dtype") else type_.dtype
-    rows, columns = type_.concrete
-    ones = Constant(np.eye(rows, columns, layer.integer("k"), dtype=np.bool_))
-    return cast(ones, dtype)
+    rows, columns = (call("arange", start=0, stop=d, step=1, dtype="i64") for d in type_.shape)
+    # Held where no diagonal is, so that the sum below does not wrap around.
+    shift = min(max(layer.integer("k"), -(1 << 62)), 1 << 62)
+    diagonal = call("add", reshaped(rows, (type_.shape[0], 1)), scalar(shift, "i64"))
+    return cast(call("equal", diagonal, columns), dtype)
 
 
 # --- pieces ---------------------------------------------------------------------------------------
@@ -478,6 +482,7 @@ def one_hot(layer: Layer) -> Result:
         depth = cast(reshaped(layer.input(1), ()), "i64")
         return held(layer, "one_hot", [indices, values], {"depth": depth}, axis=axis)
     size = layer.one(1, "the depth")
+    size = size if isinstance(size, SymDim) else int(size)
     return call("one_hot", indices, values, depth=size, axis=axis)
 
 
