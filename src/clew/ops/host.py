@@ -78,6 +78,20 @@ def _nonzero_types(x: Type) -> Type:
 
 
 @register_op(
+    "size_of", host=True, samples=(Sample(f32(3, 4), axis=1), Sample(f32(3), axis=1, error="T104"))
+)
+def size_of(x: Array, *, axis: int) -> Array:
+    """The size of an axis, `i64[]`: what programs read sizes off that only a run tells."""
+    return np.asarray(x.shape[axis], np.int64)
+
+
+@size_of.types
+def _size_of_types(x: Type, *, axis: int) -> Type:
+    axis_of("size_of", axis, tensor_type("size_of", x).rank)
+    return TensorType((), "i64")
+
+
+@register_op(
     "compress",
     host=True,
     samples=(
