@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from clew import ops
-from clew.build.late_sizes import settled
 from clew.ir.dims import SymDim
 from clew.ir.expr import ArgRef, Attrs
+from clew.ir.late_sizes import settled
 from clew.ir.syntax import dim_text
 from clew.ir.type_reader import TypeReader
 from clew.ops.registry import Op, get_op

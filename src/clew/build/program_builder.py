@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from clew.build.host_steps import HostStep
-from clew.build.late_sizes import free_sizes, plain_size, sizes_needed
 from clew.codegen.artifact import KernelCode
 from clew.ir.expr import (
     Call,
@@ -23,6 +22,7 @@ from clew.ir.expr import (
     Var,
     While,
 )
+from clew.ir.late_sizes import free_sizes, plain_size, sizes_needed
 from clew.ir.types import TensorType, TupleType, Type, UnrankedType, leaves, to_numpy
 from clew.ir.visit import post_order
 from clew.ops.registry import Op, get_op
@@ -109,7 +109,7 @@ class ProgramBuilder:
         return Program(self.instructions, len(self.types), inputs, outputs, constants)
 
     def passing_sizes_on(self, states: int) -> Program:
-        """Returns the program, built, with its sizes among its results: after the first `states`."""
+        """Returns the program, built, with its sizes among its results, after `states` others."""
         sizes = [self.size_slots[name] for name in self.sizes]
         outputs = [*self._outputs[:states], *sizes, *self._outputs[states:]]
         return Program(self.instructions, len(self.types), self._inputs, outputs, self._held)

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from clew.ir.dims import Dim, SymDim, is_unknown, substitute
-from clew.ir.expr import Call, Expr, Function
+from clew.ir.expr import Call, Expr, Function, GlobalVar, If, While
+from clew.ir.rewrite import Rewriter
 from clew.ir.types import TensorType, Type, leaves
-from clew.ir.visit import inner_functions, post_order
-from clew.ops.registry import Op
+from clew.ir.visit import free_vars, inner_functions, post_order
 
 Sizes = frozenset[str]
 _NONE: Sizes = frozenset()
@@ -46,10 +46,10 @@ def sizes_needed(call: Call) -> Sizes:
     """Returns the unknown sizes that a step between segments has to be given: a kernel binds those
     that its arguments' shapes tell, an operator none.
     """
-    if isinstance(call.op, Op):
-        return _NONE.union(*map(sizes_in, call.attrs.values()))
-    if not isinstance(call.op, Function):
+    if isinstance(call.op, GlobalVar):
         return _NONE
+    if not isinstance(call.op, Function):
+        return _NONE.union(*map(sizes_in, call.attrs.values()))
     nodes = [n for n in post_order(call.op.body) if isinstance(n, Call)]
     found = _NONE.union(*(sizes_in(v) for n in nodes for v in n.attrs.values()))
     return found - sizes_told(p.type for p in call.op.params)
@@ -77,3 +77,60 @@ def settled(value: Any, sizes: Mapping[str, int]) -> Any:
     if isinstance(value, tuple):
         return tuple(settled(v, sizes) for v in value)
     return substitute(value, sizes) if isinstance(value, SymDim) else value
+
+
+class Anchors(Rewriter):
+    """Sees to it that sizes are known where they are used: a call whose attributes name a size that
+    its own arguments do not tell reads one through the operator `sized`, together with a value
+    that tells the size.
+
+    `carriers` has such a value for each size. What is outside a function is for the function around
+    it.
+    """
+
+    def __init__(self, carriers: Mapping[str, Expr], sized: Any) -> None:
+        super().__init__()
+        self._carriers = carriers
+        self._sized = sized
+        self._here: list[frozenset[int]] = []
+
+    def rewrite_function(self, function: Function) -> Function:
+        self._here.append(frozenset(p.id for p in function.params))
+        try:
+            return super().rewrite_function(function)
+        finally:
+            self._here.pop()
+
+    def rewrite_call(self, old: Call, new: Call) -> Expr:
+        if isinstance(new.op, (Function, GlobalVar)):
+            return new
+        needed = _NONE.union(*map(sizes_in, new.attrs.values())) if new.attrs else _NONE
+        carriers = self._of(needed - sizes_told(a.type for a in new.args)) if needed else []
+        if not carriers:
+            return new
+        if not new.args:
+            return self._sized(*carriers, new)
+        return new.with_args([self._sized(*carriers, new.args[0]), *new.args[1:]])
+
+    def rewrite_control(self, old: Expr, new: Expr) -> Expr:
+        needed = _NONE.union(*map(free_sizes, inner_functions(new)))
+        carriers = self._of(needed) if needed else []
+        if not carriers:
+            return new
+        match new:
+            case If():
+                return If(self._sized(*carriers, new.cond), new.then, new.orelse, new.args)
+            case While():
+                init = [self._sized(*carriers, new.init[0]), *new.init[1:]]
+                return While(new.cond, new.body, init, scans=new.scans, trips=new.trips)
+        raise AssertionError(new)
+
+    def _of(self, names: Sizes) -> list[Expr]:
+        """Returns values of this function that tell sizes."""
+        found = []
+        for name in sorted(names):
+            carrier = self._carriers.get(name)
+            if carrier is None or any(v.id not in self._here[-1] for v in free_vars([carrier])):
+                continue
+            found.append(self._visited(carrier))
+        return found
