@@ -6,7 +6,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -21,6 +21,8 @@ from clew.ir.dims import Dim, is_unknown
 from clew.ir.expr import ArgRef, Call, Expr, Function, Tuple, Var
 from clew.ir.interpret import interpret_values
 from clew.ir.module import Module
+from clew.ir.parser import parse_module
+from clew.ir.printer import printed
 from clew.ir.rewrite import rebuild
 from clew.ir.types import TensorType, Type, leaves
 from clew.ir.visit import inner_functions, post_order
@@ -32,7 +34,7 @@ from clew.passes.manager import PassManager
 from clew.passes.place_parts import PlaceParts
 from clew.passes.specialize import Specialize
 from clew.passes.views import has_static_shapes
-from clew.runtime.cache import Cache
+from clew.runtime.cache import Cache, default_cache
 from clew.runtime.context import SymbolTable
 from clew.runtime.cpu import check_machine, needs_of
 from clew.runtime.guard import GuardSide
@@ -308,6 +310,31 @@ class DeferredKernel:
         self._values_met = 0
         self._known: OrderedDict[tuple[Any, ...], Callable[..., Any]] = OrderedDict()
         self._lock = threading.Lock()
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the kernel as JSON values: its operators as text, from which it is compiled where
+        the model is loaded.
+
+        Errors: C058 where the text alone does not say what its constants are.
+        """
+        form = printed(Module({"main": self.function}))
+        if form.constants:
+            raise CompileError(
+                "C058",
+                f"{self.function.attrs.get('name', 'a kernel')} has shapes that only a run tells, "
+                "and constants of its own",
+                hint="such a model cannot be saved; fix the shapes, or keep the compiled model",
+                layer=", ".join(self.function.span.layers),
+            )
+        target = asdict(self.options.target)
+        return {"kernel": form.text, "sizes": self.sizes, "target": target}
+
+    @staticmethod
+    def from_json(step: Mapping[str, Any], pool: ThreadPool) -> DeferredKernel:
+        """Returns the kernel that `to_json` gave."""
+        function = parse_module(step["kernel"]).main
+        options = Options(Target(**step["target"]), pool.threads, 3, ())
+        return DeferredKernel(function, tuple(step["sizes"]), options, default_cache(), pool)
 
     def __call__(self, *arrays: np.ndarray[Any, Any]) -> Any:
         count = len(self.function.params)

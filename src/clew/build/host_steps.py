@@ -16,7 +16,19 @@ from clew.ir.type_reader import TypeReader
 from clew.ops.registry import Op, get_op
 from clew.support.errors import CompileError, GraphTypeError
 
-__all__ = ["HostStep", "ops"]
+__all__ = ["HostStep", "ops", "step_from_json"]
+
+
+def step_from_json(step: Mapping[str, Any], pool: Any) -> Any:
+    """Returns what runs a saved step: an operator, or a kernel that is compiled for the shapes it
+    meets.
+
+    Errors: C061 (see `HostStep.from_json`).
+    """
+    if "kernel" in step:
+        build: Any = importlib.import_module("clew.build.build")
+        return build.DeferredKernel.from_json(step, pool)
+    return HostStep.from_json(step)
 
 
 class HostStep:
