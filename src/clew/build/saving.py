@@ -62,8 +62,9 @@ class SavedModel:
 def save(model: SavedModel, path: str | Path) -> None:
     """Writes a model to a file, whole or not at all. The same builds give the same bytes.
 
-    Errors: C050 (the file cannot be written), C058 (a kernel whose shapes only a run tells, with constants of its own), C059
-    (an attribute of an operator that runs between kernels has no saved form).
+    Errors: C050 (the file cannot be written), C058 (a kernel whose shapes only a run tells, with
+    constants of its own), C059 (an attribute of an operator that runs between kernels has no saved
+    form).
     """
     writer = _Writer()
     order = sorted(model.builds, key=repr)

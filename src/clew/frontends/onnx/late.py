@@ -75,6 +75,7 @@ def type_proto(type_: Type) -> TypeProto:
         case TensorType():
             proto.tensor_type.elem_type = number_of(type_.dtype)
             shape = proto.tensor_type.shape
+            shape.SetInParent()  # without axes it is a shape, too
             for dim in type_.shape:
                 entry = shape.dim.add()
                 if isinstance(dim, int):
