@@ -109,7 +109,8 @@ class Anchors(Rewriter):
         if not carriers:
             return new
         if not new.args:
-            return self._sized(*carriers, new)
+            whole: Expr = self._sized(*carriers, new)
+            return whole
         return new.with_args([self._sized(*carriers, new.args[0]), *new.args[1:]])
 
     def rewrite_control(self, old: Expr, new: Expr) -> Expr:

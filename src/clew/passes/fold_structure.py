@@ -19,7 +19,7 @@ from clew.passes.base import Pass, PassContext
 class FoldStructure(Pass):
     """Replaces operators on sequences and optionals by what they give, where that is known before
     the run: an element by itself, joined elements by a concatenation, a split of a known size by
-    slices. Importers do the same as far as they know sizes; this is for what came to be known since.
+    slices. Importers do so as far as they know sizes; this is for what came to be known since.
 
     Before: `%2 = sequence.construct(%0, %1)`, `%4 = sequence.at(%2, const 1)`, `%5 = nn.relu(%4)`
     After:  `%5 = nn.relu(%1)`

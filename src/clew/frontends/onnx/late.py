@@ -277,7 +277,8 @@ def _fresh(type_: Type) -> Type:
 
 @lru_cache(maxsize=1024)
 def _parsed(node: str) -> NodeProto:
-    return NodeProto.FromString(base64.b64decode(node))
+    parsed: NodeProto = NodeProto.FromString(base64.b64decode(node))
+    return parsed
 
 
 def _met(value: Any, declared: Type) -> Type:
