@@ -45,5 +45,5 @@ def _is_plain(node: Expr) -> bool:
 
 class _Folder(Rewriter):
     def rewrite_call(self, old: Call, new: Call) -> Expr:
-        with self.covers(old, *old.args):
+        with self.covers(old, *(a for a in old.args if isinstance(a, Call))):
             return folded(new, known_value)

@@ -40,7 +40,7 @@ from clew.ir.types import (
 )
 from clew.ops.optionals import type_named
 from clew.ops.registry import Sample, register_op
-from clew.support.errors import ClewError, GraphTypeError, RunError, UnsupportedError
+from clew.support.errors import ClewError, GraphTypeError, UnsupportedError
 
 if TYPE_CHECKING:
     from clew.frontends.onnx.layer import Layer
@@ -351,6 +351,6 @@ def _imported(
     except ClewError as error:
         if error.code not in ("U002", "U101", "U102"):
             raise
-        raise RunError(
+        raise UnsupportedError(
             "U026", f"{display(node.op_type)}: an input that decides shapes has too many elements"
         ) from error
