@@ -71,6 +71,10 @@ class ProgramBuilder:
         self.sizes = tuple(sizes)
         # The slots of sizes that are known as values.
         self.size_slots: dict[str, int] = {}
+        # For a size that a value tells, the value's slot and the axis; how many instructions gave
+        # those.
+        self._told: dict[str, tuple[int, int]] = {}
+        self._noted = 0
         self.function = function
         self.codes = codes
         self.make_segment = make_segment
@@ -135,20 +139,25 @@ class ProgramBuilder:
     def _size(self, name: str) -> int | None:
         """Returns a slot that holds a size, None where no value so far tells it."""
         if name not in self.size_slots:
-            made = [s for i in self.instructions for s in i.outputs]
-            for slot in (*self._parameter_slots(), *made):
-                shape = getattr(self.types[slot], "shape", ())
-                axis = next((n for n, d in enumerate(shape) if plain_size(d) == name), None)
-                if axis is None:
-                    continue
+            self._note_sizes()
+            if name in self._told:
+                slot, axis = self._told[name]
                 target = self.size_slots[name] = self._new_slot()
                 step = HostStep(get_op("size_of"), get_op("size_of").bind({"axis": axis}))
                 self.instructions.append(RunHost(step, (slot,), (target,), "size_of"))
-                break
         return self.size_slots.get(name)
 
-    def _parameter_slots(self) -> list[int]:
-        return [slot for p in self.function.params for slot in self.slots[p.id]]
+    def _note_sizes(self) -> None:
+        """Notes which sizes the values tell that exist now, and at which axis."""
+        new = [s for i in self.instructions[self._noted :] for s in i.outputs]
+        if not self._noted:
+            new = [slot for p in self.function.params for slot in self.slots[p.id]] + new
+        self._noted = len(self.instructions)
+        for slot in new:
+            for axis, dim in enumerate(getattr(self.types[slot], "shape", ())):
+                name = plain_size(dim)
+                if name is not None:
+                    self._told.setdefault(name, (slot, axis))
 
     def _sizes(self, names: Iterable[str]) -> dict[str, int]:
         """Returns slots of the sizes that are known here."""

@@ -84,7 +84,9 @@ def unknown_sizes(type_: Type) -> set[str]:
 def _dims(old: Type, new: Type) -> Iterator[tuple[Dim, Dim]]:
     """Yields the sizes of a value in two types, where these are alike."""
     for a, b in zip(leaves(old), leaves(new), strict=False):
-        if isinstance(a, TensorType) and isinstance(b, TensorType) and a.rank == b.rank:
+        if not isinstance(a, TensorType) or not isinstance(b, TensorType):
+            continue
+        if a.rank == b.rank and a.layout == b.layout:
             yield from zip(a.shape, b.shape, strict=True)
 
 

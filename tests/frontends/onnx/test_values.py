@@ -350,7 +350,8 @@ def test_stacks_of_different_shapes(limit: str) -> None:
 )
 def test_bodies_that_are_none(wanted: str, results: str, body: str) -> None:
     text = f"""g (float[2,3] x, int64 n) => (float[?,?] y)
-    {{ y, s = Loop(n, , x) <body = b(int64 i, bool c, float[2,3] v) => ({results}) {{ {body} }}> }}"""
+    {{ y, s = Loop(n, , x) <body = b(int64 i, bool c, float[2,3] v) => ({results})
+      {{ {body} }}> }}"""
     if wanted != "T008":
         text = text.replace("y, s = Loop", "y = Loop")
     assert code(text) == wanted
