@@ -1,7 +1,7 @@
 """`load_compiled`: a saved model, ready to run, without the half of clew that compiles.
 
-Only a model that calls operators between its kernels needs the operators' package; nothing else of
-the compiler is imported.
+Only a model that calls operators between its kernels needs the operators' package, and only one
+with kernels of shapes that a run tells the rest of the compiler.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _model(container: Container, builds: Sequence[LoadedBuild]) -> LoadedModel:
 def _host_resolver() -> HostResolver:
     """Imports the operators and returns what finds one."""
     steps: Any = importlib.import_module("clew.build.host_steps")
-    resolver: HostResolver = steps.HostStep.from_json
+    resolver: HostResolver = steps.step_from_json
     return resolver
 
 

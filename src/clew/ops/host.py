@@ -81,6 +81,37 @@ def _nonzero_types(x: Type) -> Type:
 
 
 @register_op(
+    "size_of", host=True, samples=(Sample(f32(3, 4), axis=1), Sample(f32(3), axis=1, error="T104"))
+)
+def size_of(x: Array, *, axis: int) -> Array:
+    """The size of an axis, `i64[]`: what programs read sizes off that only a run tells."""
+    return np.asarray(x.shape[axis], np.int64)
+
+
+@size_of.types
+def _size_of_types(x: Type, *, axis: int) -> Type:
+    axis_of("size_of", axis, tensor_type("size_of", x).rank)
+    return TensorType((), "i64")
+
+
+@register_op(
+    "sized",
+    host=True,
+    samples=(Sample(f32(4, 2), f32(3)),),
+)
+def sized(*values: Any) -> Array:
+    """The last input. The others are there for their sizes, which attributes of other calls name:
+    these, the last input's own among them, run after all of them.
+    """
+    return values[-1]  # type: ignore[no-any-return]
+
+
+@sized.types
+def _sized_types(*values: Type) -> Type:
+    return values[-1]
+
+
+@register_op(
     "compress",
     host=True,
     samples=(

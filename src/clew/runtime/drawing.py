@@ -10,6 +10,7 @@ import numpy as np
 from clew.support.errors import InputError
 
 if TYPE_CHECKING:
+    from clew.runtime.kinds import Kind
     from clew.runtime.model import InputSpec
 
 Array = np.ndarray[Any, Any]
@@ -61,11 +62,30 @@ def settled(wanted: InputSpec, sizes: Mapping[str, int]) -> list[int]:
     return [int(d) for d in shape]
 
 
-def _draw_one(wanted: InputSpec, rng: np.random.Generator, sizes: Mapping[str, int]) -> Array:
+def _draw_one(wanted: InputSpec, rng: np.random.Generator, sizes: Mapping[str, int]) -> Any:
+    if wanted.kind is not None:
+        return _draw_value(wanted.kind, rng, f"input {wanted.name!r} is {wanted.kind}")
     if wanted.dtype is None:
-        what = "no tensor" if wanted.kind is None else str(wanted.kind)
-        raise InputError("I061", f"input {wanted.name!r} is {what} and cannot be drawn")
-    shape = settled(wanted, sizes)
-    floating = wanted.dtype.kind in "fV"  # V: bfloat16 and its like
+        raise InputError("I061", f"input {wanted.name!r} is no tensor and cannot be drawn")
+    return _draw_array(wanted.dtype, settled(wanted, sizes), rng)
+
+
+def _draw_array(dtype: Any, shape: Sequence[int], rng: np.random.Generator) -> Array:
+    floating = dtype.kind in "fV"  # V: bfloat16 and its like
     drawn = rng.standard_normal(shape) if floating else rng.integers(0, 2, shape)
-    return np.asarray(drawn).astype(wanted.dtype)
+    return np.asarray(drawn).astype(dtype)
+
+
+def _draw_value(kind: Kind, rng: np.random.Generator, what: str) -> Any:
+    """Returns a value that is no tensor: two elements of a sequence, what is optional is there.
+
+    Errors: I061 for maps, and for tensors of unknown shape.
+    """
+    match kind.name:
+        case "sequence":
+            return [_draw_value(kind.parts[0], rng, what) for _ in range(2)]
+        case "optional":
+            return _draw_value(kind.parts[0], rng, what)
+        case "tensor" if kind.shape is not None and None not in kind.shape:
+            return _draw_array(kind.dtype, [int(d or 0) for d in kind.shape], rng)
+    raise InputError("I061", f"{what} and cannot be drawn", hint="give it a value")
