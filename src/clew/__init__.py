@@ -48,10 +48,12 @@ if TYPE_CHECKING:
     from clew.passes.user_pass import graph_pass
     from clew.precision import LayerError, PrecisionReport, precision_report
     from clew.profile.report import Profile
+    from clew.support.budgets import Budgets
     from clew.tap import Taps, tap_states
     from clew.target import Target
 
 _HOMES: Final = {
+    "Budgets": "clew.support.budgets",
     "CheckReport": "clew.extraction",
     "CompiledModel": "clew.compiled",
     "DiffReport": "clew.compare.report",
@@ -106,6 +108,7 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
+    "Budgets",
     "CheckReport",
     "ClewError",
     "CompiledModel",

@@ -46,6 +46,7 @@ from clew.runtime.kinds import Kind
 from clew.runtime.model import ANY_SHAPE, InputSpec, Ready, SizesKey, sizes_key
 from clew.runtime.program import Program
 from clew.runtime.threads import shared_pool
+from clew.support.budgets import in_force
 from clew.support.errors import GraphTypeError, InputError
 from clew.target import Target
 from clew.te.analysis import product_dtypes_of
@@ -190,6 +191,7 @@ class CompiledModel(ProfiledModel[Kernel]):
     def __init__(self, module: Module | DeferredModule, options: Options, cache: Cache) -> None:
         inputs = _declared(module) if not isinstance(module, Module) else _inputs(module)
         super().__init__(inputs, module.output_names)
+        self.budgets = options.budgets
         self._model = module
         self.options = options
         self._cache = cache
@@ -249,7 +251,8 @@ class CompiledModel(ProfiledModel[Kernel]):
         return self._make(sizes_key(arrays, positions), module, None)
 
     def _make(self, key: SizesKey, module: Module, specialize: Specialize | None) -> Build:
-        build = build_module(module, self.options, self._cache, self._pool, specialize)
+        with in_force(self.budgets):
+            build = build_module(module, self.options, self._cache, self._pool, specialize)
         while len(self._builds) >= _KEPT_BUILDS:
             self._builds.pop(next(iter(self._builds)))
         self._builds[key] = build

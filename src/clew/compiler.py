@@ -16,6 +16,7 @@ from clew.pipelines import pipeline
 from clew.runtime.cache import Cache, default_cache
 from clew.runtime.guard import GuardSide
 from clew.runtime.threads import thread_count
+from clew.support.budgets import Budgets, in_force
 from clew.support.errors import InputError
 from clew.target import Target, target_of
 
@@ -41,6 +42,7 @@ def compile(
     trace: bool = True,
     guard: bool | GuardSide = False,
     on_progress: Callable[[str], None] | None = None,
+    budgets: Budgets | None = None,
 ) -> CompiledModel:
     """Returns the model compiled for a target.
 
@@ -52,15 +54,20 @@ def compile(
     `auto`, `bf16` where the target has instructions for it; `keep_f32` names layers (or globs of
     them) to leave alone. `inputs` gives shapes for a file's symbolic inputs. `trace=False` records
     no lineage and changes no byte of code. `guard` runs every buffer behind guard pages (for
-    tests), right at its end or start.
+    tests), right at its end or start. `budgets` bound what a file, its compilation and its runs may
+    ask for (`Budgets.strict()` for files from anywhere).
 
     Errors: I010 (target), I011 (opt level), I012 (threads), I013 (precision), I020 (pass names),
-    I084 (`extend`), U020 (a fusion that is not legal), and those of loading.
+    I084 (`extend`), U020 (a fusion that is not legal), C140 and C141 (`budgets`), and those of
+    loading.
     """
     machine = target_of(target)
     chosen = passes_for(machine, opt_level, precision, keep_f32, fuse, passes)
     count = thread_count(threads)
-    module = model if isinstance(model, Module) else frontends.load_or_defer(model, inputs=inputs)
+    with in_force(budgets):
+        module = (
+            model if isinstance(model, Module) else frontends.load_or_defer(model, inputs=inputs)
+        )
     chosen, schedules = extended(chosen, extend)
     options = Options(
         target=machine,
@@ -74,6 +81,7 @@ def compile(
         trace=trace,
         guard=guard,
         on_progress=on_progress or (lambda text: None),
+        budgets=budgets,
     )
     return CompiledModel(module, options, default_cache() if cache else Cache(None))
 

@@ -43,8 +43,10 @@ from clew.runtime.plan import SegmentPlan
 from clew.runtime.program import Program
 from clew.runtime.segment import NativeSegment
 from clew.runtime.threads import ThreadPool
+from clew.support.budgets import Budgets, current, exceeded
 from clew.support.errors import CompileError, GraphTypeError, UnsupportedError, locate
 from clew.target import Target
+from clew.te.analysis import flops_of
 from clew.trace.stages import StageRecord
 
 
@@ -63,6 +65,7 @@ class Options:
     trace: bool = True
     guard: bool | GuardSide = False
     on_progress: Callable[[str], None] = field(default=lambda text: None)
+    budgets: Budgets | None = None
 
     @property
     def has_user_code(self) -> bool:
@@ -212,6 +215,7 @@ class _Native:
             source = self.sources.setdefault(source.key, source)
             self.source_of[function.id] = source
             keys[function.id] = source.key
+            _check_work(source)
             if source.key in self.binaries or any(s is source for s, _ in waiting):
                 continue
             stored = self.cache.get(source.key)
@@ -364,11 +368,11 @@ class DeferredKernel:
         values = tuple((names[n], arrays[n].copy()) for n in self._deciding)
         context = PassContext(self.options.target)
         # Its operators again, and in kernels anew: with all sizes known some are views, or nothing.
-        for current in (
+        for step in (
             Specialize(tuple(sizes.items()), values), DecomposeOps(), FoldConstant(), FuseOps(),
             PlaceParts(),
         ):  # fmt: skip
-            module = current.run(module, context)
+            module = step.run(module, context)
         if any(is_unknown(d) for n in post_order(module.main) for d in _dims_of(n.type)):
             return self._interpreted(sizes)
         self._values_met += bool(values)
@@ -431,6 +435,18 @@ def deciding_params(function: Function) -> tuple[int, ...]:
         return ()
     reached = {n.id for n in post_order(wanted)}
     return tuple(n for n, p in enumerate(function.params) if p.id in reached)
+
+
+def _check_work(source: KernelSource) -> None:
+    """Errors: C141 for a kernel that does more than the budget allows."""
+    budgets = current()
+    if not budgets.bounds_work:
+        return
+    count = flops_of(source.stages.outputs)
+    assert isinstance(count, int), "a kernel's shapes are known"
+    if count > budgets.run_operations:
+        what = f"operations of {source.name}"
+        raise exceeded(CompileError, "C141", what, count, "run_operations", budgets.run_operations)
 
 
 def bind_sizes(param: Var, shape: Sequence[int], sizes: dict[str, int]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -81,6 +82,8 @@ class ProgramBuilder:
         self.make_deferred = make_deferred
         self.slots: dict[int, tuple[int, ...]] = {}
         self.types: list[Type] = []
+        # Where each field's slots begin among a tuple's, by node.
+        self._starts: dict[int, list[int]] = {}
         # For a slot that is part of another's memory: that slot, and the element it begins at.
         self.views: dict[int, tuple[int, int]] = {}
         # For a slot that kernels write: the segment they are in.
@@ -199,9 +202,11 @@ class ProgramBuilder:
 
     def _field(self, node: TupleGetItem) -> tuple[int, ...]:
         assert isinstance(node.value.type, TupleType)
-        start = sum(len(leaves(t)) for t in node.value.type.fields[: node.index])
-        count = len(leaves(node.type))
-        return self.slots[node.value.id][start : start + count]
+        starts = self._starts.get(node.value.id)
+        if starts is None:
+            counts = [len(leaves(t)) for t in node.value.type.fields]
+            starts = self._starts[node.value.id] = [0, *accumulate(counts)]
+        return self.slots[node.value.id][starts[node.index] : starts[node.index + 1]]
 
     def _root(self, slot: int) -> tuple[int, int]:
         """Returns the slot whose memory a slot's is part of, and the element it begins at."""

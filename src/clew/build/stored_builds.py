@@ -94,7 +94,7 @@ def _identity(path: Path) -> bytes:
 
 def _key(module: Module, options: Options) -> str | None:
     """Returns what a build is kept under; None where it must not be kept."""
-    if options.guard or options.instruments or options.has_user_code:
+    if options.guard or options.instruments or options.has_user_code or options.budgets:
         return None
     functions = [function for _, function in module]
     digest = hashlib.blake2b(digest_size=20)

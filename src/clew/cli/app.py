@@ -55,6 +55,7 @@ from clew.cli.profile import profile
 from clew.cli.report import report
 from clew.cli.tap import tap
 from clew.cli.tracing import trace
+from clew.support.budgets import read_budgets, set_default
 from clew.support.difference import relative_error
 from clew.support.errors import ClewError, CompileError
 
@@ -75,9 +76,18 @@ def _main(
     context: typer.Context,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    budget: Annotated[
+        list[str],
+        typer.Option(
+            "--budget",
+            metavar="NAME=NUMBER",
+            help="Limit on what a model may ask for, such as nodes=1000, or strict; repeatable.",
+        ),
+    ] = [],  # noqa: B006  (typer reads it)
 ) -> None:
     global _debug
     _debug = debug
+    set_default(read_budgets(budget))
     if version:
         print(f"clew {clew.__version__}")
         raise typer.Exit

@@ -15,6 +15,7 @@ from clew.ir.types import memory_bytes
 from clew.loop.affine import Linear, Simplifier
 from clew.loop.ir import Buffer
 from clew.te.expr import COMPARISONS, INDEX, Binary, Imm, Index, Load, Scalar, Unary, binary
+from clew.te.tensor import nodes
 
 
 @dataclass
@@ -201,13 +202,11 @@ class Addresses(ABC):
         found = self._leaves.get(id(expr))
         if found is None:
             indices: dict[int, Index] = {}
-            reads_memory, stack = False, [expr]
-            while stack:
-                node = stack.pop()
+            reads_memory = False
+            for node in nodes(expr):
                 if isinstance(node, Index):
                     indices[id(node)] = node
                 reads_memory = reads_memory or isinstance(node, Load)
-                stack.extend(node.children)
             found = _Leaves(expr, tuple(indices.values()), reads_memory)
             self._leaves[id(expr)] = found
         return found

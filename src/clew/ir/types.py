@@ -164,9 +164,18 @@ class UnrankedType:
 
 @dataclass(frozen=True, slots=True)
 class TupleType:
-    """A tuple of types."""
+    """A tuple of types. `is_static`: whether it holds nothing but tensors of known shape."""
 
     fields: tuple[Type, ...]
+    is_static: bool = field(init=False, repr=False, compare=False, default=False)
+    is_native: bool = field(init=False, repr=False, compare=False, default=False)
+
+    def __post_init__(self) -> None:
+        # Settled once: a tuple of many fields is asked at each of them.
+        tensors = all(isinstance(f, (TensorType, TupleType)) for f in self.fields)
+        static = tensors and all(f.is_static for f in self.fields)  # type: ignore[union-attr]
+        object.__setattr__(self, "is_static", static)
+        object.__setattr__(self, "is_native", all(map(is_native, self.fields)))
 
     def __str__(self) -> str:
         return f"({', '.join(map(str, self.fields))})"
@@ -234,7 +243,7 @@ def is_native(type_: Type) -> bool:
     """Whether kernels can hold a value: tensors of numbers, and tuples of them."""
     if isinstance(type_, TensorType):
         return type_.dtype not in HOST_DTYPES
-    return isinstance(type_, TupleType) and all(map(is_native, type_.fields))
+    return isinstance(type_, TupleType) and type_.is_native
 
 
 def substitute_type(type_: Type, sizes: Mapping[str, Dim]) -> Type:

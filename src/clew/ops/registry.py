@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,8 +32,18 @@ import numpy as np
 
 from clew.ir.expr import ArgRef, Attrs, Call, Constant, Expr
 from clew.ir.parser import operators_from
-from clew.ir.types import TensorType, TupleType, Type, from_numpy, is_native, to_numpy
+from clew.ir.types import (
+    TensorType,
+    TupleType,
+    Type,
+    bits,
+    from_numpy,
+    is_native,
+    leaves,
+    to_numpy,
+)
 from clew.ops.signature import Signature, convert, fits, signature_of
+from clew.support.budgets import check_run_bytes
 from clew.support.errors import GraphTypeError, UnsupportedError
 from clew.te.analysis import Kind, kind_of, view_offset
 from clew.te.interpret import evaluate
@@ -374,7 +385,9 @@ class Op:
             inputs = args[: len(args) - len(references)]
             values = {name: args[index] for name, index in references.items()}
             types = [TensorType(a.shape, from_numpy(a.dtype)) for a in inputs]
-            return self.run_reference(inputs, self._settled(types, attrs, values))
+            settled = self._settled(types, attrs, values)
+            self._check_size(types, settled)
+            return self.run_reference(inputs, settled)
         if self.reference_rule is not None:
             result = self.reference_rule(*args, **attrs)
             return result if self.is_builtin else self._checked(result, args, attrs)
@@ -387,6 +400,13 @@ class Op:
             dict(zip(tensors, args, strict=True)),
         )
         return tuple(results) if isinstance(outputs, tuple) else results[0]
+
+    def _check_size(self, types: Sequence[TensorType], attrs: Attrs) -> None:
+        """Checks a result whose size came with the run before it is made. Errors: I265."""
+        for leaf in leaves(self._infer(tuple(types), attrs)):
+            if isinstance(leaf, TensorType) and leaf.is_static:
+                size_bytes = math.prod(leaf.concrete) * max(bits(leaf.dtype), 8) // 8
+                check_run_bytes(f"the result of {self.name}", size_bytes)
 
     def _checked(
         self, result: Any, args: Sequence[Array], attrs: Mapping[str, Any]

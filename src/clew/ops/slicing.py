@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -29,6 +29,10 @@ from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor
 
 Array = np.ndarray[Any, Any]
+
+
+# More inputs than this are found by halves, so that expressions stay shallow.
+_MOST_IN_A_ROW: Final = 32
 
 
 @register_op(
@@ -68,10 +72,18 @@ def concatenate(x: Tensor, *xs: Tensor, axis: int) -> Tensor:
         def part(n: int) -> Scalar:
             return inputs[n][(*i[:along], i[along] - te.size(offsets[n]), *i[along + 1 :])]
 
-        value = part(len(inputs) - 1)
-        for n in reversed(range(len(inputs) - 1)):
-            value = te.select(i[along] < te.size(offsets[n + 1]), part(n), value)
-        return value
+        def chosen(first: int, last: int) -> Scalar:
+            """Returns the element where it is one of the inputs from `first` to before `last`."""
+            if last - first > _MOST_IN_A_ROW:
+                middle = (first + last) // 2
+                left, right = chosen(first, middle), chosen(middle, last)
+                return te.select(i[along] < te.size(offsets[middle]), left, right)
+            value = part(last - 1)
+            for n in reversed(range(first, last - 1)):
+                value = te.select(i[along] < te.size(offsets[n + 1]), part(n), value)
+            return value
+
+        return chosen(0, len(inputs))
 
     layout = x.layout if all(y.layout == x.layout for y in xs) else ""
     return te.compute(shape, body, "concatenate", layout=layout)

@@ -46,12 +46,21 @@ class PassContext:
         default_factory=dict, repr=False
     )
 
+    # The same by node, for one that is asked about at each of its arguments.
+    _kind_of: dict[int, Kind] = field(default_factory=dict, repr=False)
+
     def remark(self, node: Expr, text: str) -> None:
         """Says why something was or was not done to a node of the module the pass was given."""
         self.on_remark(node, text)
 
     def kind(self, call: Call) -> Kind:
         """Returns how an operator call may be fused; equal calls are analysed once."""
+        kind = self._kind_of.get(call.id)
+        if kind is None:
+            kind = self._kind_of[call.id] = self._kind(call)
+        return kind
+
+    def _kind(self, call: Call) -> Kind:
         if not isinstance(call.op, Op) or argument_references(call.attrs) or runs_on_host(call):
             return Kind.OPAQUE
         types = tuple(a.type for a in call.args)

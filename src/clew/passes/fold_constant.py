@@ -18,7 +18,8 @@ from clew.ir.visit import post_order
 from clew.ops.registry import Op
 from clew.passes.base import Pass, PassContext
 from clew.support.arrays import aligned_copy
-from clew.te.analysis import Kind
+from clew.support.budgets import current
+from clew.te.analysis import Kind, flops_of
 
 # Operators whose result holds nothing but elements of the first input (and, where it is larger,
 # zeros).
@@ -27,6 +28,10 @@ _MOVES: Final = frozenset(
 )
 # Smaller parameters are widened however many there are.
 _LEAST_WIDENED_BYTES: Final = 256 << 10
+# No operator does more on so few elements than can be waited for.
+_FREE_OPERATIONS: Final = 1 << 28
+# What does less on each element is no sum or product.
+_LINEAR: Final = 64
 _MAY_ADD_ZEROS: Final = frozenset(("layout_transform",))
 
 
@@ -65,6 +70,8 @@ class _Folder(Rewriter):
         self._ctx = ctx
         self._uses: dict[int, int] = {}
         self._keeps_narrow = False
+        # What sums and products may still take: they are weights' preparation, not the model's run.
+        self._operations_left = current().folded_operations
 
     def enter(self, function: Function) -> None:
         nodes = (function, *post_order(function.body))
@@ -120,11 +127,29 @@ class _Folder(Rewriter):
         stored = sum(1 if a.is_splat else math.prod(a.tensor.concrete) for a in args)
         size = new.type.size
         assert isinstance(size, int)
+        if not self._affordable(old, new, args, size):
+            return False
         if size > max(self._options.max_growth_elems, 2 * stored) and not _stays_splat(
             self._ctx, new, args
         ):
             self._ctx.remark(old, f"not folded: {size} elements would be stored for {stored}")
             return False
+        return True
+
+    def _affordable(self, old: Call, new: Call, args: Sequence[Constant], size: int) -> bool:
+        """Whether what a call computes per element it reads or writes is within the budget."""
+        assert isinstance(new.op, Op)
+        read = sum(math.prod(a.tensor.concrete) for a in args)
+        if new.op.compute is None or size * max(read, 1) < _FREE_OPERATIONS:
+            return True
+        made = new.op.compute_tensors([a.tensor for a in args], new.attrs)
+        count = flops_of(made if isinstance(made, tuple) else (made,))
+        if not isinstance(count, int) or count <= _LINEAR * (size + read):
+            return True
+        if count > self._operations_left:
+            self._ctx.remark(old, f"not folded: {count} operations, left to the run")
+            return False
+        self._operations_left -= count
         return True
 
     def _fold(self, old: Call, new: Call, args: Sequence[Constant]) -> Expr | None:

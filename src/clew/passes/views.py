@@ -69,9 +69,7 @@ def has_static_shapes(function: Function) -> bool:
 
 
 def _is_static(type_: Type) -> bool:
-    if isinstance(type_, TupleType):
-        return all(_is_static(f) for f in type_.fields)
-    return isinstance(type_, TensorType) and type_.is_static
+    return isinstance(type_, (TensorType, TupleType)) and type_.is_static
 
 
 def whole(node: Expr) -> Expr:

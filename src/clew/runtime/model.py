@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,8 @@ from clew.runtime.kinds import Kind
 from clew.runtime.program import Instruction, Program, RunSegment
 from clew.runtime.segment import NativeSegment
 from clew.runtime.timing import Turns
-from clew.support.errors import InputError
+from clew.support.budgets import Budgets, in_force
+from clew.support.errors import InputError, RunError
 from clew.support.text_arrays import as_objects, as_text, is_text, packed
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -116,6 +118,8 @@ class Model(ABC, Generic[K]):
         self._inputs = tuple(inputs)
         self._input_names = tuple(i.name for i in inputs)
         self._output_names = tuple(output_names)
+        # What its runs may ask for; `None` are those of the process.
+        self.budgets: Budgets | None = None
 
     @abstractmethod
     def program_for(self, arrays: Sequence[Any]) -> Program:
@@ -157,6 +161,25 @@ class Model(ABC, Generic[K]):
         return dict(zip(self._output_names, results, strict=True))
 
     def _results(self, checked: Sequence[Any]) -> list[Any]:
+        """Returns the outputs of a run within the model's budgets.
+
+        Errors: I267 when the machine's memory does not suffice.
+        """
+        try:
+            if self.budgets is None:
+                return self._run(checked)
+            with in_force(self.budgets):
+                return self._run(checked)
+        except (MemoryError, OSError) as error:
+            if isinstance(error, OSError) and error.errno != errno.ENOMEM:
+                raise
+            raise RunError(
+                "I267",
+                f"the run needs more memory than there is: {error}",
+                hint="run with smaller inputs, or fewer calls at once",
+            ) from error
+
+    def _run(self, checked: Sequence[Any]) -> list[Any]:
         program = self.program_for(checked)
         results = program(checked)
         return results if program.is_native else [_outside(value) for value in results]

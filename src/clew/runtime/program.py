@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 
+from clew.support.budgets import check_run_bytes, current, exceeded
 from clew.support.errors import ClewError, RunError
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -211,8 +212,14 @@ def _view(source: Array, view: View) -> Array:
 def _repeat(loop: Repeat, inputs: Sequence[Any], observer: Observer | None) -> list[Any]:
     state = list(inputs)
     stacks: list[list[Any]] = [[] for _ in range(loop.scans)]
-    step = 0
+    step = held = 0
+    budgets = current()
     while True:
+        if step > budgets.loop_steps:
+            most = budgets.loop_steps
+            raise exceeded(
+                RunError, "I266", "turns of a loop", f"more than {most}", "loop_steps", most
+            )
         counter = np.asarray(step, np.int64)
         if not bool(loop.cond.observed([counter, *state], observer)[0]):
             break
@@ -220,6 +227,8 @@ def _repeat(loop: Repeat, inputs: Sequence[Any], observer: Observer | None) -> l
         state = list(results[: len(state)])
         for stack, value in zip(stacks, results[len(state) :], strict=True):
             stack.append(value)
+            held += getattr(value, "nbytes", 0)
+        check_run_bytes("values that a loop stacks", held)
         step += 1
     stacked = [_stack(s) if s else e for s, e in zip(stacks, loop.empty, strict=True)]
     return [*state, *stacked]

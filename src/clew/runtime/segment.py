@@ -13,7 +13,13 @@ from typing import TypeAlias
 import numpy as np
 
 from clew.codegen import native
-from clew.runtime.context import Context, GuardedMemory, SymbolTable, plain_places
+from clew.runtime.context import (
+    Context,
+    GuardedMemory,
+    SymbolTable,
+    plain_places,
+    scratch_bytes,
+)
 from clew.runtime.driver import driver
 from clew.runtime.grid import phases
 from clew.runtime.guard import GuardSide
@@ -27,7 +33,8 @@ from clew.runtime.resident import Resident
 from clew.runtime.threads import ThreadPool
 from clew.runtime.watch import Watch
 from clew.support.arrays import ALIGNMENT_BYTES, aligned_copy
-from clew.support.errors import InputError
+from clew.support.budgets import current, exceeded
+from clew.support.errors import CompileError, InputError
 
 Run: TypeAlias = Callable[[], object]
 # A context holds an arena. More exist while more calls run at once; this many are kept.
@@ -53,6 +60,7 @@ class NativeSegment:
     ):
         if not checked:
             check_plan(plan)
+            _check_bytes(plan, pool.threads)
         self.pool = pool
         self._library = library
         self._guard = GuardSide.END if guard is True else guard
@@ -307,6 +315,23 @@ class NativeSegment:
         for result, buffer in zip(results, memory.outputs, strict=True):
             result[...] = buffer.data.view(result.dtype).reshape(result.shape)
         return results
+
+
+def _check_bytes(plan: SegmentPlan, threads: int) -> None:
+    """Errors: C140 for a plan that needs more memory than the machine has, or its budget allows."""
+    made = plan.arena_bytes + sum(spec.size_bytes for spec in plan.outputs)
+    total = made + threads * scratch_bytes(plan)
+    budgets = current()
+    if total > budgets.run_bytes:
+        what = f"bytes that {len(plan.steps)} kernels need at once"
+        raise exceeded(CompileError, "C140", what, total, "run_bytes", budgets.run_bytes)
+    if total > budgets.allocated_bytes:
+        raise CompileError(
+            "C140",
+            f"{len(plan.steps)} kernels need {total} bytes at once, and this machine has "
+            f"{budgets.allocated_bytes}",
+            hint="the model needs a larger machine, or smaller inputs",
+        )
 
 
 def _readable(constant: np.ndarray) -> np.ndarray:

@@ -191,11 +191,14 @@ def _walks_as_one(info: StageInfo, outer: str, inner: str) -> bool:
 
 def _conditions_use(info: StageInfo, indices: tuple[object, ...]) -> bool:
     """Whether a value depends on one of the loop variables other than through addresses."""
+    wanted = {id(i) for i in indices}
+    seen: set[int] = set()
     stack = [info.store.value]
     while stack:
         node = stack.pop()
-        if any(node is i for i in indices):
+        if id(node) in wanted:
             return True
-        if type(node).__name__ != "Load":
+        if id(node) not in seen and type(node).__name__ != "Load":
+            seen.add(id(node))
             stack.extend(node.children)
     return False

@@ -12,7 +12,7 @@ import math
 from clew.loop.affine import Simplifier
 from clew.loop.ir import buffer_loads
 from clew.loop.schedule import Schedule
-from clew.schedules.shape import StageInfo, flatten_axes, lane_stride, parts, stage_infos
+from clew.schedules.shape import StageInfo, flatten_axes, lane_stride, stage_infos
 from clew.schedules.streaming import stream
 from clew.schedules.tiles import (
     balanced,
@@ -23,6 +23,7 @@ from clew.schedules.tiles import (
 from clew.support.errors import ScheduleError
 from clew.target import Target
 from clew.te.expr import Binary, Imm
+from clew.te.tensor import nodes
 
 NAME = "matmul"
 # The panel at work and the one on its way take the rest of the second-level cache.
@@ -89,7 +90,7 @@ def _rows_together(info: StageInfo) -> int:
     assert isinstance(row.extent, int)
     for load in buffer_loads(info.store.value):
         for index in load.indices:
-            for part in parts(index):
+            for part in nodes(index):
                 if not isinstance(part, Binary) or part.op != "floordiv" or part.a is not row:
                     continue
                 if isinstance(part.b, Imm) and row.extent % part.b.value == 0:

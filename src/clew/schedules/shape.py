@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from clew.loop.affine import Simplifier
@@ -21,7 +20,7 @@ from clew.te.expr import (
     Select,
     binary,
 )
-from clew.te.tensor import substitute
+from clew.te.tensor import nodes, substitute
 
 
 @dataclass
@@ -74,13 +73,10 @@ class StageInfo:
     @property
     def divides(self) -> bool:
         """Whether the value is, or has in it, a quotient of floats."""
-        stack: list[Scalar] = [self.store.value]
-        while stack:
-            node = stack.pop()
-            if isinstance(node, Binary) and node.op == "div" and node.dtype != INDEX:
-                return True
-            stack.extend(node.children)
-        return False
+        return any(
+            isinstance(node, Binary) and node.op == "div" and node.dtype != INDEX
+            for node in nodes(self.store.value)
+        )
 
     @property
     def case_axes(self) -> list[str]:
@@ -104,13 +100,10 @@ class StageInfo:
         """Whether the value takes more than a few instructions, so that computing it twice
         hurts.
         """
-        stack: list[Scalar] = [self.store.value]
-        while stack:
-            node = stack.pop()
-            if isinstance(node, Intrinsic) or (isinstance(node, Binary) and node.op == "pow"):
-                return True
-            stack.extend(node.children)
-        return False
+        return any(
+            isinstance(node, Intrinsic) or (isinstance(node, Binary) and node.op == "pow")
+            for node in nodes(self.store.value)
+        )
 
 
 def stage_infos(schedule: Schedule) -> dict[str, StageInfo]:
@@ -176,13 +169,7 @@ def offset_stride(
 
 
 def _uses(expr: Scalar, index: Index) -> bool:
-    stack = [expr]
-    while stack:
-        node = stack.pop()
-        if node is index:
-            return True
-        stack.extend(node.children)
-    return False
+    return any(node is index for node in nodes(expr))
 
 
 def lane_stride(load: Load, index: Index, lanes: int, simplifier: Simplifier) -> int | None:
@@ -195,15 +182,6 @@ def lane_stride(load: Load, index: Index, lanes: int, simplifier: Simplifier) ->
     split = binary("add", binary("mul", outer, Imm(lanes, INDEX)), lane)
     indices = tuple(substitute(i, {id(index): split}) for i in load.indices)
     return offset_stride(load.source, indices, lane, simplifier)
-
-
-def parts(expr: Scalar) -> Iterator[Scalar]:
-    """Yields an expression and all in it."""
-    stack = [expr]
-    while stack:
-        node = stack.pop()
-        yield node
-        stack.extend(node.children)
 
 
 def largest_load(info: StageInfo) -> Load | None:

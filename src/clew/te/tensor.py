@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from clew.ir.dims import Dim, SymDim, product
@@ -179,6 +179,20 @@ def call(name: str, *args: Scalar) -> Scalar:
 def power(base: Scalar, exponent: ScalarLike) -> Scalar:
     """Returns `base` to the power of `exponent`."""
     return binary("pow", base, exponent)
+
+
+def nodes(expr: Scalar) -> Iterator[Scalar]:
+    """Yields an expression and all in it, each shared one once: `v = v * v`, a hundred times over,
+    is a hundred nodes and 2^100 paths.
+    """
+    seen: set[int] = set()
+    stack = [expr]
+    while stack:
+        node = stack.pop()
+        if id(node) not in seen:
+            seen.add(id(node))
+            yield node
+            stack.extend(node.children)
 
 
 def loads(expr: Scalar) -> list[Load]:

@@ -39,7 +39,7 @@ from clew.frontends.onnx import (
     converters_transform,
     converters_values,
 )
-from clew.frontends.onnx.budgets import Budgets
+from clew.frontends.onnx.budgets import Budgets, current
 from clew.frontends.onnx.deferred import DeferredModel, advice, can_wait
 from clew.frontends.onnx.importer import Annotator, Importer, NodeView
 from clew.frontends.onnx.loader import read
@@ -63,7 +63,7 @@ def load(
     or names of sizes, in place of those in the model. An input that has an initialiser is a
     constant, as
     is one given a value in `constants`: that settles axes, shapes and counts that the model takes
-    as inputs.
+    as inputs. `budgets` bound what the model may ask for.
 
     Errors: M... for files that are damaged, unsafe or inconsistent; U... for valid models that are
     not supported; T... for layers whose shapes do not fit; I003 to I005 for wrong arguments.
@@ -107,7 +107,7 @@ def _importers(
     budgets: Budgets | None,
 ) -> Callable[..., Importer]:
     """Returns what makes importers of a model, which is read once, for shapes and constants."""
-    limits = budgets or Budgets()
+    limits = budgets or current()
     loaded = read(source, limits)
 
     def make(

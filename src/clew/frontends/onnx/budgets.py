@@ -1,37 +1,93 @@
-"""Limits on what a model file may ask for, so that a small hostile file cannot take the machine."""
+"""The budgets of an import (`support.budgets`), and the first look at what a message asks for."""
 
 from __future__ import annotations
 
-import os
-from dataclasses import dataclass
+from collections.abc import Iterator
+
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
+
+from clew.frontends.onnx.names import display
+from clew.support.budgets import Budgets, current, exceeded
+from clew.support.errors import ClewError, ModelError
+
+__all__ = ["Budgets", "check_outline", "current", "over"]
 
 
-def _physical_bytes() -> int:
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):  # not a POSIX system
-        return 1 << 36
+def over(code: str, what: str, asked: int | str, budget: str, limit: int) -> ClewError:
+    """Returns the error of a model that asks for more than a budget allows."""
+    return exceeded(ModelError, code, what, asked, budget, limit)
 
 
-@dataclass(frozen=True)
-class Budgets:
-    """What an import may use.
+def check_outline(model: ModelProto, budgets: Budgets) -> None:
+    """Counts what a message holds, before anything of it is looked at.
 
-    `file_bytes`: the model file (protobuf itself ends at 2 GiB). `tensor_bytes`: one tensor, be it
-    a
-    parameter or a value of static shape; also bounded by the machine's memory. `rank`: axes of a
-    tensor. `nodes`: layers after functions are expanded. `nesting`: subgraphs within subgraphs.
-    `calls`: functions calling functions.
+    Errors: M009 for too many nodes, M030 for too many of anything else.
     """
+    _count("functions", "the model's functions", len(model.functions), budgets.functions)
+    _count("opsets", "operator sets of the model", len(model.opset_import), budgets.opsets)
+    for function in model.functions:
+        _count("opsets", "operator sets of a function", len(function.opset_import), budgets.opsets)
+        named = len(function.input) + len(function.output)
+        _count("values", "inputs and outputs of a function", named, budgets.values)
+    left = budgets.nodes
+    for nodes in _bodies(model, budgets):
+        left -= len(nodes)
+        if left < 0:
+            more = f"more than {budgets.nodes}"
+            raise over("M009", "nodes of the model", more, "nodes", budgets.nodes)
 
-    file_bytes: int = (1 << 31) - 1
-    tensor_bytes: int = 1 << 36
-    rank: int = 32
-    nodes: int = 500_000
-    nesting: int = 32
-    calls: int = 32
 
-    @property
-    def memory_bytes(self) -> int:
-        """The most bytes one tensor may take on this machine."""
-        return min(self.tensor_bytes, _physical_bytes())
+def _bodies(model: ModelProto, budgets: Budgets) -> Iterator[list[NodeProto]]:
+    """Yields the nodes of every graph and function; the graphs are counted on the way."""
+    graphs = [model.graph]
+    pending = [function.node for function in model.functions]
+    while graphs or pending:
+        if graphs:
+            graph = graphs.pop()
+            _check_graph(graph, budgets)
+            nodes = graph.node
+        else:
+            nodes = pending.pop()
+        yield nodes
+        for node in nodes:
+            named = len(node.input) + len(node.output)
+            _count("values", "inputs and outputs of a node", named, budgets.values)
+            if node.attribute:
+                graphs += _inner(node, budgets)
+
+
+def _check_graph(graph: GraphProto, budgets: Budgets) -> None:
+    for name, held in (
+        ("inputs of a graph", graph.input),
+        ("outputs of a graph", graph.output),
+        ("initialisers of a graph", graph.initializer),
+        ("sparse initialisers of a graph", graph.sparse_initializer),
+    ):
+        _count("values", name, len(held), budgets.values)
+
+
+def _inner(node: NodeProto, budgets: Budgets) -> Iterator[GraphProto]:
+    _count("values", "attributes of a node", len(node.attribute), budgets.values)
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        elif attribute.graphs:
+            yield from attribute.graphs
+        elif not (attribute.HasField("t") or attribute.tensors or attribute.sparse_tensors):
+            _check_attribute(attribute, budgets)
+
+
+def _check_attribute(attribute: AttributeProto, budgets: Budgets) -> None:
+    size, most = attribute.ByteSize(), budgets.attribute_bytes
+    if size > most:
+        what = f"bytes of the attribute {_text(attribute.name)!r}"
+        raise over("M030", what, size, "attribute_bytes", most)
+
+
+def _count(budget: str, what: str, asked: int, most: int) -> None:
+    if asked > most:
+        raise over("M030", what, asked, budget, most)
+
+
+def _text(name: str | bytes) -> str:
+    return display(name if isinstance(name, str) else name.decode(errors="backslashreplace"))

@@ -136,6 +136,10 @@ def loop(layer: Layer) -> Result:
     types: list[Type] = [expr.type for expr in init]
     plain = all(isinstance(t, TensorType) for t in types)
     widened: set[str] = set()
+    # A loop in a loop is read again with it. What changed the first time does so again: without
+    # that, the innermost of ten loops would be read a thousand times.
+    changing = layer.importer.changing_sizes.setdefault(layer.name, set())
+    _widen_known(types, changing, widened)
     while True:
         index, going, *state = _parameters(layer, types)
         captures = Captures(layer.importer.known)
@@ -143,7 +147,7 @@ def loop(layer: Layer) -> Result:
         results = layer.subgraph("body", [index, going, *state], captures)
         if len(results) < 1 + len(state):
             raise layer.wrong(f"carries {len(state)} values, and its body gives {len(results) - 1}")
-        changed = _widen(layer, types, results[1 : 1 + len(state)], widened)
+        changed = _widen(layer, types, results[1 : 1 + len(state)], widened, changing)
         if (changed and plain) or not plain:
             plain = True
             written_out = _written_out(layer, start, init, layer.importer.imported - before)
@@ -207,7 +211,24 @@ def _parameters(layer: Layer, types: Sequence[Type]) -> list[Var]:
     return [Var(name, type_) for name, type_ in zip(names, [*scalars, *types], strict=True)]
 
 
-def _widen(layer: Layer, types: list[Type], results: Sequence[Expr], widened: set[str]) -> bool:
+def _widen_known(types: list[Type], changing: set[tuple[int, int]], widened: set[str]) -> None:
+    """Makes sizes unknown, in place, that are known to change: by state and axis."""
+    for n, axis in sorted(changing):
+        type_ = types[n]
+        if isinstance(type_, TensorType) and axis < type_.rank:
+            fresh = unknown_dim()
+            widened.add(str(fresh))
+            shape = (*type_.shape[:axis], fresh, *type_.shape[axis + 1 :])
+            types[n] = type_.with_(shape=shape)
+
+
+def _widen(
+    layer: Layer,
+    types: list[Type],
+    results: Sequence[Expr],
+    widened: set[str],
+    changing: set[tuple[int, int]],
+) -> bool:
     """Makes what changes from turn to turn unknown, in place: sizes, and ranks where these change.
     Whether anything was made so.
     """
@@ -225,12 +246,13 @@ def _widen(layer: Layer, types: list[Type], results: Sequence[Expr], widened: se
             changed = True
             continue
         shape: list[Dim] = []
-        for a, b in zip(before.shape, after.shape, strict=True):
+        for axis, (a, b) in enumerate(zip(before.shape, after.shape, strict=True)):
             if a == b or str(a) in widened:
                 shape.append(a)
                 continue
             fresh = unknown_dim()
             widened.add(str(fresh))
+            changing.add((n, axis))
             shape.append(fresh)
             changed = True
         types[n] = before.with_(shape=tuple(shape))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 
@@ -14,6 +15,8 @@ from clew.ir.dims import Dim, SymDim, product
 from clew.ir.expr import Constant, Expr
 from clew.ir.types import from_numpy, is_float, to_numpy
 from clew.ops.create import arange_size
+
+_MOST_JOINED: Final = 256
 
 # --- shapes ---------------------------------------------------------------------------------------
 
@@ -250,7 +253,11 @@ def concat(layer: Layer) -> Result:
     inputs = layer.present()
     if len(inputs) == 1:
         return inputs[0]
-    return call("concatenate", *inputs, axis=layer.axis())
+    axis = layer.axis()
+    while len(inputs) > _MOST_JOINED:  # a kernel that reads thousands of values takes for ever
+        parts = [inputs[n : n + _MOST_JOINED] for n in range(0, len(inputs), _MOST_JOINED)]
+        inputs = [call("concatenate", *p, axis=axis) if len(p) > 1 else p[0] for p in parts]
+    return call("concatenate", *inputs, axis=axis)
 
 
 @converter("Split")

@@ -12,7 +12,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
-from clew.frontends.onnx.budgets import Budgets
+from clew.frontends.onnx.budgets import current
 from clew.frontends.onnx.importer import Importer
 from clew.frontends.onnx.loader import Loaded, read
 from clew.frontends.onnx.order import in_order, uses_of
@@ -40,7 +40,7 @@ class Cutter:
         *,
         most_inside_bytes: int = _MOST_INSIDE_BYTES,
     ) -> None:
-        self._budgets = Budgets()
+        self._budgets = current()
         self._loaded = read(source, self._budgets)
         self._shapes = dict(shapes or {})
         self._most_inside_bytes = most_inside_bytes

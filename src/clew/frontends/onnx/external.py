@@ -1,10 +1,9 @@
-"""Tensor data outside the model file: only regular files inside the model's folder, mapped
-read-only.
+"""Tensor data outside the model file: only regular files inside the model's folder, read when they
+are needed.
 """
 
 from __future__ import annotations
 
-import mmap
 import os
 import stat
 from pathlib import Path
@@ -14,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew.frontends.onnx.names import display
+from clew.frontends.onnx.slim import FilePart, has_changed, read_part
 from clew.support.errors import ModelError
 
 _DIRECTORY: Final = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
@@ -21,28 +21,28 @@ _FILE: Final = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBL
 
 
 class ExternalData:
-    """The external files of one model. Each is mapped once; the arrays keep the mapping alive."""
+    """The external files of one model. None stays open: there may be thousands."""
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
-        self._mapped: dict[str, NDArray[np.uint8]] = {}
+        self._files: dict[str, ExternalFile] = {}
 
-    def bytes(self, tensor: str, entries: dict[str, str], expected: int) -> NDArray[np.uint8]:
-        """Returns a tensor's `expected` bytes, a read-only view of the file.
+    def part(self, tensor: str, entries: dict[str, str], expected: int) -> FilePart:
+        """Returns where a tensor's `expected` bytes are.
 
         Errors: M005 for a place outside the folder, what is no plain file, or a range beyond it.
         """
         location = entries.get("location", "")
-        if location not in self._mapped:
-            self._mapped[location] = self._open(tensor, location)
-        data = self._mapped[location]
+        if location not in self._files:
+            self._files[location] = self._open(tensor, location)
+        file = self._files[location]
         offset = _count(tensor, entries, "offset", 0)
         length = _count(tensor, entries, "length", expected)
-        if offset + length > data.size:
+        if offset + length > file.size_bytes:
             raise _refused(
                 tensor,
                 f"bytes {offset} to {offset + length} of {display(location)!r}, "
-                f"which has {data.size}",
+                f"which has {file.size_bytes}",
                 "the file is cut short, or belongs to another model",
             )
         if length != expected:
@@ -52,9 +52,9 @@ class ExternalData:
                 f"its type needs {expected}",
                 hint="export the model again",
             )
-        return data[offset : offset + length]
+        return FilePart(file, offset, length)
 
-    def _open(self, tensor: str, location: str) -> NDArray[np.uint8]:
+    def _open(self, tensor: str, location: str) -> ExternalFile:
         parts = Path(location).parts
         if self._folder is None:
             raise _refused(
@@ -74,9 +74,56 @@ class ExternalData:
                 "links are not followed: copy the file into the model's folder",
             ) from None
         try:
-            return _map(file, tensor, location)
+            status = os.fstat(file)
         finally:
             os.close(file)
+        _check_plain(status, tensor, location)
+        return ExternalFile(self._folder, parts, display(location), status)
+
+
+class ExternalFile:
+    """A file beside a model. It is opened for each read, and has to be the one it was.
+
+    Reading, unlike a mapping, ends in an error where the file has been cut short meanwhile.
+    """
+
+    def __init__(
+        self, folder: Path, parts: tuple[str, ...], shown: str, status: os.stat_result
+    ) -> None:
+        self._folder = folder.absolute()
+        self._parts = parts
+        self._shown = shown
+        self._version = _version(status)
+        self.size_bytes = status.st_size
+
+    @property
+    def token(self) -> str:
+        """Names the content; the time of the last change of any kind can't be put back."""
+        return f"file {self._version}"
+
+    def read(self, start: int, size_bytes: int) -> NDArray[np.uint8]:
+        """Returns a part of the file.
+
+        Errors: M013 when the file has changed since the model was loaded.
+        """
+        try:
+            file = _descend(self._folder, self._parts)
+        except OSError:
+            raise has_changed(self._shown) from None
+        try:
+            same = _version(os.fstat(file)) == self._version
+            array = read_part(file, start, size_bytes) if same else None
+            if array is None or _version(os.fstat(file)) != self._version:
+                raise has_changed(self._shown)
+            return array
+        finally:
+            os.close(file)
+
+
+def _version(status: os.stat_result) -> tuple[int, ...]:
+    """Returns what tells a file, and each of its contents, from others."""
+    times = (status.st_mtime_ns, status.st_ctime_ns)
+    return (status.st_dev, status.st_ino, status.st_size, status.st_nlink, *times)
 
 
 def _descend(folder: Path, parts: tuple[str, ...]) -> int:
@@ -91,8 +138,7 @@ def _descend(folder: Path, parts: tuple[str, ...]) -> int:
     return here
 
 
-def _map(file: int, tensor: str, location: str) -> NDArray[np.uint8]:
-    status = os.fstat(file)
+def _check_plain(status: os.stat_result, tensor: str, location: str) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise _refused(tensor, f"{display(location)!r}, which is not a regular file")
     if status.st_nlink != 1:
@@ -101,9 +147,6 @@ def _map(file: int, tensor: str, location: str) -> NDArray[np.uint8]:
             f"{display(location)!r}, a file that has other names (hard links) too",
             "it may be a file from elsewhere: copy it instead of linking it",
         )
-    if status.st_size == 0:
-        return np.empty(0, dtype=np.uint8)
-    return np.frombuffer(mmap.mmap(file, 0, access=mmap.ACCESS_READ), dtype=np.uint8)
 
 
 def _count(tensor: str, entries: dict[str, str], key: str, default: int) -> int:

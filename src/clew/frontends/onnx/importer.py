@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TypeProto
 from onnx import ValueInfoProto as ValueInfo
 
-from clew.frontends.onnx.budgets import Budgets
+from clew.frontends.onnx.budgets import Budgets, over
 from clew.frontends.onnx.late import inferred_type, is_unranked, late_layer, type_proto
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.loader import Loaded, opsets
@@ -48,6 +48,7 @@ from clew.ir.types import (
     TensorType,
     TupleType,
     Type,
+    bits,
     from_numpy,
 )
 from clew.ir.values import KnownValues
@@ -108,9 +109,13 @@ class Importer:
         self._layer_names = UniqueNames()
         self._names: dict[tuple[str, int], str] = {}
         self._layers: dict[Source, list[Expr]] = {}
+        # Sizes of loops' states that change from turn to turn: by layer, as state and axis.
+        self.changing_sizes: dict[str, set[tuple[int, int]]] = {}
         self._imported = 0
         # For a size that only a run tells, a value that has it.
         self._carriers: dict[str, Expr] = {}
+        self._total_bytes = 0
+        self._text_chars = 0
         self._top = Scope("", {})
 
     # --- the model ---
@@ -380,6 +385,10 @@ class Importer:
             own = node.name or f"{node.op_type}_{index}"
             unnamed = "" if node.name or not scope.key else f"{scope.key}/"
             wanted = f"{scope.prefix}{own}" if scope.prefix else f"{unnamed}{own}"
+            self._text_chars += len(wanted)
+            most = self.budgets.text_chars
+            if self._text_chars > most:
+                raise over("M030", "characters of names", self._text_chars, "text_chars", most)
             self._names[key] = self._layer_names.claim(wanted)
         return self._names[key]
 
@@ -413,7 +422,8 @@ class Importer:
     def _node(self, node: NodeProto, name: str, scope: Scope) -> None:
         self._imported += 1
         if self._imported > self.budgets.nodes:
-            raise ModelError("M009", f"the model has more than {self.budgets.nodes} nodes")
+            what = "nodes of the model, each turn in which a body is read counted"
+            raise over("M009", what, self._imported, "nodes", self.budgets.nodes)
         self._unknown += self._unknown_here
         self._unknown_here = []
         attributes = self._attributes(node, scope)
@@ -423,7 +433,8 @@ class Importer:
         with building(Span([source])):
             # What is built from here on has a larger id: it belongs to this layer.
             start = Var(name, TupleType(()))
-            results = self._convert(node, name, source, domain, attributes, inputs, scope)
+            with _senseless(node):
+                results = self._convert(node, name, source, domain, attributes, inputs, scope)
             self._results(node, source, start, results, scope)
         self._account(source, node, scope)
 
@@ -594,7 +605,13 @@ class Importer:
 
     def _check_size(self, type_: Type, name: str) -> None:
         if isinstance(type_, TensorType) and type_.is_static:
-            checked_size(type_.concrete, type_.dtype, self.budgets, f"value {display(name)!r}")
+            what = f"value {display(name)!r}"
+            size = checked_size(type_.concrete, type_.dtype, self.budgets, what)
+            self._total_bytes += size * bits(type_.dtype) // 8
+            most = self.budgets.total_bytes
+            if self._total_bytes > most:
+                what = f"bytes of all values up to {display(name)!r}"
+                raise over("M030", what, self._total_bytes, "total_bytes", most)
 
     def _account(self, source: Source, node: NodeProto, scope: Scope) -> None:
         """Notes a layer and its values, should it turn out that no node is left of it."""
@@ -608,6 +625,23 @@ class Importer:
 
 def _is_vector(type_: Type) -> bool:
     return isinstance(type_, TensorType) and type_.rank <= 1
+
+
+@contextmanager
+def _senseless(node: NodeProto) -> Iterator[None]:
+    """Gives arithmetic that fails on a layer's values a code: sizes of NaN, counts that no machine
+    has. Converters say what is wrong where they can; this is for what nobody has thought of.
+
+    Errors: M031.
+    """
+    try:
+        yield
+    except (ArithmeticError, ValueError, IndexError, MemoryError) as error:
+        raise ModelError(
+            "M031",
+            f"{display(node.op_type)} makes no sense with these values: {display(str(error))}",
+            hint="the model is invalid: export it again",
+        ) from error
 
 
 def _without(nodes: Sequence[NodeProto], missing: set[str]) -> Sequence[NodeProto]:

@@ -22,7 +22,7 @@ from onnx import (
     TypeProto,
 )
 
-from clew.frontends.onnx.budgets import Budgets
+from clew.frontends.onnx.budgets import current
 from clew.frontends.onnx.loader import read
 from clew.frontends.onnx.names import UniqueNames, display
 from clew.frontends.onnx.order import in_order
@@ -115,7 +115,7 @@ def list_model(
 
     Errors: those of reading a model (M...): it is trusted no more than `load` trusts it.
     """
-    budgets = Budgets()
+    budgets = current()
     model = read(source, budgets).model
     versions = {own_domain(entry.domain): entry.version for entry in model.opset_import}
     functions = functions_of(model)

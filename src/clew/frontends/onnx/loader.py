@@ -15,7 +15,7 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import ModelProto
 
-from clew.frontends.onnx.budgets import Budgets
+from clew.frontends.onnx.budgets import Budgets, check_outline, over
 from clew.frontends.onnx.external import ExternalData
 from clew.frontends.onnx.names import display
 from clew.frontends.onnx.slim import FilePart, Slim, read_slim
@@ -43,14 +43,17 @@ def read(source: str | os.PathLike[str] | bytes | ModelProto, budgets: Budgets) 
     """Returns the message of a file, of bytes, or as given.
 
     Errors: M001 for bytes that are no protobuf message, M002 for a message that is no model, M007
-    for one nested too deep, M008 for versions out of range, M011 for a file that cannot be read;
-    I002 for what is none of these.
+    for one nested too deep, M008 for versions out of range, M009 and M030 for one that exceeds a
+    budget, M011 for a file that cannot be read; I002 for what is none of these.
     """
     folder: Path | None = None
     raw: Mapping[int, FilePart] = {}
     if isinstance(source, ModelProto):
         model = source
     elif isinstance(source, (bytes, bytearray, memoryview)):
+        if len(source) > budgets.file_bytes:
+            what = "bytes of the model"
+            raise over("M011", what, len(source), "file_bytes", budgets.file_bytes)
         model = _parse(bytes(source), "the given bytes")
     elif not isinstance(source, (str, os.PathLike)):
         raise InputError(
@@ -64,7 +67,8 @@ def read(source: str | os.PathLike[str] | bytes | ModelProto, budgets: Budgets) 
         slim = _read_file(path, budgets)
         model, raw = _parse(slim.data, repr(display(str(path)))), slim.raw
     _check(model)
-    check_strings(model)
+    check_outline(model, budgets)
+    check_strings(model, budgets)
     return Loaded(model, ExternalData(folder), raw)
 
 
@@ -75,11 +79,8 @@ def _read_file(path: Path, budgets: Budgets) -> Slim:
         if not stat.S_ISREG(status.st_mode):
             raise ModelError("M011", f"{shown!r} is not a regular file")
         if status.st_size > budgets.file_bytes:
-            raise ModelError(
-                "M011",
-                f"{shown!r} has {status.st_size} bytes, at most {budgets.file_bytes} are read",
-                hint="save the model with its weights as external data",
-            )
+            what = f"bytes of {shown!r}"
+            raise over("M011", what, status.st_size, "file_bytes", budgets.file_bytes)
         with path.open("rb") as file:
             return read_slim(file.fileno(), status.st_size, shown)
     except (OSError, ValueError) as error:

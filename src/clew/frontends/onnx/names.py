@@ -16,6 +16,8 @@ def display(name: str) -> str:
     """
     if len(name) <= _SHOWN and name.isprintable():
         return name
+    if len(name) > 2 * _SHOWN:  # what is cut out anyway need not be escaped
+        name = name[:_SHOWN] + name[-_SHOWN:]
     text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
     if len(text) <= _SHOWN:
         return text

@@ -14,7 +14,7 @@ import os
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,28 +58,52 @@ class ModelFile:
 
         Errors: M013 when the file has changed since it was opened.
         """
-        array = aligned_empty((size_bytes,), np.uint8)
-        view, done = array.data, 0
-        while done < size_bytes:
-            count = os.preadv(self._file, [view[done:]], start + done)
-            if not count:
-                break
-            done += count
-        if done < size_bytes or self._stamp() != self._version:
-            raise ModelError(
-                "M013",
-                f"{self._shown!r} has changed since it was loaded",
-                hint="load it again; write a new model to a new file and rename that",
-            )
-        array.flags.writeable = False
+        array = read_part(self._file, start, size_bytes)
+        if array is None or self._stamp() != self._version:
+            raise has_changed(self._shown)
         return array
+
+
+def read_part(file: int, start: int, size_bytes: int) -> NDArray[np.uint8] | None:
+    """Returns a part of an open file, read-only and aligned; None where the file ends before."""
+    array = aligned_empty((size_bytes,), np.uint8)
+    view, done = array.data, 0
+    while done < size_bytes:
+        count = os.preadv(file, [view[done:]], start + done)
+        if not count:
+            return None
+        done += count
+    array.flags.writeable = False
+    return array
+
+
+def has_changed(shown: str) -> ModelError:
+    """Returns the error of a file that is not what it was when it was opened."""
+    return ModelError(
+        "M013",
+        f"{shown!r} has changed since it was loaded",
+        hint="load it again; write a new model to a new file and rename that",
+    )
+
+
+class Readable(Protocol):
+    """A file of which parts are read when asked for."""
+
+    @property
+    def token(self) -> str:
+        """Names its content: another content comes with another token."""
+        ...
+
+    def read(self, start: int, size_bytes: int) -> NDArray[np.uint8]:
+        """Returns a part. Errors: M013."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class FilePart:
-    """Bytes of a model file, read when asked for."""
+    """Bytes of a model file, or of one beside it, read when asked for."""
 
-    file: ModelFile
+    file: Readable
     start: int
     size_bytes: int
 

@@ -7,15 +7,21 @@ from typing import Any
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
+from clew.frontends.onnx.budgets import Budgets, over
+from clew.frontends.onnx.names import display
 from clew.support.errors import ModelError
 
 
-def check_strings(model: ModelProto) -> None:
+def check_strings(model: ModelProto, budgets: Budgets) -> None:
     """Checks the texts of a model that an import looks at.
 
-    Errors: M001 for one that is not UTF-8.
+    Errors: M001 for one that is not UTF-8, M030 for a name that is too long.
     """
+    most = budgets.name_chars
     for text in _model(model):
+        if len(text) > most and isinstance(text, str):
+            what = f"characters of the name {display(text)!r}"
+            raise over("M030", what, len(text), "name_chars", most)
         if not isinstance(text, str):
             shown = text.decode("utf-8", errors="backslashreplace")[:80]
             raise ModelError(

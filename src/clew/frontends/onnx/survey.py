@@ -12,11 +12,11 @@ from typing import Any, Final, TypeAlias
 import onnx
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
 
-from clew.frontends.onnx.budgets import Budgets
+from clew.frontends.onnx.budgets import Budgets, over
 from clew.frontends.onnx.loader import opsets
 from clew.frontends.onnx.names import display, listing
 from clew.frontends.onnx.registry import find
-from clew.support.errors import ModelError, UnsupportedError
+from clew.support.errors import ClewError, ModelError, UnsupportedError
 
 Schema: TypeAlias = Any
 """`onnx.defs.OpSchema`, of which the package declares half to type checkers."""
@@ -132,11 +132,7 @@ class Survey:
 
     def _body(self, nodes: Iterable[NodeProto], versions: Mapping[str, int], level: int) -> Extent:
         if level > self.budgets.nesting:
-            raise ModelError(
-                "M007",
-                "subgraphs and functions are nested too deep",
-                hint=f"at most {self.budgets.nesting} levels of If, Loop and functions are read",
-            )
+            raise self._too_deep()
         count, deepest = 0, 0
         for index, node in enumerate(nodes):
             count += 1
@@ -170,17 +166,15 @@ class Survey:
 
     def _within_budget(self, nodes: int, levels: int) -> None:
         if nodes > self.budgets.nodes:
-            raise ModelError(
-                "M009",
-                f"the model has more than {self.budgets.nodes} nodes once functions are expanded",
-                hint="pass budgets=Budgets(nodes=...) if the model is trusted",
-            )
+            what = "nodes of the model once functions are expanded"
+            raise over("M009", what, nodes, "nodes", self.budgets.nodes)
         if levels > self.budgets.nesting:
-            raise ModelError(
-                "M007",
-                "subgraphs and functions are nested too deep",
-                hint=f"at most {self.budgets.nesting} levels of If, Loop and functions are read",
-            )
+            raise self._too_deep()
+
+    def _too_deep(self) -> ClewError:
+        most = self.budgets.nesting
+        what = "levels of graphs and functions in each other"
+        return over("M007", what, f"more than {most}", "nesting", most)
 
     # --- unsupported operators ---
 

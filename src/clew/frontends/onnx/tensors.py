@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import SparseTensorProto, TensorProto
 
-from clew.frontends.onnx.budgets import Budgets
+from clew.frontends.onnx.budgets import Budgets, over
 from clew.frontends.onnx.external import ExternalData, entries_of
 from clew.frontends.onnx.names import display
 from clew.frontends.onnx.slim import FilePart
@@ -96,18 +96,22 @@ def checked_size(shape: Sequence[int], dtype: str, budgets: Budgets, what: str) 
     Errors: M006 for negative dimensions, too many axes, or more bytes than the budget.
     """
     if len(shape) > budgets.rank:
-        raise ModelError("M006", f"{what} has {len(shape)} axes, at most {budgets.rank} are read")
+        raise over("M006", f"axes of {what}", len(shape), "rank", budgets.rank)
     if any(d < 0 for d in shape):
         raise ModelError("M006", f"{what} has a negative dimension: {list(shape)}")
     size = math.prod(int(d) for d in shape)
     size_bytes = (size * bits(dtype) + 7) // 8
     if size_bytes > budgets.memory_bytes:
+        what = f"bytes of {what}, {dtype}{list(shape)}"
+        if size_bytes > budgets.tensor_bytes:
+            raise over("M006", what, size_bytes, "tensor_bytes", budgets.tensor_bytes)
         raise ModelError(
             "M006",
-            f"{what} of shape {list(shape)} takes {size_bytes} bytes, "
-            f"more than the {budgets.memory_bytes} of this machine or budget",
+            f"{what}: {size_bytes}, and this machine has {budgets.memory_bytes}",
             hint="the file is damaged or hostile, or the model needs a larger machine",
         )
+    if not size and math.prod(max(int(d), 1) for d in shape) * bits(dtype) >= 1 << 63:
+        raise ModelError("M006", f"{what} has no elements, and too large sizes: {list(shape)}")
     return size
 
 
@@ -135,8 +139,8 @@ def to_array(
         raise ModelError("M006", f"{what} is stored in segments, which ONNX never defined")
     expected = (size * bits(dtype) + 7) // 8
     if tensor.data_location == TensorProto.EXTERNAL:
-        raw = external.bytes(tensor.name, entries_of(tensor), expected)
-        return _from_bytes(raw, dtype, shape, size)
+        beside = external.part(tensor.name, entries_of(tensor), expected)
+        return _from_bytes(beside.read(), dtype, shape, size)
     if part is None and not tensor.HasField("raw_data"):
         return _from_field(tensor, dtype, shape, size, what)
     given = part.size_bytes if part is not None else len(tensor.raw_data)
@@ -153,15 +157,20 @@ def to_constant(
 
     Errors: as `to_array`; later M013, when the file has changed.
     """
-    lazy = part is not None and part.size_bytes >= _LAZY_FROM_BYTES
-    lazy = lazy and tensor.data_type != TensorProto.STRING
-    if not lazy or tensor.HasField("segment") or tensor.data_location == TensorProto.EXTERNAL:
+    beside = tensor.data_location == TensorProto.EXTERNAL
+    unusual = tensor.HasField("segment") or tensor.data_type == TensorProto.STRING
+    if unusual or not (beside or (part is not None and part.size_bytes >= _LAZY_FROM_BYTES)):
         return Constant(to_array(tensor, external, budgets, part), name=tensor.name)
-    assert part is not None
     what = f"tensor {display(tensor.name)!r}"
     dtype = dtype_of(tensor.data_type, what)
     shape = tuple(tensor.dims)
     size = checked_size(shape, dtype, budgets, what)
+    if beside:
+        expected = (size * bits(dtype) + 7) // 8
+        part = external.part(tensor.name, entries_of(tensor), expected)
+        if part.size_bytes < _LAZY_FROM_BYTES:
+            return Constant(_from_bytes(part.read(), dtype, shape, size), name=tensor.name)
+    assert part is not None
     if part.size_bytes != (size * bits(dtype) + 7) // 8:
         raise _mismatch(what, shape, dtype, f"{part.size_bytes} bytes", f"{size} elements")
     return Constant.lazy(
@@ -284,6 +293,8 @@ def sparse_to_array(
     indices = to_array(sparse.indices, external, budgets)
     shape = tuple(sparse.dims)
     what = f"sparse tensor {display(sparse.values.name)!r}"
+    if indices.dtype != np.int64:
+        raise ModelError("M006", f"{what} has indices of {indices.dtype}, expected int64")
     size = checked_size(shape, dtype_of(sparse.values.data_type, what), budgets, what)
     flat = np.zeros(size, values.dtype)
     limits = np.array(shape if indices.ndim == 2 else [size], np.int64)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 
 from clew.loop.affine import Simplifier, contains
@@ -38,7 +37,7 @@ from clew.te.expr import (
     select,
 )
 from clew.te.interpret import identity_of
-from clew.te.tensor import substitute
+from clew.te.tensor import nodes, substitute
 
 
 @primitive
@@ -106,9 +105,7 @@ def _bare(value: Scalar, *, casts: bool) -> Scalar:
 
 
 def _depends(cond: Scalar, loop: str) -> bool:
-    if isinstance(cond, Index):
-        return cond.name == loop
-    return any(_depends(c, loop) for c in cond.children)
+    return any(isinstance(n, Index) and n.name == loop for n in nodes(cond))
 
 
 def _conjuncts(cond: Scalar) -> list[Scalar]:
@@ -192,16 +189,10 @@ def _same(cond: Scalar, simplifier: Simplifier) -> object:
     if not isinstance(cond, Binary) or cond.op not in COMPARISONS or _compares_values(cond):
         return id(cond)
     difference = simplifier.linear(binary("sub", cond.a, cond.b))
-    if any(isinstance(part, Load) for atom, _ in difference.terms for part in _parts(atom)):
+    if any(isinstance(part, Load) for atom, _ in difference.terms for part in nodes(atom)):
         return id(cond)
     terms = frozenset((id(atom), c) for atom, c in difference.terms)
     return cond.op, terms, difference.const
-
-
-def _parts(expr: Scalar) -> Iterator[Scalar]:
-    yield expr
-    for child in expr.children:
-        yield from _parts(child)
 
 
 @primitive

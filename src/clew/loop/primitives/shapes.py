@@ -10,7 +10,7 @@ from clew.loop.ir import Buffer, For, Nest, Stmt, Store, block, buffer_loads, re
 from clew.loop.primitives.common import canonical_store, primitive, stage_statements
 from clew.support.errors import ScheduleError
 from clew.te.expr import INDEX, Binary, Imm, Index, Load, Scalar, binary
-from clew.te.tensor import substitute
+from clew.te.tensor import nodes, substitute
 
 
 @primitive
@@ -155,11 +155,8 @@ class _Merged:
 
 
 def _divisors(expr: Scalar) -> set[int]:
-    found: set[int] = set()
-    stack = [expr]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, Binary) and node.op in ("floordiv", "mod") and isinstance(node.b, Imm):
-            found.add(int(node.b.value))
-        stack.extend(node.children)
-    return found
+    return {
+        int(node.b.value)
+        for node in nodes(expr)
+        if isinstance(node, Binary) and node.op in ("floordiv", "mod") and isinstance(node.b, Imm)
+    }

@@ -1,0 +1,194 @@
+"""Limits on what a model, a compilation and a run may ask for, so that a small hostile file cannot
+take the machine.
+
+A budget is checked before the work that it bounds; what exceeds one ends in a coded error that
+names it. `clew.load` and `clew.compile` take `budgets=`, the command line `--budget NAME=VALUE`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+from clew.support.errors import ClewError, InputError, RunError
+
+_MEMORY_LIMIT: Final = Path("/sys/fs/cgroup/memory.max")
+_VALUE: Final = re.compile(r"(\d+)([kmgt]?)")
+
+
+@lru_cache(maxsize=1)
+def _physical_bytes() -> int:
+    """Returns the memory of the machine, or of the container that this runs in."""
+    try:
+        physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):  # not a POSIX system
+        physical = 1 << 36
+    try:
+        return min(physical, int(_MEMORY_LIMIT.read_text()))
+    except (OSError, ValueError):  # none, or "max"
+        return physical
+
+
+@dataclass(frozen=True)
+class Budgets:
+    """What a model may ask for. The defaults let every model through that this machine can run.
+
+    Of the file: `file_bytes` of the model file (protobuf itself ends at 2 GiB). `nodes` once
+    functions are expanded. `nesting` of graphs and functions in each other. `functions`,
+    `opsets`, `values` (inputs, outputs and initialisers of one graph), `name_chars` of one name,
+    `text_chars` of all layers' names, those of the functions around them included.
+    `attribute_bytes` of one attribute that is no tensor or graph. `rank`: axes of a tensor.
+    `tensor_bytes` of one value whose shape is known, `total_bytes` of all of these together
+    (memory that is used again counts again).
+
+    Of compiling: `folded_operations` is what sums and products of constants may take; beyond it
+    they are left to the run.
+
+    Of a run: `run_bytes` that it allocates at once for one native call, or one operator's result;
+    `run_operations` on numbers of one kernel's call; `loop_steps` of one loop. The machine's memory
+    bounds `tensor_bytes` and `run_bytes` too.
+    """
+
+    file_bytes: int = (1 << 31) - 1
+    nodes: int = 500_000
+    nesting: int = 32
+    functions: int = 10_000
+    opsets: int = 1_000
+    values: int = 100_000
+    name_chars: int = 1 << 17
+    text_chars: int = 1 << 28
+    attribute_bytes: int = 1 << 28
+    rank: int = 32
+    tensor_bytes: int = 1 << 36
+    total_bytes: int = 1 << 42
+    folded_operations: int = 1 << 33
+    run_bytes: int = 1 << 40
+    run_operations: int = 1 << 62
+    loop_steps: int = 10_000_000
+
+    @classmethod
+    def strict(cls) -> Budgets:
+        """Returns budgets for files from anywhere: seconds of work, and less than a gigabyte."""
+        return cls(
+            file_bytes=64 << 20,
+            nodes=20_000,
+            nesting=16,
+            functions=1_000,
+            opsets=100,
+            values=10_000,
+            name_chars=4096,
+            text_chars=16 << 20,
+            attribute_bytes=8 << 20,
+            rank=16,
+            tensor_bytes=128 << 20,
+            total_bytes=2 << 30,
+            folded_operations=1 << 28,
+            run_bytes=256 << 20,
+            run_operations=1 << 33,
+            loop_steps=10_000,
+        )
+
+    @property
+    def bounds_work(self) -> bool:
+        """Whether kernels' operations are to be counted, which takes time."""
+        return self.run_operations < Budgets.run_operations
+
+    @property
+    def memory_bytes(self) -> int:
+        """The most bytes that one tensor may take on this machine."""
+        return min(self.tensor_bytes, _physical_bytes())
+
+    @property
+    def allocated_bytes(self) -> int:
+        """The most bytes that a run may allocate at once on this machine."""
+        return min(self.run_bytes, _physical_bytes())
+
+
+_default = Budgets()
+_in_force: ContextVar[Budgets | None] = ContextVar("budgets", default=None)
+
+
+def current() -> Budgets:
+    """Returns the budgets in force in this thread, or those of the process."""
+    return _in_force.get() or _default
+
+
+def set_default(budgets: Budgets) -> None:
+    """Makes budgets those of the process, wherever no others are given."""
+    global _default
+    _default = budgets
+
+
+@contextmanager
+def in_force(budgets: Budgets | None) -> Iterator[None]:
+    """Has what is called inside keep to these budgets; `None` changes nothing."""
+    if budgets is None:
+        yield
+        return
+    token = _in_force.set(budgets)
+    try:
+        yield
+    finally:
+        _in_force.reset(token)
+
+
+def exceeded(
+    kind: type[ClewError], code: str, what: str, asked: int | str, budget: str, limit: int
+) -> ClewError:
+    """Returns the error of something that asks for more than a budget allows."""
+    return kind(
+        code,
+        f"{what}: {asked}, and the budget {budget} allows {limit}",
+        hint=f"where it is trusted: budgets=Budgets({budget}=...), or clew --budget {budget}=...",
+    )
+
+
+def check_run_bytes(what: str, size_bytes: int) -> None:
+    """Checks what a run is about to allocate.
+
+    Errors: I265 for more than the budget, or the machine, allows.
+    """
+    budgets = current()
+    if size_bytes <= budgets.allocated_bytes:
+        return
+    if size_bytes > budgets.run_bytes:
+        what = f"bytes of {what}"
+        raise exceeded(RunError, "I265", what, size_bytes, "run_bytes", budgets.run_bytes)
+    raise RunError(
+        "I265",
+        f"{what} would have {size_bytes} bytes, and this machine has {budgets.allocated_bytes}",
+        hint="the inputs ask for a result that cannot be",
+    )
+
+
+def read_budgets(given: Iterable[str]) -> Budgets:
+    """Returns the budgets that texts such as `nodes=1000`, `file_bytes=64m` or `strict` ask for.
+
+    Errors: I268 for a name or number that is none.
+    """
+    budgets = _default
+    for text in given:
+        name, _, number = text.partition("=")
+        if text == "strict":
+            budgets = Budgets.strict()
+            continue
+        found = _VALUE.fullmatch(number.lower())
+        if name not in _NAMES or found is None:
+            raise InputError(
+                "I268",
+                f"{text!r} is no budget",
+                hint=f"strict, or NAME=NUMBER, as in file_bytes=64m; they are {', '.join(_NAMES)}",
+            )
+        value = int(found[1]) << {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}[found[2]]
+        budgets = replace(budgets, **{name: value})
+    return budgets
+
+
+_NAMES: Final = tuple(f.name for f in fields(Budgets))

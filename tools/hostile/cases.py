@@ -1,0 +1,8 @@
+"""All cases of the catalogue."""
+
+from __future__ import annotations
+
+from hostile import files, growth, names, others
+from hostile.catalogue import ALL, Case
+
+__all__ = ["ALL", "Case", "files", "growth", "names", "others"]

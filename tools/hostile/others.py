@@ -1,0 +1,1 @@
+"""The other files that clew reads: saved models, texts, schedules, arrays, lists of layers."""
