@@ -84,7 +84,9 @@ def _facts(
         "domain": domain,
         "versions": [s.since_version for s in schemas],
         "deprecated": bool(newest.deprecated),
-        "support": "none" if how == "none" else _form(key, newest, passed, ratchet),
+        "support": "none"
+        if how == "none" or (cases and not passed)
+        else _form(key, newest, passed, ratchet),
         "by": how,
         "why": NO_TENSOR_FORM.get(full, "") if how != "none" else MISSING.get(full, ""),
         "dtypes": _dtypes(newest),

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from importlib import resources
 from typing import Any, Final
 
+from rich.table import Table
 from rich.text import Text
 
 from clew.cli.output import stdout
@@ -52,9 +53,7 @@ def chosen(every: Sequence[Facts], name: str | None) -> list[Facts]:
 
 def support(facts: Facts) -> str:
     """Returns how an operator runs, in a word or three."""
-    if facts["support"] == "none":
-        return "not supported"
-    return str(facts["support"])
+    return "not supported" if facts["support"] == "none" else str(facts["support"])
 
 
 def tests(facts: Facts) -> str:
@@ -64,12 +63,14 @@ def tests(facts: Facts) -> str:
 
 def show_all(every: Sequence[Facts]) -> None:
     """Prints a table with a line an operator."""
-    made = table("operator", "versions", "runs", "tests passed", "not supported")
+    made = table("operator", "versions", "runs", "tests", "not supported")
+    for column in made.columns[:4]:
+        column.no_wrap = True
     for facts in every:
         made.add_row(
             Text(full_name(facts)),
             Text(versions(facts)),
-            Text(support(facts)),
+            Text(facts["support"].replace("none", "-")),
             Text(tests(facts), justify="right"),
             Text(lacking(facts)),
         )
@@ -82,14 +83,15 @@ def show_all(every: Sequence[Facts]) -> None:
 def versions(facts: Facts) -> str:
     """Returns the versions that changed an operator, the oldest and the newest."""
     first, last = facts["versions"][0], facts["versions"][-1]
-    ending = " (deprecated)" if facts["deprecated"] else ""
-    return (str(first) if first == last else f"{first} to {last}") + ending
+    return str(first) if first == last else f"{first} to {last}"
 
 
 def lacking(facts: Facts) -> str:
     """Returns what is not supported, in some words."""
+    if facts["deprecated"]:
+        return f"deprecated in version {facts['versions'][-1]}"
     if facts["support"] == "none":
-        return facts["why"] or "the operator"
+        return facts["why"] or "not supported"
     return "; ".join(facts["refuses"])
 
 
@@ -110,10 +112,10 @@ def show_one(facts: Facts) -> None:
         "tests passed": tests(facts),
         "refused": "; ".join(facts["refuses"]),
     }
-    width = max(map(len, lines))
+    grid = Table.grid(padding=(0, 2))
     for label, text in lines.items():
         if text:
-            made = Text.assemble((f"{label:{width}}  ", "dim"), text)
-            console.print(made)
+            grid.add_row(Text(label, style="dim"), Text(text))
+    console.print(grid)
     for name, reason in facts["failing"].items():
-        console.print(Text(f"  {name}: {reason}"))
+        console.print(Text.assemble((name, "bold"), f" {reason}"))
