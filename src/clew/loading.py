@@ -50,6 +50,8 @@ class LoadedModel(ProfiledModel[LoadedKernel]):
     ) -> None:
         super().__init__(inputs, output_names)
         self._deciding = tuple(deciding)
+        for position in deciding:
+            inputs[position].decides = True
         self._builds = {build.key: build for build in builds}
         self._symbolic = any(not i.is_static for i in inputs) or bool(deciding)
         self._last = builds[0] if len(builds) == 1 else None

@@ -47,8 +47,14 @@ def sizes_of(inputs: Sequence[InputSpec], given: Mapping[str, Array]) -> dict[st
 def settled(wanted: InputSpec, sizes: Mapping[str, int]) -> list[int]:
     """Returns the shape of an input with its named sizes settled.
 
-    Errors: I061 where one is not.
+    Errors: I061 where one is not, and for an input whose value decides sizes: nobody can guess it.
     """
+    if wanted.decides:
+        raise InputError(
+            "I061",
+            f"the value of input {wanted.name!r} decides sizes or axes and cannot be drawn",
+            hint=f"give it, as in --input {wanted.name}=value.npy",
+        )
     shape = [sizes.get(d, d) if isinstance(d, str) else d for d in wanted.shape]
     open_sizes = [d for d in shape if isinstance(d, str)]
     if open_sizes:
