@@ -88,7 +88,9 @@ class Case:
         folder.mkdir(parents=True, exist_ok=True)
         onnx.save(self.model, folder / "model.onnx")
         np.savez(
-            folder / "inputs.npz", **{f"a{n}": _plain(a) for n, a in enumerate(self.feeds.values())}
+            folder / "inputs.npz",
+            allow_pickle=False,
+            **{f"a{n}": _plain(a) for n, a in enumerate(self.feeds.values())},
         )
         about = {
             "inputs": {k: str(a.dtype) for k, a in self.feeds.items()},
@@ -141,7 +143,7 @@ def draw_case(choices: Choices) -> Case:
     hostile = choices.one_in(60)
     g = Grower(choices, opset)
     table = entries(opset)
-    drawn = []
+    drawn: list[str] = []
     for _ in range(12):
         if drawn and choices.integer(0, 5) == 0:
             break
@@ -167,11 +169,11 @@ def grow(g: Grower, entry: Entry) -> None:
     Errors: Unfit where it does not suit.
     """
     version = g.version(entry.domain)
-    g.schema = None
     if entry.domain != USER_DOMAIN:
-        g.schema = schema_of(entry, version)
-        if g.schema is None:
+        schema = schema_of(entry, version)
+        if schema is None:
             raise Unfit
+        g.schema = schema
     scope = g.scope
     try:
         entry.make(g)

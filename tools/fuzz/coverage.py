@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import onnx
 
@@ -56,7 +56,8 @@ def converted() -> list[str]:
     """Returns the operators that clew imports: by a converter, or by the standard's definition."""
     have = set(supported())
     found = []
-    for s in onnx.defs.get_all_schemas():
+    schemas: list[Any] = onnx.defs.get_all_schemas()
+    for s in schemas:
         body = s.has_function or s.has_context_dependent_function
         if (s.domain, s.name) in have or body:
             found.append(f"{s.domain}::{s.name}" if s.domain else s.name)

@@ -59,7 +59,7 @@ def numpy_of(dtype: int) -> np.dtype[Any]:
 def filled(dtype: int, shape: tuple[int, ...], style: str, seed: int) -> Array:
     """Returns an array of values drawn from a seed.
 
-    `usual` are small numbers of both signs, `wild` has the ends of the type among them, `positive`
+    `usual` are small numbers of both signs, `wild` has infinities, NaNs and other extremes among them, `positive`
     starts above zero, `unit` lies within -1 and 1, `plain` counts up. `a:b` are whole numbers from
     `a` below `b`.
     """
@@ -93,8 +93,8 @@ def _floats(rng: np.random.Generator, dtype: int, shape: tuple[int, ...], style:
     if style == "unit":
         return np.tanh(values)
     if style == "wild" and dtype in FLOATS:
-        tiny = 1e-5 if dtype == TensorProto.FLOAT16 else 1e-39
-        huge = 6e4 if dtype == TensorProto.FLOAT16 else 3e38
+        tiny = 1e-5 if dtype == TensorProto.FLOAT16 else 1e-30
+        huge = 1e3 if dtype == TensorProto.FLOAT16 else 1e15
         odd = [np.nan, np.inf, -np.inf, -0.0, 0.0, tiny, huge, -huge, 0.5, 2.5, -1.5]
         return np.where(rng.random(shape) < 0.15, rng.choice(odd, shape), values)
     return values

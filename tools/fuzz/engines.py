@@ -106,7 +106,7 @@ def run(model: Any, feeds: Mapping[str, Array]) -> Results:
     return found
 
 
-def _named(model: ModelProto, found: list[Any]) -> Results:
+def _named(model: ModelProto, found: Any) -> Results:
     return dict(zip((v.name for v in model.graph.output), found, strict=True))
 
 

@@ -102,12 +102,22 @@ class Grower:
         self.inputs: list[Value] = []
         self.functions: dict[tuple[str, str], FunctionProto] = {}
         self._count = 0
-        self.schema: OpSchema | None = None
+        self._schema: OpSchema | None = None
         self.sizes = [choices.pick(SIZES) for _ in range(3)]
         self.odd_values = choices.one_in(12)
         self.zero_sizes = choices.one_in(20)
 
     # --- the operator at hand ---
+
+    @property
+    def schema(self) -> OpSchema:
+        """What ONNX says of the operator at hand; users' operators have no schema."""
+        assert self._schema is not None
+        return self._schema
+
+    @schema.setter
+    def schema(self, schema: OpSchema | None) -> None:
+        self._schema = schema
 
     def version(self, domain: str) -> int:
         """Returns the version of a domain that the model asks for."""
@@ -117,12 +127,10 @@ class Grower:
 
     def takes(self, name: str) -> bool:
         """Whether the operator at hand has an input of this name (and not an attribute)."""
-        assert self.schema is not None
         return any(i.name == name for i in self.schema.inputs)
 
     def dtypes(self, parameter: str, among: Iterable[int] | None = None) -> list[int]:
         """Returns the element types that the schema allows for a type parameter (`T`)."""
-        assert self.schema is not None
         for constraint in self.schema.type_constraints:
             if constraint.type_param_str == parameter:
                 found = [elem_type(t) for t in constraint.allowed_type_strs]
@@ -133,7 +141,6 @@ class Grower:
 
     def parameter(self, index: int) -> str:
         """Returns the type parameter of an input."""
-        assert self.schema is not None
         return str(self.schema.inputs[min(index, len(self.schema.inputs) - 1)].type_str)
 
     # --- values ---

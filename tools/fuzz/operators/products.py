@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from onnx import TensorProto
 
@@ -96,7 +98,7 @@ def matmul_integer(g: Grower) -> object:
 
 def windows(
     g: Grower, sizes: tuple[int, ...], pool: bool = False
-) -> tuple[list[int], dict[str, object]]:
+) -> tuple[list[int], dict[str, Any]]:
     """Returns a kernel and attributes that fit an image of some sizes."""
     rank = len(sizes)
     dilations = (
@@ -113,7 +115,7 @@ def windows(
     kernel = [g.choices.pick((3, 1, 2, 5)) for _ in range(rank)]
     kernel = [min(k, max(1, s)) for k, s in zip(kernel, sizes, strict=True)]
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
-    made: dict[str, object] = {}
+    made: dict[str, Any] = {}
     if dilations != [1] * rank:
         made["dilations"] = dilations
     if g.choices.one_in(2):
@@ -160,7 +162,7 @@ def image(g: Grower, dtypes: list[int]) -> Value:
 @operator("Conv", weight=6)
 def conv(g: Grower) -> object:
     x = image(g, g.dtypes("T"))
-    n, c, *sizes = x.sizes
+    c, *sizes = x.sizes[1:]
     kernel, made = windows(g, tuple(sizes))
     groups = g.choices.pick([d for d in (1, c, 2, 4) if c % d == 0])
     out = (
@@ -177,12 +179,12 @@ def conv(g: Grower) -> object:
 @operator("ConvTranspose")
 def conv_transpose(g: Grower) -> object:
     x = image(g, g.dtypes("T"))
-    n, c, *sizes = x.sizes
+    c, *sizes = x.sizes[1:]
     rank = len(sizes)
     groups = g.choices.pick([d for d in (1, c, 2) if c % d == 0])
     kernel = [g.choices.pick((3, 1, 2)) for _ in range(rank)]
     strides = [g.choices.pick((1, 2, 3)) for _ in range(rank)]
-    made: dict[str, object] = {"strides": strides}
+    made: dict[str, Any] = {"strides": strides}
     way = g.choices.integer(0, 3)
     if way == 1:
         made["auto_pad"] = g.choices.pick(("SAME_UPPER", "SAME_LOWER", "VALID"))
@@ -235,9 +237,10 @@ def pool(g: Grower) -> object:
     op = g.schema.name
     x = image(g, g.dtypes("T"))
     kernel, made = windows(g, x.sizes[2:], True)
-    if op != "LpPool" and g.version("") >= 10 and g.choices.one_in(3):
+    same = str(made.get("auto_pad", "")).startswith("SAME")  # the standard has no sizes for both
+    if not same and op != "LpPool" and g.version("") >= 10 and g.choices.one_in(3):
         made["ceil_mode"] = 1
-    if op == "LpPool" and g.version("") >= 18 and g.choices.one_in(3):
+    if not same and op == "LpPool" and g.version("") >= 18 and g.choices.one_in(3):
         made["ceil_mode"] = 1
     if op == "AveragePool" and g.choices.one_in(2):
         made["count_include_pad"] = 1
@@ -319,7 +322,7 @@ def resize(g: Grower) -> object:
         raise Unfit
     x = g.tensor(ranks=(2, 4), nonempty=True, among=FLOATS)
     mode = g.choices.pick(("nearest", "linear", "cubic"))
-    made: dict[str, object] = {"mode": mode}
+    made: dict[str, Any] = {"mode": mode}
     if mode == "cubic":
         made["cubic_coeff_a"] = g.choices.pick((None, -0.5))
         made["exclude_outside"] = g.choices.pick((None, 1))
@@ -424,7 +427,7 @@ def recurrent(g: Grower) -> object:
     lengths = g.leaf(TensorProto.INT32, (batch,), f"1:{steps + 1}") if g.choices.one_in(3) else None
     h = g.leaf(dtype, (d, batch, hidden)) if g.choices.one_in(2) else None
     more: list[Value | None] = [x, w, r, b, lengths, h]
-    made: dict[str, object] = {"hidden_size": hidden, "direction": way}
+    made: dict[str, Any] = {"hidden_size": hidden, "direction": way}
     if op == "LSTM":
         more.append(g.leaf(dtype, (d, batch, hidden)) if g.choices.one_in(2) else None)
         more.append(g.leaf(dtype, (d, 3 * hidden), "unit") if g.choices.one_in(4) else None)
@@ -446,7 +449,7 @@ def attention(g: Grower) -> object:
     heads, d, dv = kv * g.choices.pick((1, 2)), g.choices.pick((8, 4, 16)), g.choices.pick((8, 3))
     if g.choices.one_in(2):
         parts = [g.leaf(dtype, s) for s in ((n, heads, q, d), (n, kv, k, d), (n, kv, k, dv))]
-        made: dict[str, object] = {}
+        made: dict[str, Any] = {}
     else:
         parts = [g.leaf(dtype, s) for s in ((n, q, heads * d), (n, k, kv * d), (n, k, kv * dv))]
         made = {"q_num_heads": heads, "kv_num_heads": kv}
@@ -470,7 +473,7 @@ def rotary(g: Grower) -> object:
     dtype = g.dtype(g.dtypes("T", (F32, TensorProto.FLOAT16)))
     n, s, h, d = 2, g.choices.pick((3, 1)), g.choices.pick((1, 2)), g.choices.pick((4, 8))
     x = g.leaf(dtype, (n, h, s, d))
-    made = {"interleaved": g.choices.pick((None, 1))}
+    made: dict[str, Any] = {"interleaved": g.choices.pick((None, 1))}
     if g.choices.integer(0, 1):
         tables = [g.leaf(dtype, (6, d // 2), "unit") for _ in range(2)]
         return g.emit("RotaryEmbedding", [x, *tables, g.leaf(I64, (n, s), "0:6")], **made)

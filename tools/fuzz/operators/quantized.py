@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from onnx import TensorProto
 
@@ -12,7 +14,7 @@ from fuzz.operators import ENTRIES, operator
 F32 = TensorProto.FLOAT
 
 
-def _scales(g: Grower, x: Value, dtype: int) -> tuple[Value, dict[str, int]]:
+def _scales(g: Grower, x: Value, dtype: int) -> tuple[Value, dict[str, Any]]:
     """Returns scales for a tensor as a whole, or along an axis."""
     way = g.choices.integer(0, 2)
     if way == 0 or x.rank == 0 or g.version("") < 13:
@@ -24,13 +26,8 @@ def _scales(g: Grower, x: Value, dtype: int) -> tuple[Value, dict[str, int]]:
 @operator("QuantizeLinear")
 def quantize(g: Grower) -> object:
     x = g.tensor(among=(F32, TensorProto.FLOAT16, TensorProto.INT32))
-    kinds = [
-        t
-        for t in g.dtypes(
-            g.parameter(2),
-            (*SMALL, TensorProto.UINT8, TensorProto.INT8, TensorProto.INT16, TensorProto.UINT16),
-        )
-    ]
+    whole = (TensorProto.UINT8, TensorProto.INT8, TensorProto.INT16, TensorProto.UINT16)
+    kinds = g.dtypes(g.parameter(2), (*SMALL, *whole))
     scale, made = _scales(g, x, x.dtype if x.dtype != TensorProto.INT32 else F32)
     if g.choices.one_in(4):
         return g.emit("QuantizeLinear", [x, scale], **made)

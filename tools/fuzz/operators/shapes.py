@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from onnx import TensorProto, helper
 
@@ -12,7 +14,7 @@ from fuzz.operators import operator
 INT64, INT32 = TensorProto.INT64, TensorProto.INT32
 
 
-def axes_of(g: Grower, axes: list[int]) -> tuple[list[Value | None], dict[str, list[int]]]:
+def axes_of(g: Grower, axes: list[int]) -> tuple[list[Value | None], dict[str, Any]]:
     """Returns axes as the operator's version takes them: an input or an attribute."""
     if g.takes("axes"):
         return [g.ints(axes)], {}
