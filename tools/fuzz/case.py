@@ -87,13 +87,13 @@ class Case:
         """Writes the case to a folder."""
         folder.mkdir(parents=True, exist_ok=True)
         onnx.save(self.model, folder / "model.onnx")
+        named: dict[str, Any] = {f"a{n}": _plain(a) for n, a in enumerate(self.feeds.values())}
         np.savez(
             folder / "inputs.npz",
-            allow_pickle=False,
-            **{f"a{n}": _plain(a) for n, a in enumerate(self.feeds.values())},
+            **named,
         )
         about = {
-            "inputs": {k: str(a.dtype) for k, a in self.feeds.items()},
+            "inputs": {k: (str(a.dtype), a.shape) for k, a in self.feeds.items()},
             "plan": asdict(self.plan), "operators": self.operators, "seed": self.seed,
             "symbolic": self.symbolic, "hostile": self.hostile,
         }  # fmt: skip
@@ -105,8 +105,8 @@ class Case:
         about = json.loads((folder / "case.json").read_text())
         with np.load(folder / "inputs.npz", allow_pickle=False) as arrays:
             feeds = {
-                name: _typed(arrays[f"a{n}"], dtype)
-                for n, (name, dtype) in enumerate(about["inputs"].items())
+                name: _typed(arrays[f"a{n}"], dtype).reshape(shape)
+                for n, (name, (dtype, shape)) in enumerate(about["inputs"].items())
             }
         return cls(
             onnx.load(folder / "model.onnx"), feeds, Plan(**about["plan"]),
@@ -256,7 +256,7 @@ def _plain(array: Array) -> Array:
     """Returns an array as `npz` keeps it: of bytes, where numpy itself has no such type."""
     if array.dtype == object:
         return array.astype(str)
-    return array if array.dtype.isbuiltin == 1 else array.view(np.uint8)
+    return array if array.dtype.isbuiltin == 1 else array.reshape(-1).view(np.uint8)
 
 
 def _typed(array: Array, dtype: str) -> Array:

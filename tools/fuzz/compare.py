@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -147,7 +148,7 @@ def difference(
 ) -> Difference | None:
     """Returns the first difference of two engines' results, None where they agree."""
     for name, want in wanted.items():
-        what = _differs(found[name], want, lambda name=name: condition.of(name))
+        what = _differs(found[name], want, partial(condition.of, name))
         if what:
             return Difference(name, what)
     return None
@@ -179,7 +180,7 @@ def _differs(found: Any, want: Any, moved: Callable[[], list[Any]]) -> str:
         if not isinstance(found, (list, tuple)) or len(found) != len(want):
             return f"a sequence of {len(found) if isinstance(found, (list, tuple)) else found!r} for {len(want)}"
         for n, (f, w) in enumerate(zip(found, want, strict=True)):
-            what = _differs(f, w, lambda n=n: [m[n] for m in moved() if len(m) > n])
+            what = _differs(f, w, partial(_items, moved, n))
             if what:
                 return f"[{n}] {what}"
         return ""
@@ -196,6 +197,10 @@ def _differs(found: Any, want: Any, moved: Callable[[], list[Any]]) -> str:
             return ""
         return f"shape {list(found.shape)} for {list(want.shape)}"
     return _elements(found, want, moved)
+
+
+def _items(moved: Callable[[], list[Any]], n: int) -> list[Any]:
+    return [m[n] for m in moved() if len(m) > n]
 
 
 def _elements(found: Array, want: Array, moved: Callable[[], list[Any]]) -> str:

@@ -10,7 +10,6 @@ from clew.frontends.onnx.registry import supported
 from fuzz.operators import ENTRIES
 
 _CHANCE: Final = "its results are chance: no two engines draw alike"
-_OLD: Final = "deprecated: no engine but the oldest opsets' has it"
 WHY_NOT: Final[dict[str, str]] = {
     "Bernoulli": _CHANCE,
     "Multinomial": _CHANCE,
@@ -30,7 +29,6 @@ WHY_NOT: Final[dict[str, str]] = {
     "ai.onnx.ml::CategoryMapper": "strings and numbers: tests of its own hold it",
     "ai.onnx.ml::SVMClassifier": "its many tables are drawn by tests of its own",
     "ai.onnx.ml::TreeEnsemble": "its many tables are drawn by tests of its own",
-    "ai.onnx.ml::TreeEnsembleClassifier": "its many tables are drawn by tests of its own",
 }
 """Operators without an entry, each with the reason."""
 
@@ -41,7 +39,7 @@ def names() -> list[str]:
         {
             f"{s.domain}::{s.name}" if s.domain else s.name
             for s in onnx.defs.get_all_schemas()
-            if not s.deprecated or ("", s.name) in ENTRIES
+            if not s.deprecated or (s.domain, s.name) in ENTRIES
         }
     )
 
@@ -56,7 +54,7 @@ def converted() -> list[str]:
     """Returns the operators that clew imports: by a converter, or by the standard's definition."""
     have = set(supported())
     found = []
-    schemas: list[Any] = onnx.defs.get_all_schemas()
+    schemas: Any = onnx.defs.get_all_schemas()
     for s in schemas:
         body = s.has_function or s.has_context_dependent_function
         if (s.domain, s.name) in have or body:

@@ -29,7 +29,7 @@ _STRINGS: Final = {
 }
 
 # How likely an element type is, where an operator takes it.
-WEIGHTS: Final = {
+WEIGHTS: Final[dict[int, int]] = {
     TensorProto.FLOAT: 12,
     TensorProto.DOUBLE: 2,
     TensorProto.FLOAT16: 3,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from fuzz.dtypes import FLOATS
+from fuzz.dtypes import FLOATS, numpy_of
 from fuzz.graph import MOST_ELEMENTS, Grower, Unfit, Value
 from fuzz.operators import operator
 
@@ -279,7 +279,9 @@ def max_roi_pool(g: Grower) -> object:
 def roi_align(g: Grower) -> object:
     x = g.leaf(g.dtype(g.dtypes("T1", (F32, TensorProto.DOUBLE))), (2, 3, 7, 9))
     rois = g.known(
-        np.array([[0.2, 0.3, 5.1, 4.2], [1.4, 0.6, 6.6, 6.1]], np.float32).astype(x.array.dtype),
+        np.array([[0.2, 0.3, 5.1, 4.2], [1.4, 0.6, 6.6, 6.1]], np.float32).astype(
+            numpy_of(x.dtype)
+        ),
         x.dtype,
         None,
     )

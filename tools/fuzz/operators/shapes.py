@@ -163,7 +163,9 @@ def slice_(g: Grower) -> object:
                 g.choices.pick((size - 1, 2**31 - 1, -1)),
                 g.choices.pick((-(2**63), -size - 1, 0, -(2**31))),
             )
-        starts.append(start), ends.append(end), steps.append(step)
+        starts.append(start)
+        ends.append(end)
+        steps.append(step)
     if not g.takes("starts"):
         if min(steps) < 1 or max(steps) > 1 or min(axes) < 0:
             raise Unfit
@@ -360,7 +362,7 @@ def constant_of_shape(g: Grower) -> object:
 
 @operator("Constant")
 def constant(g: Grower) -> object:
-    ways = [
+    ways: list[dict[str, Any]] = [
         {"value_float": 0.5},
         {"value_int": 3},
         {"value_ints": [1, 2, 3]},
@@ -381,7 +383,7 @@ def eye_like(g: Grower) -> object:
 @operator("Range")
 def range_(g: Grower) -> object:
     dtype = g.dtype(g.dtypes("T"))
-    start, limit, delta = g.choices.pick(((0, 5, 1), (3, 17, 2), (9, -2, -3), (0, 0, 1), (5, 3, 1)))
+    start, limit, delta = g.choices.pick(((0.0, 5.0, 1.0), (3, 17, 2), (9, -2, -3), (0, 0, 1), (5, 3, 1)))
     if dtype in FLOATS and g.choices.one_in(2):
         start, limit, delta = 0.5, 4.0, 0.25
     return g.emit("Range", [g.scalar(v, dtype, None) for v in (start, limit, delta)])
@@ -426,7 +428,7 @@ def top_k(g: Grower) -> object:
     x = g.tensor(ranks=(1, 4))
     axis = g.axis(x.rank) if g.version("") >= 11 else g.choices.integer(0, x.rank - 1)
     k = g.choices.integer(0 if g.zero_sizes else min(1, x.sizes[axis]), x.sizes[axis])
-    attributes = {"axis": axis}
+    attributes: dict[str, Any] = {"axis": axis}
     if g.version("") >= 11:
         attributes["largest"] = g.choices.pick((1, 0))
     if not g.takes("K"):
@@ -439,7 +441,7 @@ def cumulative(g: Grower) -> object:
     op = g.schema.name
     x = g.tensor(ranks=(1, 4))
     axis = g.scalar(g.axis(x.rank), g.choices.pick((INT64, INT32)), None)
-    flags = {n: g.choices.pick((None, 1)) for n in ("exclusive", "reverse")}
+    flags: dict[str, Any] = {n: g.choices.pick((None, 1)) for n in ("exclusive", "reverse")}
     return g.emit(op, [x, axis], **flags)
 
 
@@ -520,5 +522,5 @@ def bit_cast(g: Grower) -> object:
     return g.emit("BitCast", [x], to=to)
 
 
-def _np(dtype: int) -> np.dtype[object]:
+def _np(dtype: int) -> np.dtype[Any]:
     return np.dtype(helper.tensor_dtype_to_np_dtype(dtype))

@@ -26,6 +26,7 @@ def _sequence(g: Grower) -> Value:
 
 
 def _item(g: Grower, sequence: Value) -> Value:
+    assert sequence.type is not None
     tensor = sequence.type.sequence_type.elem_type.tensor_type
     return g.leaf(
         tensor.elem_type,
@@ -87,6 +88,7 @@ def optional(g: Grower) -> object:
 @operator("SequenceMap")
 def sequence_map(g: Grower) -> object:
     sequence = _sequence(g)
+    assert sequence.type is not None
     proto = sequence.type.sequence_type.elem_type
     if proto.tensor_type.elem_type != F32:
         raise Unfit
