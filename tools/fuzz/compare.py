@@ -11,6 +11,7 @@ at a jump, and nothing can be said of it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -32,13 +33,14 @@ _EXACT: Final = frozenset({
     "split", "tile", "top_k", "transpose", "trilu", "trunc", "unique", "where", "nn.global_max_pool2d",
 })  # fmt: skip
 """Operators that round nothing: what they are given is what decides."""
-_PRODUCTS: Final = ("nn.matmul", "nn.dense", "nn.conv", "nn.attention")
-_LOOSE: Final = (
-    "nn.elu", "nn.selu", "nn.celu", "nn.gelu", "nn.softplus", "nn.mish", "tanh", "sinh", "erf", "asinh",
-    "atanh", "log", "resize", "grid_sample", "nn.softsign", "nn.layer_norm", "nn.instance_norm",
-    "nn.group_norm", "nn.batch_norm", "nn.lrn", "mean", "logsumexp", "nn.silu",
-)  # fmt: skip
+_LOOSE: Final = frozenset({
+    "nn.elu", "nn.selu", "nn.celu", "nn.gelu", "nn.softplus", "nn.mish", "nn.softsign", "nn.silu",
+    "tanh", "sinh", "erf", "asinh", "atanh", "log", "sin", "cos", "tan", "resize", "grid_sample",
+    "nn.layer_norm", "nn.instance_norm", "nn.group_norm", "nn.batch_norm", "nn.lrn", "mean",
+})  # fmt: skip
 """Operators that other engines work out through values as large as one, or as their operands."""
+_NEAR_ONE: Final = frozenset({"nn.log_softmax", "logsumexp", "log_sum"})
+"""Operators whose results are logarithms of sums, which may be near one."""
 _NARROW: Final = {"bf16": 2.0**-8, "f16": 2.0**-11}
 
 
@@ -77,10 +79,11 @@ class Condition:
     def runs(self) -> Sequence[Mapping[str, Any]]:
         """Results of runs with roundings moved."""
         if self._runs is None:
-            self._runs = [
-                self._evaluate(_Noise(self._seed + n, self._precision, self._loose))
-                for n in range(_RUNS)
-            ]
+            self._runs = []
+            for n in range(_RUNS):
+                noise = _Noise(self._seed + n, self._precision, self._loose)
+                with suppress(Exception):  # a size that moved with the noise
+                    self._runs.append(self._evaluate(noise))
         return self._runs
 
     def of(self, output: str) -> list[Any]:
@@ -93,21 +96,22 @@ class _Noise:
         self._loose = loose
         self._rng = np.random.default_rng(seed)
         self._narrow = _NARROW.get(precision, 0.0)
+        self._most = 65504.0 if precision == "f16" else 0.0
 
     def __call__(
         self, call: Call, args: Sequence[Any], compute: Callable[[Sequence[Any]], Any]
     ) -> Any:
         name = call.op_name
-        if name in _EXACT or not _has_floats(call.type):
+        if not self._narrow and (name in _EXACT or not _has_floats(call.type)):
             return compute(args)
-        product = name.startswith(_PRODUCTS)
-        least = self._narrow if product else 0.0
-        moved = [self._moved(a, least) for a in args]
+        # Where products are narrow, values that they read are stored rounded for all who read them.
+        moved = [self._moved(a, self._narrow) for a in args]
         result = compute(moved)
         if isinstance(result, tuple):
-            return tuple(self._moved(r, least) for r in result)
-        result = self._moved(result, least)
-        return self._blurred(result, moved) if self._loose and name in _LOOSE else result
+            return tuple(self._moved(r, self._narrow) for r in result)
+        result = self._moved(result, self._narrow)
+        blurred = name in _NEAR_ONE or (self._loose and name in _LOOSE)
+        return self._blurred(result, moved) if blurred else result
 
     def _blurred(self, result: Any, args: Sequence[Any]) -> Any:
         if not isinstance(result, np.ndarray) or not _is_float(result):
@@ -130,6 +134,10 @@ class _Noise:
         wide = value.astype(np.float64) * (1 + step * signs)
         with np.errstate(all="ignore"):
             moved = wide.astype(value.dtype)
+            if self._most:
+                wide = np.where(np.abs(wide) > self._most, np.copysign(np.inf, wide), wide)
+                moved = wide.astype(value.dtype)
+                return moved
             kept: Array = np.where(np.isfinite(wide), moved, value).astype(value.dtype)
         return kept
 

@@ -54,14 +54,89 @@ KNOWN: Final[tuple[Disagreement, ...]] = (
         "the order of NaN among numbers is nowhere defined", "ArgMax",
     ),
     Disagreement(
+        (ORT, REFERENCE),
+        lambda s: s.is_a("Cast", "CastLike") and has_nan(s.operands[0]),
+        "what a NaN is as a whole number is nowhere defined", "Cast",
+    ),
+    Disagreement(
+        (ORT, REFERENCE),
+        lambda s: s.is_a("LSTM", "GRU", "RNN") and any(map(has_nan, s.operands)),
+        "clipping and activations of NaN", "LSTM",
+    ),
+    Disagreement(
+        (ORT, REFERENCE),
+        lambda s: s.is_a("Gelu") and s.dtype == np.float64,
+        "take the square root of 2/pi from the operator's definition, which has it in f32", "Gelu",
+    ),
+    Disagreement(
+        (ORT,),
+        lambda s: s.is_a("Sigmoid") and s.dtype == np.float64,
+        "is right to about 3e-12 only", "Sigmoid",
+    ),
+    Disagreement(
+        (ORT,),
+        lambda s: s.is_a("Dropout") and s.opset < 12,
+        "gives a mask of zeros where nothing is dropped; the old text does not say", "Dropout",
+    ),
+    Disagreement(
+        (REFERENCE,),
+        lambda s: s.is_a("Loop") and len(s.node.output) > len(s.node.input) - 2,
+        "joins what is scanned along its first axis instead of stacking it", "Loop",
+    ),
+    Disagreement(
+        (REFERENCE,),
+        lambda s: s.is_a("BatchNormalization") and s.opset < 14,
+        "takes the form for learning", "BatchNormalization",
+    ),
+    Disagreement(
+        (REFERENCE,),
+        lambda s: s.is_a("HardSwish", "Gelu", "Selu", "HardSigmoid", "Celu", "AffineGrid", "Erf") and s.dtype == np.float64,
+        "computes partly in f32", "HardSwish",
+    ),
+    Disagreement(
+        (REFERENCE,),
+        lambda s: s.is_a("LRN"), "sums other channels than the text says, at the ends", "LRN",
+    ),
+    Disagreement(
+        (REFERENCE,),
+        lambda s: str(s.dtype) in ("float16", "bfloat16"),
+        "computes in the narrow type step by step: sums of many, squares beyond its range", "ReduceSum",
+    ),
+    Disagreement(
         (REFERENCE,),
         lambda s: s.is_a("LpNormalization") and s.attribute("p", 2) == 1,
         "sums the elements, not their absolute values", "LpNormalization",
     ),
     Disagreement(
         (REFERENCE,),
-        lambda s: s.is_a("AveragePool", "MaxPool", "LpPool") and s.attribute("ceil_mode", 0) == 1,
-        "pads before the first element too when sizes are rounded up, and moves every window", "AveragePool",
+        lambda s: s.is_a("Softmax", "LogSoftmax", "Hardmax") and s.opset < 13,
+        "applies the newest version, along one axis, where the old one counts all axes from its own on", "Softmax",
+    ),
+    Disagreement(
+        (REFERENCE,),
+        lambda s: s.is_a("GlobalMaxPool", "GlobalAveragePool") and np.ndim(s.operands[0]) != 4,
+        "takes away the wrong number of axes but for images of two", "GlobalMaxPool",
+    ),
+    Disagreement(
+        (ORT,),
+        lambda s: s.is_a("MatMulInteger", "QLinearMatMul", "ConvInteger") and 0 in np.shape(s.operands[0]),
+        "leaves the result of an empty sum unset", "MatMulInteger",
+    ),
+    Disagreement(
+        (REFERENCE,),
+        lambda s: s.is_a("GridSample") and s.operands[0].dtype == np.float64,
+        "computes in f32", "GridSample",
+    ),
+    Disagreement(
+        (REFERENCE,),
+        lambda s: s.is_a("Conv") and s.attribute("auto_pad") is not None and s.attribute("dilations") is not None,
+        "pads for a kernel without gaps", "Conv",
+    ),
+    Disagreement(
+        (REFERENCE,),
+        lambda s: s.is_a("AveragePool", "MaxPool", "LpPool")
+        and (s.attribute("ceil_mode", 0) == 1 or bool({"dilations", "auto_pad"} & s.attributes)),
+        "moves windows where sizes are rounded up, and pads for kernels without gaps", "AveragePool",
     ),
 )  # fmt: skip
 

@@ -33,6 +33,16 @@ class Site:
                 return helper.get_attribute_value(attribute)
         return default
 
+    @property
+    def attributes(self) -> set[str]:
+        """Names of the attributes that are given."""
+        return {a.name for a in self.node.attribute}
+
+    @property
+    def dtype(self) -> Any:
+        """The first operand's dtype, None where it is no array."""
+        return getattr(self.operands[0], "dtype", None) if self.operands else None
+
     def is_a(self, *ops: str) -> bool:
         """Whether the node is of one of these operators."""
         return self.node.op_type in ops

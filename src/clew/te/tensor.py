@@ -18,25 +18,12 @@ from clew.te.expr import (
     Reduce,
     Scalar,
     ScalarLike,
+    Size,
     as_scalar,
     binary,
     cast,
+    size,
 )
-
-
-class Size(Scalar):
-    """A symbolic dimension used as a value in an expression; gone once shapes are concrete."""
-
-    __slots__ = ("dim",)
-
-    def __init__(self, dim: SymDim) -> None:
-        self.dtype = INDEX
-        self.dim = dim
-
-
-def size(dim: Dim) -> Scalar:
-    """Returns a dimension as an index expression."""
-    return Size(dim) if isinstance(dim, SymDim) else Imm(dim, INDEX)
 
 
 class Tensor:

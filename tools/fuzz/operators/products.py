@@ -187,6 +187,9 @@ def conv_transpose(g: Grower) -> object:
     made: dict[str, Any] = {"strides": strides}
     way = g.choices.integer(0, 3)
     if way == 1:
+        # Below its stride a window leaves gaps at the end, which the standard counts and ONNX's
+        # inference and ONNX Runtime do not.
+        kernel = [max(k, s) for k, s in zip(kernel, strides, strict=True)]
         made["auto_pad"] = g.choices.pick(("SAME_UPPER", "SAME_LOWER", "VALID"))
     elif way == 2:
         made["pads"] = [g.choices.integer(0, min(1, k - 1)) for k in kernel * 2]

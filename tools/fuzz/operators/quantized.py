@@ -91,8 +91,7 @@ def through_storage(g: Grower) -> object:
         raise Unfit
     to = g.choices.pick(allowed)
     if to in (TensorProto.INT4, TensorProto.UINT4):
-        low = 0 if to == TensorProto.UINT4 else -8
-        (x,) = g.emit("Clip", [x, g.scalar(low, x.dtype), g.scalar(7, x.dtype)])
+        x = g.leaf(x.dtype, x.sizes, "0:16" if to == TensorProto.UINT4 else "-8:8")
     (narrow,) = g.emit("Cast", [x], to=to)
     return g.emit("Cast", [narrow], to=x.dtype)
 

@@ -383,7 +383,9 @@ def eye_like(g: Grower) -> object:
 @operator("Range")
 def range_(g: Grower) -> object:
     dtype = g.dtype(g.dtypes("T"))
-    start, limit, delta = g.choices.pick(((0.0, 5.0, 1.0), (3, 17, 2), (9, -2, -3), (0, 0, 1), (5, 3, 1)))
+    start, limit, delta = g.choices.pick(
+        ((0.0, 5.0, 1.0), (3, 17, 2), (9, -2, -3), (0, 0, 1), (5, 3, 1))
+    )
     if dtype in FLOATS and g.choices.one_in(2):
         start, limit, delta = 0.5, 4.0, 0.25
     return g.emit("Range", [g.scalar(v, dtype, None) for v in (start, limit, delta)])
