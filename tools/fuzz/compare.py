@@ -83,6 +83,11 @@ class Condition:
         self._tried = 0
 
     @property
+    def least(self) -> float:
+        """How far any value may be off: inputs that products read are rounded, too."""
+        return _NARROW.get(self._precision, 0.0)
+
+    @property
     def runs(self) -> Sequence[Mapping[str, Any]]:
         """Results of runs with roundings moved."""
         if self._runs is None:
@@ -172,10 +177,11 @@ def difference(
 ) -> Difference | None:
     """Returns the first difference of two engines' results, None where they agree."""
     for name, want in wanted.items():
-        what = _differs(found[name], want, partial(condition.of, name))
+        least = condition.least
+        what = _differs(found[name], want, partial(condition.of, name), least)
         if what:
             condition.more(_MORE_RUNS)  # a jump is seldom met
-            what = _differs(found[name], want, partial(condition.of, name))
+            what = _differs(found[name], want, partial(condition.of, name), least)
         if what:
             return Difference(name, what)
     return None
@@ -199,7 +205,7 @@ def _bits(value: Any) -> Any:
     return (array.dtype, array.shape, array.tolist() if array.dtype == object else array.tobytes())
 
 
-def _differs(found: Any, want: Any, moved: Callable[[], list[Any]]) -> str:
+def _differs(found: Any, want: Any, moved: Callable[[], list[Any]], least: float = 0.0) -> str:
     """Returns what differs, nothing where two values agree."""
     if want is None or found is None:
         return "" if want is found else f"{found!r} for {want!r}"
@@ -207,7 +213,7 @@ def _differs(found: Any, want: Any, moved: Callable[[], list[Any]]) -> str:
         if not isinstance(found, (list, tuple)) or len(found) != len(want):
             return f"a sequence of {len(found) if isinstance(found, (list, tuple)) else found!r} for {len(want)}"
         for n, (f, w) in enumerate(zip(found, want, strict=True)):
-            what = _differs(f, w, partial(_items, moved, n))
+            what = _differs(f, w, partial(_items, moved, n), least)
             if what:
                 return f"[{n}] {what}"
         return ""
@@ -223,21 +229,21 @@ def _differs(found: Any, want: Any, moved: Callable[[], list[Any]]) -> str:
         if any(np.shape(m) != want.shape for m in moved()):
             return ""
         return f"shape {list(found.shape)} for {list(want.shape)}"
-    return _elements(found, want, moved)
+    return _elements(found, want, moved, least)
 
 
 def _items(moved: Callable[[], list[Any]], n: int) -> list[Any]:
     return [m[n] for m in moved() if len(m) > n]
 
 
-def _elements(found: Array, want: Array, moved: Callable[[], list[Any]]) -> str:
+def _elements(found: Array, want: Array, moved: Callable[[], list[Any]], least: float) -> str:
     if not want.size or np.array_equal(found, want):
         return ""
     if not _is_float(want):
         bad = found != want
         return _excused(bad, found, want, moved, None)
     f, w = found.astype(np.float64), want.astype(np.float64)
-    eps = eps_of(want.dtype)
+    eps = max(eps_of(want.dtype), least)
     tiny = (
         float(np.finfo(np.float32).tiny)
         if want.dtype.itemsize >= 4 or want.dtype.name == "bfloat16"
