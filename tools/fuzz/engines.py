@@ -17,6 +17,7 @@ from clew.frontends.onnx import load
 from clew.ir.interpret import Around, interpret
 from clew.ir.module import Module
 from clew.runtime.guard import GuardSide
+from clew.support.errors import UnsupportedError
 from fuzz.case import Case, Plan
 from fuzz.dtypes import Array
 from fuzz.extensions import FUSIONS
@@ -29,6 +30,7 @@ class CannotRun(Exception):
     """An engine has no kernel for something, or fails of its own."""
 
 
+_LATE = ("U002", "U010", "U102")
 _EXOTIC = (TensorProto.BFLOAT16, *range(17, 27))
 
 
@@ -72,21 +74,31 @@ def reference(case: Case) -> Results:
 
 
 def imported(case: Case) -> Module:
-    """Returns the case's module."""
-    return load(case.model)
+    """Returns the case's module. Where values of inputs decide shapes, with these as constants."""
+    try:
+        return load(case.model)
+    except UnsupportedError as error:
+        deciding = {n: a for n, a in case.feeds.items() if a.dtype.kind in "iu" and a.ndim <= 1}
+        if error.code not in _LATE or not deciding:
+            raise
+        return load(case.model, constants=deciding)
 
 
 def interpreted(case: Case, module: Module, around: Around | None = None) -> Results:
     """Returns what clew's references compute."""
+    feeds = {name: case.feeds[name] for name in module.input_names}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return interpret(module, case.feeds, around)
+        return interpret(module, feeds, around)
 
 
 def compiled(case: Case, module: Module, **changes: Any) -> clew.CompiledModel:
-    """Returns the module compiled as the case's plan says, but for `changes`."""
+    """Returns the module compiled as the case's plan says, but for `changes`. Where it could not be
+    imported without values of its inputs, the model is.
+    """
     options: dict[str, Any] = {**options_of(case.plan), **changes}
-    return clew.compile(module, **options)
+    whole = len(module.input_names) == len(case.feeds)
+    return clew.compile(module if whole else case.model, **options)
 
 
 def options_of(plan: Plan) -> dict[str, Any]:
