@@ -12,7 +12,10 @@ import clew
 from clew import te
 from clew.frontends.onnx import load
 from clew.ir.dims import SymDim
+from clew.ir.expr import Function, Tuple, Var
 from clew.ir.interpret import interpret
+from clew.ir.module import Module
+from clew.ir.types import TensorType
 from fuzz.case import model_of
 
 Array = np.ndarray[Any, Any]
@@ -45,10 +48,6 @@ def test_a_size_takes_part_in_expressions_of_elements() -> None:
         n = x.shape[0]
         return te.compute(x.shape, lambda i: x[n - 1 - i] + te.cast("f32", 0 * i + n), "turned")
 
-    from clew.ir.expr import Function, Tuple, Var
-    from clew.ir.module import Module
-    from clew.ir.types import TensorType
-
     x = Var("x", TensorType((SymDim.symbol("n"),), "f32"))
     module = Module({"main": Function([x], Tuple([turned(x)]), {"outputs": ("y",)})})
     compiled = clew.compile(module, cache=False)
@@ -58,7 +57,7 @@ def test_a_size_takes_part_in_expressions_of_elements() -> None:
 
 
 def test_whole_numbers_of_64_bits_are_multiplied_as_such() -> None:
-    """The reference of products cut i64 to i32: the interpreter was wrong where kernels were right."""
+    """References of products cut i64 to i32: the interpreter was wrong where kernels were not."""
     big = np.array([[2**40, -(2**63)], [3, 5]], np.int64)
     found = results([helper.make_node("MatMul", ["x", "x"], ["y"])], {"x": big})
     np.testing.assert_array_equal(found, big @ big)

@@ -192,9 +192,15 @@ def entries(opset: int) -> list[Entry]:
         known = set(converted())
         _tables[opset] = [
             e for e in ENTRIES.values() for _ in range(e.weight)
-            if (e.domain == USER_DOMAIN or e.name in known) and (opset >= 18 if e.domain == USER_DOMAIN else e.domain or schema_of(e, opset))
+            if _has(e, opset, known)
         ]  # fmt: skip
     return _tables[opset]
+
+
+def _has(entry: Entry, opset: int, known: set[str]) -> bool:
+    if entry.domain == USER_DOMAIN:
+        return opset >= 18
+    return entry.name in known and (bool(entry.domain) or schema_of(entry, opset) is not None)
 
 
 def _outputs(g: Grower, choices: Choices) -> list[Value]:
@@ -225,7 +231,7 @@ def _reads(node: onnx.NodeProto) -> set[str]:
 
 
 def spoil(model: ModelProto, choices: Choices) -> None:
-    """Makes a node wrong: an attribute or an operand that does not fit. Who reads it must say so."""
+    """Makes a node wrong: an attribute or an operand that does not fit."""
     node = choices.pick(list(model.graph.node))
     way = choices.integer(0, 3)
     numbers = [a for a in node.attribute if a.type in (a.INT, a.INTS, a.FLOAT)]

@@ -145,7 +145,7 @@ def _others(
     )
 
 
-# --- what else must hold ---------------------------------------------------------------------------
+# --- what else must hold --------------------------------------------------------------------------
 
 
 Check = Callable[[Case, Module, Any, Results, Results, Condition], str]

@@ -1,9 +1,9 @@
 """Whether two results are the same computation.
 
 Types, shapes, whole numbers and truth values must be equal. A float may be off by what rounding can
-have done to it, and this is not one number for all: the graph is evaluated again with every rounding
-operator's operands moved by an ulp or so, at random, several times. How far a result moves is its
-condition; where it moves far, there is little to compare, and where it does not, there is no
+have done to it, and this is not one number for all: the graph is evaluated again with every
+rounding operator's operands moved by an ulp or so, at random, several times. How far a result moves
+is its condition; where it moves far, there is little to compare, and where it does not, there is no
 excuse. An element that changes its kind (finite, infinite, NaN) or its whole value meanwhile lies
 at a jump, and nothing can be said of it.
 """
@@ -29,21 +29,23 @@ _EXACT: Final = frozenset({
     "abs", "all", "any", "argmax", "argmin", "broadcast_to", "cast", "ceil", "clip", "compress",
     "concatenate", "depth_to_space", "equal", "flip", "floor", "full", "gather", "gather_elements",
     "gather_nd", "greater", "greater_equal", "identity", "isinf", "isnan", "less", "less_equal",
-    "max", "maximum", "min", "minimum", "negative", "nn.max_pool2d", "nn.relu", "non_max_suppression",
+    "max", "maximum", "min", "minimum", "negative", "nn.max_pool2d", "nn.relu",
+    "nn.global_max_pool2d",
     "nonzero", "not_equal", "one_hot", "pad", "reshape", "round", "sign", "slice", "space_to_depth",
-    "split", "tile", "top_k", "transpose", "trilu", "trunc", "unique", "where", "nn.global_max_pool2d",
+    "split", "tile", "top_k", "transpose", "trilu", "trunc", "unique", "where",
+    "non_max_suppression",
 })  # fmt: skip
 """Operators that round nothing: what they are given is what decides."""
 _LOOSE: Final = frozenset({
     "nn.elu", "nn.selu", "nn.celu", "nn.gelu", "nn.softplus", "nn.mish", "nn.softsign", "nn.silu",
-    "tanh", "sinh", "erf", "sigmoid", "asinh", "atanh", "log", "sin", "cos", "tan", "resize", "grid_sample",
-    "nn.lrn", "mean",
+    "tanh", "sinh", "erf", "sigmoid", "asinh", "atanh", "log", "sin", "cos", "tan", "resize",
+    "grid_sample", "nn.lrn", "mean",
 })  # fmt: skip
 """Operators that other engines work out through values as large as one, or as their operands."""
 _NORMS: Final = frozenset(
     {"nn.layer_norm", "nn.instance_norm", "nn.group_norm", "nn.batch_norm", "nn.rms_norm"}
 )
-"""Those that others work out as `x * a + b`, where `a` is as large as one by the root of epsilon."""
+"""Those that others work out as `x * a + b`: `a` is as large as one by the root of epsilon."""
 _LARGEST_SCALE: Final = 320.0
 _NEAR_ONE: Final = frozenset({"nn.log_softmax", "logsumexp", "log_sum"})
 """Operators whose results are logarithms of sums, which may be near one."""
@@ -135,12 +137,12 @@ class _Noise:
         return result
 
     def _blurred(self, result: Any, args: Sequence[Any], factor: float) -> Any:
-        if not isinstance(result, np.ndarray) or not _is_float(result):
+        if not isinstance(result, np.ndarray) or not is_float_array(result):
             return result
         sizes = [
             float(np.max(np.abs(a[np.isfinite(a)].astype(np.float64)), initial=0))
             for a in args
-            if isinstance(a, np.ndarray) and _is_float(a)
+            if isinstance(a, np.ndarray) and is_float_array(a)
         ]
         step = factor * eps_of(result.dtype) * max(1.0, *sizes)
         with np.errstate(all="ignore"):
@@ -148,7 +150,7 @@ class _Noise:
             return np.where((result == 0) & (factor == 1), result, blurred).astype(result.dtype)
 
     def _moved(self, value: Any, least: float) -> Any:
-        if not isinstance(value, np.ndarray) or not _is_float(value):
+        if not isinstance(value, np.ndarray) or not is_float_array(value):
             return value
         step = max(eps_of(value.dtype), least)
         signs = self._rng.choice([-1.0, 1.0], value.shape)
@@ -211,7 +213,7 @@ def _differs(found: Any, want: Any, moved: Callable[[], list[Any]], least: float
         return "" if want is found else f"{found!r} for {want!r}"
     if isinstance(want, (list, tuple)):
         if not isinstance(found, (list, tuple)) or len(found) != len(want):
-            return f"a sequence of {len(found) if isinstance(found, (list, tuple)) else found!r} for {len(want)}"
+            return f"{found!r} for a sequence of {len(want)}"
         for n, (f, w) in enumerate(zip(found, want, strict=True)):
             what = _differs(f, w, partial(_items, moved, n), least)
             if what:
@@ -239,7 +241,7 @@ def _items(moved: Callable[[], list[Any]], n: int) -> list[Any]:
 def _elements(found: Array, want: Array, moved: Callable[[], list[Any]], least: float) -> str:
     if not want.size or np.array_equal(found, want):
         return ""
-    if not _is_float(want):
+    if not is_float_array(want):
         bad = found != want
         return _excused(bad, found, want, moved, None)
     f, w = found.astype(np.float64), want.astype(np.float64)
@@ -287,7 +289,8 @@ def _excused(
     return f"{int(bad.sum())} of {bad.size} elements, first at {list(place)}: {f} for {w}"
 
 
-def _is_float(array: Array) -> bool:
+def is_float_array(array: Array) -> bool:
+    """Whether an array holds floats, of narrow types too."""
     return array.dtype.kind == "f" or "float" in array.dtype.name
 
 

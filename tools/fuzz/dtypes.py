@@ -59,9 +59,9 @@ def numpy_of(dtype: int) -> np.dtype[Any]:
 def filled(dtype: int, shape: tuple[int, ...], style: str, seed: int) -> Array:
     """Returns an array of values drawn from a seed.
 
-    `usual` are small numbers of both signs, `wild` has infinities, NaNs and other extremes among them, `positive`
-    starts above zero, `unit` lies within -1 and 1, `plain` counts up. `a:b` are whole numbers from
-    `a` below `b`.
+    `usual` are small numbers of both signs, `wild` has infinities, NaNs and other extremes among
+    them, `positive` starts above zero, `unit` lies within -1 and 1, `plain` counts up. `a:b` are
+    whole numbers from `a` below `b`.
     """
     rng = np.random.default_rng(seed)
     numpy = numpy_of(dtype)

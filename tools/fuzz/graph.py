@@ -362,7 +362,7 @@ class Grower:
         return results
 
     def _has(self, op: str, domain: str, attribute: str) -> bool:
-        """Whether this version of an operator has an attribute; the newest has all that are asked."""
+        """Whether this version of an operator has an attribute; the newest has all asked for."""
         if domain in (USER_DOMAIN, LOCAL_DOMAIN):
             return True
         schema = onnx.defs.get_schema(op, self.version(domain), domain)

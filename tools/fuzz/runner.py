@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import selectors
-import signal
 import subprocess
 import sys
 import time
@@ -181,7 +180,8 @@ def run(
         other = phase in _OTHERS
         line = {
             "seed": seed, "kind": f"{phase} {kind}" if other else kind, "sort": sort, "judges": [],
-            "what": f"{sort} (exit code {code})", "operators": case_of(seed).operators, "seconds": 0,
+            "what": f"{sort} (exit code {code})", "operators": case_of(seed).operators,
+            "seconds": 0,
         }  # fmt: skip
         counts.take(line)
         if not other:
@@ -251,10 +251,7 @@ def _note(folder: Path, counts: Counts, line: dict[str, Any], small: bool) -> No
 def _commit() -> str:
     here = Path(__file__).parent
     found = subprocess.run(
-        ["git", "describe", "--always", "--dirty", "--abbrev=12"], cwd=here, capture_output=True, text=True,
-        check=False,
+        ["git", "describe", "--always", "--dirty", "--abbrev=12"], cwd=here, capture_output=True,
+        text=True, check=False,
     )  # fmt: skip
     return found.stdout.strip()
-
-
-assert signal.SIGKILL

@@ -324,7 +324,7 @@ def size(dim: Dim) -> Scalar:
 
 
 def as_scalar(value: ScalarLike, dtype: str = INDEX) -> Scalar:
-    """Returns a literal of `dtype` for a number, a symbolic size as a value; expressions as they are."""
+    """Returns a literal of `dtype` for a number, the value of a size; expressions as they are."""
     if isinstance(value, Scalar):
         return value
     if isinstance(value, SymDim):

@@ -6,12 +6,11 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from clew.ir.dims import Dim, SymDim, product
+from clew.ir.dims import Dim, product
 from clew.ir.types import TensorType
 from clew.te.expr import (
     INDEX,
     Cast,
-    Imm,
     Index,
     Intrinsic,
     Load,

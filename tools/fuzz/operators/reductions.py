@@ -17,7 +17,7 @@ _REDUCTIONS = (
 
 @operator(*_REDUCTIONS, weight=3)
 def reduction(g: Grower) -> object:
-    """Of whole numbers, those whose mean, root or logarithm the standard does not round are left."""
+    """Of whole numbers none whose mean, root or logarithm would have to be rounded."""
     op = g.schema.name
     only = FLOATS if op in ("ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean") else None
     positive = op == "ReduceLogSum" and not g.choices.one_in(4)

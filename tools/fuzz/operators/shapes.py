@@ -114,7 +114,7 @@ def concat(g: Grower) -> object:
         fitting = [
             v for v in g.scope.visible()
             if v.dtype == x.dtype and v.is_known and v.rank == x.rank
-            and all(a == b for n, (a, b) in enumerate(zip(v.sizes, sizes, strict=True)) if n != axis % x.rank)
+            and _but(v.sizes, axis) == _but(tuple(sizes), axis)
         ]  # fmt: skip
         parts.append(
             g.choices.pick(fitting[:4])
@@ -522,6 +522,11 @@ def bit_cast(g: Grower) -> object:
     if to in FLOATS:  # bits drawn at large are NaNs and denormals, of which payloads are nobody's
         raise Unfit
     return g.emit("BitCast", [x], to=to)
+
+
+def _but(sizes: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    """Returns all sizes but one axis'."""
+    return tuple(s for n, s in enumerate(sizes) if n != axis % len(sizes))
 
 
 def _np(dtype: int) -> np.dtype[Any]:
