@@ -92,7 +92,7 @@ _SUMS: Final = (
 )  # fmt: skip
 
 
-# --- what the text leaves open ---------------------------------------------------------------------
+# --- what the text leaves open --------------------------------------------------------------------
 
 
 @disagree(ORT, REFERENCE, page="ArgMax", reason="the order of NaN among numbers is undefined")
@@ -124,7 +124,7 @@ def _(s: Site) -> bool:
     return s.is_a("Dropout") and s.opset < 12
 
 
-# --- accuracy --------------------------------------------------------------------------------------
+# --- accuracy --------------------------------------------------------------------
 
 
 @disagree(
@@ -165,7 +165,7 @@ def _(s: Site) -> bool:
     return s.is_a(*_SUMS) and str(s.dtype) in ("float16", "bfloat16")
 
 
-# --- ONNX Runtime's mistakes -----------------------------------------------------------------------
+# --- ONNX Runtime's mistakes --------------------------------------------------------------------
 
 
 @disagree(ORT, page="GRU", reason="Relu of a NaN is zero")
@@ -189,7 +189,7 @@ def _(s: Site) -> bool:
     return s.is_a(*ops) and 0 in np.shape(s.operands[0])
 
 
-# --- the reference's mistakes ----------------------------------------------------------------------
+# --- the reference's mistakes --------------------------------------------------------------------
 
 
 @disagree(REFERENCE, page="Optional", reason="keeps a tensor in a list of one")

@@ -381,12 +381,11 @@ def grid_sample(g: Grower) -> object:
 
 @operator("AffineGrid")
 def affine_grid(g: Grower) -> object:
+    """With aligned corners sizes of one are left out: the text divides by the size less one."""
     theta = g.leaf(g.dtype(g.dtypes("T1", (F32, TensorProto.DOUBLE))), (2, 2, 3))
-    return g.emit(
-        "AffineGrid",
-        [theta, g.ints([2, 3, g.choices.pick((4, 1)), 5], True)],
-        align_corners=g.choices.pick((None, 1)),
-    )
+    height = g.choices.pick((4, 1))
+    aligned = g.choices.pick((None, 1)) if height > 1 else None
+    return g.emit("AffineGrid", [theta, g.ints([2, 3, height, 5], True)], align_corners=aligned)
 
 
 @operator("Det")
