@@ -66,3 +66,26 @@ def test_whole_numbers_of_64_bits_are_multiplied_as_such() -> None:
         np.testing.assert_array_equal(
             results([helper.make_node("MatMul", ["x", "x"], ["y"])], {"x": x}), x @ x
         )
+
+
+def test_sums_of_small_integers_keep_their_type() -> None:
+    """Einsum of u8 gave i32, as products of small integers do inside."""
+    x = np.array([[100, 2, 3], [250, 7, 9]], np.uint8)
+    found = results([helper.make_node("Einsum", ["x", "x"], ["y"], equation="ij,kj->ik")], {"x": x})
+    np.testing.assert_array_equal(found, x @ x.T)
+    assert found.dtype == np.uint8
+
+
+def test_erf_of_whole_numbers() -> None:
+    """It was refused with T105, though the standard allows it."""
+    x = np.array([-6, -1, 0, 1, 6], np.int16)
+    found = results([helper.make_node("Erf", ["x"], ["y"])], {"x": x})
+    np.testing.assert_array_equal(found, np.array([-1, 0, 0, 0, 1], np.int16))
+
+
+def test_the_interpreter_takes_text_as_runs_do() -> None:
+    """Arrays of objects, which ONNX's text is outside, were I023 in the interpreter alone."""
+    x = np.array(["a", "Bc", ""], object)
+    node = helper.make_node("StringConcat", ["x", "x"], ["y"])
+    module = load(model_of([node], {"x": x}, ["y"]))
+    assert interpret(module, {"x": x})["y"].tolist() == ["aa", "BcBc", ""]

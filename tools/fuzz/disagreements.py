@@ -258,3 +258,24 @@ def _(s: Site) -> bool:
 def _(s: Site) -> bool:
     odd = {"dilations", "auto_pad", "pads"} & s.attributes or s.attribute("ceil_mode", 0) == 1
     return s.is_a("AveragePool", "MaxPool", "LpPool") and bool(odd)
+
+
+@disagree(REFERENCE, page="LSTM", reason="neither clips nor ends sequences, but for one direction")
+def _(s: Site) -> bool:
+    lengths = len(s.operands) > 4 and s.operands[4] is not None
+    return s.is_a("LSTM", "GRU", "RNN") and (lengths or bool({"clip", "direction"} & s.attributes))
+
+
+@disagree(REFERENCE, page="GridSample", reason="cubic weights at the border")
+def _(s: Site) -> bool:
+    return s.is_a("GridSample") and s.attribute("mode", b"") in (b"cubic", b"bicubic")
+
+
+@disagree(REFERENCE, page="Resize", reason="one pixel of `pytorch_half_pixel` where there are more")
+def _(s: Site) -> bool:
+    return s.is_a("Resize") and "coordinate_transformation_mode" in s.attributes
+
+
+@disagree(REFERENCE, page="aionnxml_Scaler", reason="keeps whole numbers whole")
+def _(s: Site) -> bool:
+    return s.is_a("Scaler", "Normalizer", "FeatureVectorizer") and s.dtype != np.float32

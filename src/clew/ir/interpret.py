@@ -29,6 +29,7 @@ from clew.ir.expr import (
 from clew.ir.module import Module
 from clew.ir.types import TensorType, TupleType, Type, UnrankedType, is_float, to_numpy
 from clew.support.errors import InputError, RunError
+from clew.support.text_arrays import as_text
 
 Array: TypeAlias = NDArray[Any]
 Value: TypeAlias = Any
@@ -101,6 +102,8 @@ def _checked(param: Var, value: Array) -> Array:
     array = np.asarray(value)
     if not isinstance(type_, TensorType):
         return value
+    if type_.dtype == "str" and array.dtype.kind in "OSU":
+        array = as_text(array)
     fits = len(array.shape) == type_.rank and all(
         not isinstance(d, int) or d == n for d, n in zip(type_.shape, array.shape, strict=False)
     )
