@@ -57,7 +57,8 @@ def compile(
     no lineage and changes no byte of code. `guard` runs every buffer behind guard pages (for
     tests), right at its end or start. `budgets` bound what a file, its compilation and its runs may
     ask for (`Budgets.strict()` for files from anywhere). Where values or shapes that only a run
-    tells decide what graph a file holds (docs/deciding-inputs.md), it is imported when it is called.
+    tells decide what graph a file holds (docs/deciding-inputs.md), it is imported when it is
+    called.
 
     Errors: I010 (target), I011 (opt level), I012 (threads), I013 (precision), I020 (pass names),
     I084 (`extend`), U020 (a fusion that is not legal), C140 and C141 (`budgets`), and those of

@@ -26,7 +26,6 @@ _UNARY: Final = {
     "Ceil": "ceil",
     "Cos": "cos",
     "Cosh": "cosh",
-    "Erf": "erf",
     "Exp": "exp",
     "Floor": "floor",
     "HardSwish": "nn.hard_swish",
@@ -119,6 +118,15 @@ def power(layer: Layer) -> Result:
         wide = "f64"
         return cast(call("power", cast(base, wide), cast(exponent, wide)), dtype)
     return call("power", base, cast(exponent, dtype))
+
+
+@converter("Erf")
+def erf(layer: Layer) -> Result:
+    """Of whole numbers: in f32, cut to whole numbers, as ONNX's reference does."""
+    x = layer.input(0)
+    if is_float(x.tensor.dtype):
+        return call("erf", x)
+    return cast(call("erf", cast(x, "f32")), x.tensor.dtype)
 
 
 @converter("Mod")

@@ -242,11 +242,12 @@ class Layer:
     def real(self, name: str, default: float | None = None) -> float:
         """Returns a float attribute."""
         found = self._attribute(name)
-        if found is not None:
-            # The shortest decimal that is the same f32: 0.1 rather than 0.10000000149.
-            return float(str(np.float32(found.f)))
-        assert default is not None, name
-        return default
+        assert found is not None or default is not None, name
+        value = np.float32(default if found is None else found.f)
+        if any(x is not None and _is_wide(x) for x in self.inputs):
+            return float(value)  # attributes are f32, and f64 can tell
+        # The shortest decimal that is the same f32: 0.1 rather than 0.10000000149.
+        return float(str(value))
 
     def text(self, name: str, default: str = "") -> str:
         """Returns a text attribute."""
@@ -341,3 +342,7 @@ class Layer:
         Outer values become parameters of `captures`, or are used as they are without it.
         """
         return self.importer.import_subgraph(self, name, inputs, captures)
+
+
+def _is_wide(x: Expr) -> bool:
+    return isinstance(x.type, TensorType) and x.type.dtype == "f64"
