@@ -117,6 +117,8 @@ def _said(value: Any) -> str:
         return f"[{', '.join(map(_said, value))}]"
     if value is None:
         return "nothing"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{k!r}: {_said(v)}' for k, v in value.items())}}}"
     return str(TensorType(np.shape(value), from_numpy(np.asarray(value).dtype)))
 
 

@@ -210,3 +210,10 @@ def _resize(
         outside=layer.real("extrapolation_value") if "extrapolation_value" in declared else 0.0,
     )
     return cast(result, dtype)
+
+
+@converter("ImageDecoder")
+def image_decoder(layer: Layer) -> Result:
+    """The pixels of an image file's bytes."""
+    pixels = layer.text("pixel_format")
+    return call("image.decode", layer.input(0), pixel_format=pixels)

@@ -377,6 +377,10 @@ def pad_by_inputs(layer: Layer) -> Result:
     if layer.optional(3) is not None:
         axes = tuple(layer.positive(a, rank) for a in layer.numbers(3, "the axes"))
     value = layer.known_one(2) if layer.optional(2) is not None else 0.0
+    if layer.type(0).dtype == "str":
+        if value not in (0.0, ""):
+            raise layer.unsupported(f"text filled up with {str(value)[:40]!r}")
+        value = 0.0  # which stands for ""
     if layer.known(1) is not None and value is not None:
         return _pad(layer, layer.dims(1, "the pads"), axes, float(value))
     if axes != tuple(range(rank)):

@@ -1,4 +1,4 @@
-"""Tree ensembles of models as tables that `forest.walk` walks: checked, and in one form for all
+"""Tree ensembles of models as tables that `forest.step` reads: checked, and in one form for all
 comparisons.
 
 Every way from a root is looked at: it ends at a leaf, meets no node twice, and reads features that
@@ -49,7 +49,7 @@ class Branches:
 
 @dataclass(frozen=True)
 class Forest:
-    """Tables of `forest.walk`; leaves are the nodes from 0 on. Votes: leaf, target and weight."""
+    """Tables of `forest.step`; leaves are the nodes from 0 on. Votes: leaf, target and weight."""
 
     roots: Array
     features: Array
