@@ -112,7 +112,8 @@ def test_labels_by_key() -> None:
     many = np.arange(0, 20_000, 2)
     (found,) = run(
         "LabelEncoder", np.array([[0, 1], [19_998, -4]]), version=2,
-        keys_int64s=many[::-1].tolist(), values_floats=(many[::-1] / 2).tolist(), default_float=-7.0,
+        keys_int64s=many[::-1].tolist(), values_floats=(many[::-1] / 2).tolist(),
+        default_float=-7.0,
     )  # fmt: skip
     assert found.tolist() == [[0, -7], [9999, -7]]
 
