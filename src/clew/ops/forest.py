@@ -137,7 +137,7 @@ def _forest_step_reference(
     found = {"less_equal": found, "equal": same}.get(comparison, np.where(equal, same, found))
     first = (kinds[here] & MISSING) != 0
     absent = np.isnan(value) & {"second": False, "first": True}.get(missing, first)
-    return children[here * 2 + ~(found | absent)].astype(np.int32)
+    return np.asarray(children[here * 2 + ~(found | absent)], np.int32)
 
 
 _VOTES = np.array([[0.5, 1], [0, -2], [3, 4], [1, 1], [0.25, 0]], "f4")

@@ -112,7 +112,7 @@ def one_hot_of_known(x: Array, keys: Array) -> Array:
             f"one_hot_of_known: {stranger!r} is none of the {len(keys)} categories",
             hint="zeros=1 gives zeros for such",
         )
-    return found.astype(np.float32)
+    return np.asarray(found, np.float32)
 
 
 @one_hot_of_known.types

@@ -101,7 +101,7 @@ def ngram_counts_by_hash(x: Array, grams: Array, *, max_skip: int = 0) -> Array:
 
     Errors: T102, T105, T107, T108.
     """
-    return _ngram_counts_reference(x, grams, max_skip=max_skip)
+    return np.asarray(_ngram_counts_reference(x, grams, max_skip=max_skip))
 
 
 @ngram_counts_by_hash.types

@@ -189,7 +189,8 @@ def test_patterns(pattern: str, texts: list[str], expected: list[int]) -> None:
     "pattern",
     [
         "(", ")", "[", "a**", "*a", r"\1", r"(?=a)", r"(?<=a)b", r"(?P<1-2>a)", "[b-a]", r"\y",
-        r"\p{Greek}", "a{1001}", "a{3,2}", "((a{1000}){1000}){1000}", "(" * 500, "\\", r"\x{110000}",
+        r"\p{Greek}", "a{1001}", "a{3,2}", "((a{1000}){1000}){1000}", "(" * 500, "\\",
+        r"\x{110000}",
     ],
 )  # fmt: skip
 def test_patterns_that_are_none(pattern: str) -> None:

@@ -353,3 +353,10 @@ def test_no_rows() -> None:
     (found,) = results(model_of("TreeEnsembleRegressor", 1, x, 1, **named()), x)
     assert found.shape == (0, 1)
     assert helper.np_dtype_to_tensor_dtype(found.dtype) == TensorProto.FLOAT
+
+
+def test_any_number_of_rows() -> None:
+    model = model_of("TreeEnsembleRegressor", 3, np.zeros((3, 2), np.float32), 1, **named())
+    compiled = clew.compile(model, inputs={"x": ["n", 2]}, cache=False)
+    for rows in (1, 5):
+        assert compiled(np.full((rows, 2), NAN, np.float32))[:, 0].tolist() == [3] * rows

@@ -134,7 +134,7 @@ def _of_pairs(layer: Layer, labels: Labels, x: Expr, members: tuple[int, ...]) -
         table[of_second, n] = weights[i, of_second]
         wins[0, n, i] = wins[1, n, j] = 1
     rho = _constant(_rho(layer, len(first))[: len(first)], dtype)
-    scores = call("add", call("nn.matmul", kernels, _constant(table, dtype)), rho)
+    scores: Expr = call("add", call("nn.matmul", kernels, _constant(table, dtype)), rho)
     won = cast(call("greater", scores, scalar(0, dtype)), "f32")
     votes = call("nn.matmul", won, Constant(wins[0] - wins[1]))
     label = labels.at(largest(call("add", votes, Constant(wins[1].sum(0)))))

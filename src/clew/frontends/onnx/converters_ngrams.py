@@ -45,7 +45,9 @@ def tf_idf_vectorizer(layer: Layer) -> Result:
         raise layer.wrong(f"has max_skip_count {skip}")
     op = "ngram_counts" if dtype == "str" or len(places) < _HASHED else "ngram_counts_by_hash"
     shortest, longest = layer.integer("min_gram_length"), layer.integer("max_gram_length")
-    counts, used, at = [], [], first
+    counts: list[Expr] = []
+    used: list[Array] = []
+    at = first
     for table in grams:
         if len(table):
             if shortest <= table.shape[1] <= longest:
