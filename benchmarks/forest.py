@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -65,7 +66,10 @@ def main() -> None:
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
     compiled = clew.compile(model, threads=args.threads, cache=False)
-    sides = {"clew": lambda: compiled(x), "onnxruntime": lambda: session.run(None, {"x": x})[0]}
+    sides: dict[str, Callable[[], Any]] = {
+        "clew": lambda: compiled(x),
+        "onnxruntime": lambda: session.run(None, {"x": x})[0],
+    }
     np.testing.assert_allclose(sides["clew"](), sides["onnxruntime"](), rtol=1e-4, atol=1e-4)
     times: dict[str, list[float]] = {name: [] for name in sides}
     for _ in range(args.rounds):
