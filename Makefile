@@ -11,7 +11,7 @@ PAGE   := hatch_build.py tools/build_explorer.py $(wildcard frontend/*.json fron
           $(shell find frontend/src)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lint test bench clean
+.PHONY: help setup demo lint test fuzz bench clean
 
 help: ## this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -47,6 +47,12 @@ lint: $(STAMP) ## format, lint, types, directions of import; types and tests of 
 test: lint ## all checks, then all tests, the quickest first
 	$(BIN)/pytest --quiet tests/test_smoke.py
 	$(BIN)/pytest --quiet -n 2 --dist worksteal
+
+# MINUTES=60 WORKERS=2: the counts and what failed are in .cache/fuzz, and the next run goes on there.
+MINUTES ?= 1
+WORKERS ?= 1
+fuzz: $(STAMP) ## random graphs on all engines for MINUTES with WORKERS, until two disagree
+	$(BIN)/python -m fuzz run --minutes $(MINUTES) --workers $(WORKERS)
 
 bench: $(BENCH) ## time clew against its peers, interleaved, on this machine
 	$(BIN)/python benchmarks/peers.py

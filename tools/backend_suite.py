@@ -2,7 +2,8 @@
 
     python tools/backend_suite.py                       every case; a table by operator
     python tools/backend_suite.py node/test_conv light  those that start so
-    python tools/backend_suite.py --update              writes what passes to the ratchet file
+    python tools/backend_suite.py --update              writes what passes to the ratchet file,
+                                                        and what follows from it
     python tools/backend_suite.py --guard               every buffer between forbidden pages, with
                                                         poisoned padding, at its end and its start
 
@@ -17,6 +18,7 @@ import time
 from collections.abc import Mapping
 from functools import partial
 
+import onnx_operators
 from clew.runtime.guard import GuardSide
 from onnx_suite import ratchet
 from onnx_suite.cases import Case, chosen
@@ -42,6 +44,8 @@ def main() -> int:
     if options.update:
         before = ratchet.read() if options.case and ratchet.FILE.exists() else {}
         ratchet.write({**before, **{key: r.text for key, r in results.items()}})
+        for path, text in onnx_operators.texts().items():
+            path.write_text(text)
     return 1 if worse and not options.update else 0
 
 

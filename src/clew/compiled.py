@@ -244,11 +244,14 @@ class CompiledModel(ProfiledModel[Kernel]):
             key = sizes_key(arrays, self._by_value)
             return self._make(key, self._model, self._specialization(self._model, arrays))
         module = self._model.module_for(dict(zip(self._input_names, arrays, strict=True)))
-        positions = self._deciding(self._model)
+        found = {*self._by_value, *self._deciding(self._model), *_shape_deciding_inputs(module)}
+        positions = tuple(sorted(found))
         if positions != self._by_value:  # keys of builds before say too little
             self._builds.clear()
             self._decide_by(positions)
-        return self._make(sizes_key(arrays, positions), module, None)
+        return self._make(
+            sizes_key(arrays, positions), module, self._specialization(module, arrays)
+        )
 
     def _make(self, key: SizesKey, module: Module, specialize: Specialize | None) -> Build:
         with in_force(self.budgets):

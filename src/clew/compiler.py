@@ -9,6 +9,7 @@ from clew import frontends
 from clew.build.build import Options
 from clew.compiled import CompiledModel
 from clew.extensions import Extension, extended
+from clew.ir.deferred import DeferredModule
 from clew.ir.module import Module
 from clew.passes.base import Pass
 from clew.passes.fuse_ops import FuseOps
@@ -24,7 +25,7 @@ PRECISIONS: Final = ("f32", "bf16", "f16", "auto")
 
 
 def compile(
-    model: Module | frontends.ModelSource,
+    model: Module | DeferredModule | frontends.ModelSource,
     target: str | Target = "cpu",
     *,
     threads: int | None = None,
@@ -55,7 +56,9 @@ def compile(
     them) to leave alone. `inputs` gives shapes for a file's symbolic inputs. `trace=False` records
     no lineage and changes no byte of code. `guard` runs every buffer behind guard pages (for
     tests), right at its end or start. `budgets` bound what a file, its compilation and its runs may
-    ask for (`Budgets.strict()` for files from anywhere).
+    ask for (`Budgets.strict()` for files from anywhere). Where values or shapes that only a run
+    tells decide what graph a file holds (docs/deciding-inputs.md), it is imported when it is
+    called.
 
     Errors: I010 (target), I011 (opt level), I012 (threads), I013 (precision), I020 (pass names),
     I084 (`extend`), U020 (a fusion that is not legal), C140 and C141 (`budgets`), and those of
@@ -65,9 +68,10 @@ def compile(
     chosen = passes_for(machine, opt_level, precision, keep_f32, fuse, passes)
     count = thread_count(threads)
     with in_force(budgets):
-        module = (
-            model if isinstance(model, Module) else frontends.load_or_defer(model, inputs=inputs)
-        )
+        if isinstance(model, (Module, DeferredModule)):
+            module = model
+        else:
+            module = frontends.load_or_defer(model, inputs=inputs)
     chosen, schedules = extended(chosen, extend)
     options = Options(
         target=machine,

@@ -1,7 +1,7 @@
 """`load_compiled`: a saved model, ready to run, without the half of clew that compiles.
 
-Only a model that calls operators between its kernels needs the operators' package; nothing else of
-the compiler is imported.
+Only a model that calls operators between its kernels needs the operators' package, and only one
+with kernels of shapes that a run tells the rest of the compiler.
 """
 
 from __future__ import annotations
@@ -50,6 +50,8 @@ class LoadedModel(ProfiledModel[LoadedKernel]):
     ) -> None:
         super().__init__(inputs, output_names)
         self._deciding = tuple(deciding)
+        for position in deciding:
+            inputs[position].decides = True
         self._builds = {build.key: build for build in builds}
         self._symbolic = any(not i.is_static for i in inputs) or bool(deciding)
         self._last = builds[0] if len(builds) == 1 else None
@@ -143,7 +145,7 @@ def _model(container: Container, builds: Sequence[LoadedBuild]) -> LoadedModel:
 def _host_resolver() -> HostResolver:
     """Imports the operators and returns what finds one."""
     steps: Any = importlib.import_module("clew.build.host_steps")
-    resolver: HostResolver = steps.HostStep.from_json
+    resolver: HostResolver = steps.step_from_json
     return resolver
 
 

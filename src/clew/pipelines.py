@@ -14,6 +14,7 @@ from clew.passes.decompose_ops import DecomposeOps
 from clew.passes.eliminate_common_subexpr import EliminateCommonSubexpr
 from clew.passes.fold_constant import FoldConstant
 from clew.passes.fold_scale_axis import FoldScaleAxis
+from clew.passes.fold_structure import FoldStructure
 from clew.passes.fuse_ops import FuseOps
 from clew.passes.inline_composites import InlineComposites
 from clew.passes.melt_attention import MeltAttention
@@ -42,6 +43,7 @@ def pipeline(
         SimplifyInference(),  # training's operators have no kernels
         NarrowIntegers(),  # while it is plain to see what weights are made of
         FoldConstant(),  # arithmetic on weights goes first: the patterns below meet constants
+        FoldStructure(),  # with all sizes known that will be: what follows looks for tensors
         SimplifyExpr(),  # fewer spellings for the patterns
         EliminateCommonSubexpr(),  # a pattern's repeated operand is one node
         CanonicalizeOps(),  # blocks whole again, matrix products as layers

@@ -10,6 +10,7 @@ import pytest
 import clew.ops  # noqa: F401
 from clew import te
 from clew.ir.expr import Constant, TupleGetItem
+from clew.ir.types import to_numpy
 from clew.ops.registry import get_op, register_op
 from clew.passes.fold_constant import FoldConstant
 from clew.te import Tensor
@@ -130,3 +131,19 @@ def test_steps_on_the_way_are_freed(kit: Any) -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 5 * 4 * size
+
+
+@pytest.mark.parametrize(
+    ("limit", "kept"), [(3 * 512 * 400 * 2, False), (3 * 512 * 400 * 2 - 1, True)]
+)
+def test_many_narrow_weights_stay_narrow(kit: Any, limit: int, kept: bool) -> None:
+    weights = [kit.const(np.arange(512 * 400, dtype=np.int8).reshape(512, 400) + n) for n in (0, 1)]
+    small = kit.const(np.arange(-8, 8).astype(to_numpy("i4")))
+    wide = [kit.layer("cast", w, dtype="f32") for w in (*weights, small)]
+    made = [kit.layer("multiply", w, kit.const(np.float32(0.5))) for w in wide]
+    after = kit.apply(kit.module([], *made), FoldConstant(max_widened_bytes=limit))
+    fields = after.main.body.fields
+    assert [isinstance(f, Constant) for f in fields] == [not kept, not kept, True]
+    # Again gives the same: the second time finds as much to widen.
+    again = kit.apply(after, FoldConstant(max_widened_bytes=limit)).main.body.fields
+    assert [isinstance(f, Constant) for f in again] == [not kept, not kept, True]

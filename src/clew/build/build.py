@@ -6,7 +6,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -21,6 +21,8 @@ from clew.ir.dims import Dim, is_unknown
 from clew.ir.expr import ArgRef, Call, Expr, Function, Tuple, Var
 from clew.ir.interpret import interpret_values
 from clew.ir.module import Module
+from clew.ir.parser import parse_module
+from clew.ir.printer import printed
 from clew.ir.rewrite import rebuild
 from clew.ir.types import TensorType, Type, leaves
 from clew.ir.visit import inner_functions, post_order
@@ -32,7 +34,7 @@ from clew.passes.manager import PassManager
 from clew.passes.place_parts import PlaceParts
 from clew.passes.specialize import Specialize
 from clew.passes.views import has_static_shapes
-from clew.runtime.cache import Cache
+from clew.runtime.cache import Cache, default_cache
 from clew.runtime.context import SymbolTable
 from clew.runtime.cpu import check_machine, needs_of
 from clew.runtime.guard import GuardSide
@@ -253,8 +255,9 @@ class _Native:
         self.segments.append(made)
         return made
 
-    def deferred(self, call: Call) -> Callable[..., Any]:
-        """Returns what runs a kernel whose shapes only the run tells.
+    def deferred(self, call: Call, sizes: tuple[str, ...]) -> Callable[..., Any]:
+        """Returns what runs a kernel whose shapes only the run tells. `sizes` names what its last
+        arguments say.
 
         Errors: U012 for a call of a function that is no kernel.
         """
@@ -265,7 +268,7 @@ class _Native:
                 hint="put InlineComposites() before FuseOps() among the passes",
                 layer=", ".join(call.layers[:3]),
             )
-        return _Deferred(call.op, self.options, self.cache, self.pool)
+        return DeferredKernel(call.op, sizes, self.options, self.cache, self.pool)
 
 
 class _Elsewhere:
@@ -288,15 +291,22 @@ _KEPT_SHAPES = 64
 _COMPILED_VALUES = 8
 
 
-class _Deferred:
+class DeferredKernel:
     """A primitive function that is specialised to the shapes it meets (and to the values that
-    decide sizes, such as the bounds of a slice); the last ones are kept.
+    decide sizes, such as the bounds of a slice); the last ones are kept. `sizes` names what its
+    last arguments say: sizes that no other argument has.
     """
 
     def __init__(
-        self, function: Function, options: Options, cache: Cache, pool: ThreadPool
+        self,
+        function: Function,
+        sizes: tuple[str, ...],
+        options: Options,
+        cache: Cache,
+        pool: ThreadPool,
     ) -> None:
         self.function = function
+        self.sizes = sizes
         self.options = options
         self.cache = cache
         self.pool = pool
@@ -305,23 +315,53 @@ class _Deferred:
         self._known: OrderedDict[tuple[Any, ...], Callable[..., Any]] = OrderedDict()
         self._lock = threading.Lock()
 
+    def to_json(self) -> dict[str, Any]:
+        """Returns the kernel as JSON values: its operators as text, from which it is compiled where
+        the model is loaded.
+
+        Errors: C058 where the text alone does not say what its constants are.
+        """
+        form = printed(Module({"main": self.function}))
+        if form.constants:
+            raise CompileError(
+                "C058",
+                f"{self.function.attrs.get('name', 'a kernel')} has shapes that only a run tells, "
+                "and constants of its own",
+                hint="such a model cannot be saved; fix the shapes, or keep the compiled model",
+                layer=", ".join(self.function.span.layers),
+            )
+        target = asdict(self.options.target)
+        return {"kernel": form.text, "sizes": self.sizes, "target": target}
+
+    @staticmethod
+    def from_json(step: Mapping[str, Any], pool: ThreadPool) -> DeferredKernel:
+        """Returns the kernel that `to_json` gave."""
+        function = parse_module(step["kernel"]).main
+        options = Options(Target(**step["target"]), pool.threads, 3, ())
+        return DeferredKernel(function, tuple(step["sizes"]), options, default_cache(), pool)
+
     def __call__(self, *arrays: np.ndarray[Any, Any]) -> Any:
-        given = [np.asarray(a) for a in arrays]
+        count = len(self.function.params)
+        given = [np.asarray(a) for a in arrays[:count]]
+        sizes = tuple(map(int, arrays[count:]))
         key = (
             tuple((a.shape, a.dtype) for a in given),
             tuple(given[n].tobytes() for n in self._deciding),
+            sizes,
         )
         found = self._known.get(key)
         if found is None:
             with self._lock, locate(layer=", ".join(self.function.span.layers)):
-                found = self._known.get(key) or self._specialize(given)
+                found = self._known.get(key) or self._specialize(given, sizes)
                 self._known[key] = found
                 while len(self._known) > _KEPT_SHAPES:
                     self._known.popitem(last=False)
         return found(*given)
 
-    def _specialize(self, arrays: Sequence[np.ndarray[Any, Any]]) -> Callable[..., Any]:
-        sizes: dict[str, int] = {}
+    def _specialize(
+        self, arrays: Sequence[np.ndarray[Any, Any]], given: Sequence[int]
+    ) -> Callable[..., Any]:
+        sizes = dict(zip(self.sizes, given, strict=True))
         for param, array in zip(self.function.params, arrays, strict=True):
             bind_sizes(param, array.shape, sizes)
         module, names = self._alone()
@@ -358,10 +398,11 @@ class _Deferred:
 
     def _interpreted(self, sizes: Mapping[str, int]) -> Callable[..., Any]:
         """Returns what runs the function with the operators' references."""
-        function = self.function
+        module = Module({"main": self.function})
+        settled = Specialize(tuple(sizes.items())).run(module, PassContext()).main
 
         def run(*values: np.ndarray[Any, Any]) -> Any:
-            (result,) = interpret_values(function, values, [function.body.id]).values()
+            (result,) = interpret_values(settled, values, [settled.body.id]).values()
             return result
 
         return run

@@ -2,36 +2,63 @@
 
 from __future__ import annotations
 
+import importlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from clew import ops
+from clew.ir.dims import SymDim
 from clew.ir.expr import ArgRef, Attrs
+from clew.ir.late_sizes import settled
+from clew.ir.syntax import dim_text
+from clew.ir.type_reader import TypeReader
 from clew.ops.registry import Op, get_op
 from clew.support.errors import CompileError, GraphTypeError
 
-__all__ = ["HostStep", "ops"]
+__all__ = ["HostStep", "ops", "step_from_json"]
+
+
+def step_from_json(step: Mapping[str, Any], pool: Any) -> Any:
+    """Returns what runs a saved step: an operator, or a kernel that is compiled for the shapes it
+    meets.
+
+    Errors: C061 (see `HostStep.from_json`).
+    """
+    if "kernel" in step:
+        build: Any = importlib.import_module("clew.build.build")
+        return build.DeferredKernel.from_json(step, pool)
+    return HostStep.from_json(step)
 
 
 class HostStep:
-    """Runs an operator's reference with given attributes; `RunHost` holds it as a function."""
+    """Runs an operator's reference with given attributes; `RunHost` holds it as a function.
 
-    def __init__(self, op: Op, attrs: Mapping[str, Any]) -> None:
+    `sizes` names what the last arguments tell: sizes in the attributes that only the run knows.
+    """
+
+    def __init__(self, op: Op, attrs: Mapping[str, Any], sizes: tuple[str, ...] = ()) -> None:
         self.op = op
         self.attrs = attrs
+        self.sizes = sizes
 
     def __call__(self, *arrays: Any) -> Any:
         """Returns the operator's result, a tuple where there are several."""
-        return self.op.run_reference(arrays, self.attrs)
+        if not self.sizes:
+            return self.op.run_reference(arrays, self.attrs)
+        count = len(arrays) - len(self.sizes)
+        known = {name: int(a) for name, a in zip(self.sizes, arrays[count:], strict=True)}
+        attrs = Attrs({name: settled(value, known) for name, value in self.attrs.items()})
+        return self.op.run_reference(arrays[:count], attrs)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the step as JSON values.
 
         Errors: C059 for an attribute that has no such form.
         """
-        attrs = {name: _to_json(self.op, name, value) for name, value in self.attrs.items()}
-        return {"operator": self.op.name, "attributes": attrs}
+        attrs = {n: _to_json(self.op, n, v, self.sizes) for n, v in self.attrs.items()}
+        sizes = {"sizes": self.sizes} if self.sizes else {}
+        return {"operator": self.op.name, "attributes": attrs, **sizes}
 
     @staticmethod
     def from_json(step: Mapping[str, Any]) -> HostStep:
@@ -40,6 +67,8 @@ class HostStep:
         Errors: C061 when no operator of that name is registered.
         """
         name = step["operator"]
+        if name.startswith("onnx."):  # a layer that is imported when it runs
+            importlib.import_module("clew.frontends.onnx")
         try:
             op = get_op(name)
         except GraphTypeError as error:
@@ -48,10 +77,11 @@ class HostStep:
                 f"the model calls the operator {name}, which is not registered here",
                 hint="import the module that registers it before loading the model",
             ) from error
-        return HostStep(op, Attrs({n: _from_json(v) for n, v in step["attributes"].items()}))
+        attrs = Attrs({n: _from_json(v) for n, v in step["attributes"].items()})
+        return HostStep(op, attrs, tuple(step.get("sizes", ())))
 
 
-def _to_json(op: Op, name: str, value: Any) -> Any:
+def _to_json(op: Op, name: str, value: Any, sizes: Sequence[str]) -> Any:
     match value:
         case None | bool() | int() | str():
             return value
@@ -60,7 +90,9 @@ def _to_json(op: Op, name: str, value: Any) -> Any:
         case ArgRef():
             return {"argument": value.index}
         case tuple():
-            return [_to_json(op, name, item) for item in value]
+            return [_to_json(op, name, item, sizes) for item in value]
+        case SymDim() if value.symbols <= set(sizes):
+            return {"size": dim_text(value)}
     raise CompileError(
         "C059",
         f"{op.name} runs between kernels, and its attribute {name}={value!r} cannot be saved",
@@ -74,6 +106,8 @@ def _from_json(value: Any) -> Any:
             return float(text)
         case {"argument": index}:
             return ArgRef(index)
+        case {"size": text}:
+            return TypeReader(text).dim()
         case list():
             return tuple(_from_json(item) for item in value)
     return value

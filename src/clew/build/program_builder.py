@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any
@@ -23,9 +23,10 @@ from clew.ir.expr import (
     Var,
     While,
 )
+from clew.ir.late_sizes import free_sizes, plain_size, sizes_needed
 from clew.ir.types import TensorType, TupleType, Type, UnrankedType, leaves, to_numpy
 from clew.ir.visit import post_order
-from clew.ops.registry import Op
+from clew.ops.registry import Op, get_op
 from clew.passes.views import part_offsets, view_offsets
 from clew.runtime.memory import plan_segment
 from clew.runtime.plan import BufferKind, BufferRef, BufferSpec, SegmentPlan, Step
@@ -42,8 +43,8 @@ from clew.runtime.program import (
 
 # Makes what runs a plan; whoever links the code supplies it.
 SegmentMaker = Callable[[SegmentPlan], Runnable]
-# Runs a primitive function whose shapes only the run tells.
-DeferredMaker = Callable[[Call], Callable[..., Any]]
+# Runs a primitive function whose shapes only the run tells, given the sizes of these names.
+DeferredMaker = Callable[[Call, tuple[str, ...]], Callable[..., Any]]
 
 
 @dataclass
@@ -56,7 +57,8 @@ class _Pending:
 class ProgramBuilder:
     """Builds the program of one function; branches and loop bodies get builders of their own.
 
-    `codes` holds the compiled kernel of each primitive function, by the function's node id.
+    `codes` holds the compiled kernel of each primitive function, by the function's node id. `sizes`
+    names sizes that the function is given after its parameters.
     """
 
     def __init__(
@@ -65,7 +67,15 @@ class ProgramBuilder:
         codes: dict[int, KernelCode],
         make_segment: SegmentMaker,
         make_deferred: DeferredMaker,
+        sizes: Sequence[str] = (),
     ) -> None:
+        self.sizes = tuple(sizes)
+        # The slots of sizes that are known as values.
+        self.size_slots: dict[str, int] = {}
+        # For a size that a value tells, the value's slot and the axis; how many instructions gave
+        # those.
+        self._told: dict[str, tuple[int, int]] = {}
+        self._noted = 0
         self.function = function
         self.codes = codes
         self.make_segment = make_segment
@@ -88,6 +98,9 @@ class ProgramBuilder:
     def build(self) -> Program:
         """Returns the program."""
         inputs = [self._new_slots(p)[0] for p in self.function.params]
+        for name in self.sizes:
+            self.size_slots[name] = self._new_slot()
+        inputs += self.size_slots.values()
         for node in post_order(self.function.body):
             self._collect(node)
         outputs = self.slots[self.function.body.id]
@@ -99,7 +112,14 @@ class ProgramBuilder:
                 self._host(group)
         self._views(set(outputs) | self._host_reads())
         constants = self._loose_constants(outputs)
+        self._inputs, self._outputs, self._held = inputs, outputs, constants
         return Program(self.instructions, len(self.types), inputs, outputs, constants)
+
+    def passing_sizes_on(self, states: int) -> Program:
+        """Returns the program, built, with its sizes among its results, after `states` others."""
+        sizes = [self.size_slots[name] for name in self.sizes]
+        outputs = [*self._outputs[:states], *sizes, *self._outputs[states:]]
+        return Program(self.instructions, len(self.types), self._inputs, outputs, self._held)
 
     def _loose_constants(self, outputs: Sequence[int]) -> dict[int, np.ndarray[Any, Any]]:
         """Returns the constants that are read outside segments, which hold their own."""
@@ -113,6 +133,39 @@ class ProgramBuilder:
         self.types.extend(leaves(node.type))
         self.slots[node.id] = tuple(range(first, len(self.types)))
         return self.slots[node.id]
+
+    def _new_slot(self) -> int:
+        """Returns a slot for a size."""
+        self.types.append(TensorType((), "i64"))
+        return len(self.types) - 1
+
+    def _size(self, name: str) -> int | None:
+        """Returns a slot that holds a size, None where no value so far tells it."""
+        if name not in self.size_slots:
+            self._note_sizes()
+            if name in self._told:
+                slot, axis = self._told[name]
+                target = self.size_slots[name] = self._new_slot()
+                step = HostStep(get_op("size_of"), get_op("size_of").bind({"axis": axis}))
+                self.instructions.append(RunHost(step, (slot,), (target,), "size_of"))
+        return self.size_slots.get(name)
+
+    def _note_sizes(self) -> None:
+        """Notes which sizes the values tell that exist now, and at which axis."""
+        new = [s for i in self.instructions[self._noted :] for s in i.outputs]
+        if not self._noted:
+            new = [slot for p in self.function.params for slot in self.slots[p.id]] + new
+        self._noted = len(self.instructions)
+        for slot in new:
+            for axis, dim in enumerate(getattr(self.types[slot], "shape", ())):
+                name = plain_size(dim)
+                if name is not None:
+                    self._told.setdefault(name, (slot, axis))
+
+    def _sizes(self, names: Iterable[str]) -> dict[str, int]:
+        """Returns slots of the sizes that are known here."""
+        found = {name: self._size(name) for name in sorted(names)}
+        return {name: slot for name, slot in found.items() if slot is not None}
 
     def _collect(self, node: Expr) -> None:
         """Gives a node its slots, and adds what computes it to the groups."""
@@ -314,37 +367,49 @@ class ProgramBuilder:
         outputs = self.slots[node.id]
         match node:
             case Call(op=Op() as op):
-                self._run_on_host(HostStep(op, node.attrs), reads, node)
+                sizes = self._sizes(sizes_needed(node))
+                step = HostStep(op, node.attrs, tuple(sizes))
+                self._run_on_host(step, [*reads, *sizes.values()], node)
             case Call():
-                self._run_on_host(self.make_deferred(node), reads, node)
+                sizes = self._sizes(sizes_needed(node))
+                kernel = self.make_deferred(node, tuple(sizes))
+                self._run_on_host(kernel, [*reads, *sizes.values()], node)
             case If():
-                then, orelse = self._inner(node.then), self._inner(node.orelse)
-                branch = Branch(then, orelse, tuple(reads), outputs, node.id)
-                self.instructions.append(branch)
+                sizes = self._sizes(free_sizes(node.then) | free_sizes(node.orelse))
+                then, orelse = (self._inner(f, sizes).build() for f in (node.then, node.orelse))
+                inputs = (*reads, *sizes.values())
+                self.instructions.append(Branch(then, orelse, inputs, outputs, node.id))
             case While():
-                empty = tuple(_empty(t) for t in leaves(node.type)[len(node.init) :])
-                loop = Repeat(
-                    self._inner(node.cond),
-                    self._inner(node.body),
-                    tuple(reads),
-                    outputs,
-                    node.scans,
-                    empty,
-                    node.id,
-                )
-                self.instructions.append(loop)
+                self._loop(node, reads, outputs)
+
+    def _loop(self, node: While, reads: list[int], outputs: tuple[int, ...]) -> None:
+        """Adds a loop. Sizes that its parts take from outside are state that never changes."""
+        sizes = self._sizes(free_sizes(node.cond) | free_sizes(node.body))
+        states = len(node.init)
+        body = self._inner(node.body, sizes)
+        cond, program = self._inner(node.cond, sizes).build(), body.build()
+        if sizes:
+            program = body.passing_sizes_on(states)
+            outputs = (*outputs[:states], *(self._new_slot() for _ in sizes), *outputs[states:])
+        empty = tuple(_empty(t) for t in leaves(node.type)[states:])
+        inputs = (*reads, *sizes.values())
+        loop = Repeat(cond, program, inputs, outputs, node.scans, empty, node.id)
+        self.instructions.append(loop)
 
     def _run_on_host(self, function: Callable[..., Any], reads: list[int], node: Call) -> None:
         slots, layers = self.slots[node.id], tuple(node.span.layers)
         step = RunHost(function, tuple(reads), slots, node.op_name, layers, node.id)
         self.instructions.append(step)
 
-    def _inner(self, function: Function) -> Program:
-        builder = ProgramBuilder(function, self.codes, self.make_segment, self.make_deferred)
-        program = builder.build()
-        self.plans += builder.plans
-        self.segment_calls += builder.segment_calls
-        return program
+    def _inner(self, function: Function, sizes: Iterable[str]) -> ProgramBuilder:
+        """Returns the builder of a branch or of a part of a loop, of whose kernels ours are those
+        that follow.
+        """
+        inner = ProgramBuilder(
+            function, self.codes, self.make_segment, self.make_deferred, tuple(sizes)
+        )
+        inner.plans, inner.segment_calls = self.plans, self.segment_calls
+        return inner
 
 
 def _renumbered(step: Step, renumber: dict[int, int]) -> Step:

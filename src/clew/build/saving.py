@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from clew.build.build import Build
+from clew.build.build import Build, DeferredKernel
 from clew.build.host_steps import HostStep
 from clew.codegen.artifact import KernelCode
 from clew.runtime.container import write_container
@@ -26,7 +26,6 @@ from clew.runtime.program import (
     RunSegment,
     View,
 )
-from clew.support.errors import CompileError
 from clew.support.text_arrays import dtype_name, is_text, packed
 from clew.target import Target
 from clew.version import VERSION
@@ -63,8 +62,9 @@ class SavedModel:
 def save(model: SavedModel, path: str | Path) -> None:
     """Writes a model to a file, whole or not at all. The same builds give the same bytes.
 
-    Errors: C050 (the file cannot be written), C058 (kernels whose shapes only a run tells), C059
-    (an attribute of an operator that runs between kernels has no saved form).
+    Errors: C050 (the file cannot be written), C058 (a kernel whose shapes only a run tells, with
+    constants of its own), C059 (an attribute of an operator that runs between kernels has no saved
+    form).
     """
     writer = _Writer()
     order = sorted(model.builds, key=repr)
@@ -183,8 +183,7 @@ def _instruction(
         case RunSegment(segment=segment):
             return {"do": "segment", "segment": numbers[id(segment)], **ends}
         case RunHost(function=function):
-            if not isinstance(function, HostStep):
-                raise _not_saved(instruction)
+            assert isinstance(function, (HostStep, DeferredKernel))
             about = {"label": instruction.label, "layers": instruction.layers}
             return {"do": "host", "step": function.to_json(), **about, **ends}
         case Branch():
@@ -207,13 +206,3 @@ def _instruction(
                 ],
                 **ends,
             }
-
-
-def _not_saved(step: RunHost) -> CompileError:
-    layers = ", ".join(step.layers) or step.label
-    return CompileError(
-        "C058",
-        f"{step.label} has shapes that only a run tells, so its kernel is compiled then",
-        hint="such a model cannot be saved; fix the shapes, or keep the compiled model",
-        layer=layers,
-    )

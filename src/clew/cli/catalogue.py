@@ -1,4 +1,4 @@
-"""`clew ops`: the registered operators."""
+"""`clew ops`: the registered operators, and those of ONNX."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import typer
 from rich.text import Text
 
 import clew
+from clew.cli import onnx_operators
 from clew.cli import options as opt
 from clew.cli.output import emit_json, stdout
 from clew.support.errors import ClewError, InputError
@@ -17,9 +18,15 @@ from clew.support.tables import table
 
 def ops(
     name: Annotated[str | None, typer.Argument(help="One operator.", show_default=False)] = None,
+    onnx: Annotated[
+        bool, typer.Option("--onnx", help="ONNX's operators: what is supported of each.")
+    ] = False,
     json: opt.Json = False,
 ) -> None:
-    """List the operators, or describe one."""
+    """List the operators of graphs, or ONNX's with what is supported of them; or describe one."""
+    if onnx:
+        _of_onnx(name, json)
+        return
     if name is not None:
         facts = _facts(_find(name))
         emit_json(facts) if json else _show(facts)
@@ -33,6 +40,17 @@ def ops(
         summary = facts["doc"].partition("\n")[0]
         made.add_row(Text(facts["name"]), Text(", ".join(facts["inputs"])), Text(summary))
     stdout().print(made)
+
+
+def _of_onnx(name: str | None, json: bool) -> None:
+    data = onnx_operators.read()
+    found = onnx_operators.chosen(data["operators"], name)
+    if json:
+        emit_json({"onnx": data["onnx"], "operators": found})
+    elif len(found) == 1:
+        onnx_operators.show_one(found[0])
+    else:
+        onnx_operators.show_all(found)
 
 
 def _find(name: str) -> Any:
@@ -49,7 +67,9 @@ def _find(name: str) -> Any:
         raise InputError(
             "I064",
             f"no operator {name!r}",
-            hint=f"did you mean {', '.join(close)}?" if close else "clew ops lists them",
+            hint=f"did you mean {', '.join(close)}?"
+            if close
+            else "clew ops lists them, clew ops --onnx those of ONNX",
         ) from None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -85,7 +86,8 @@ def compile_model(asked: Asked) -> Compiled:
     """Loads and compiles a model, saying on stderr what is at work."""
     given = shapes(asked.shape)
     with progress(f"reading {asked.model}") as say:
-        load, build = clew.load, clew.compile  # importing them is not the model's time
+        # Importing them is not the model's time.
+        load, build = import_module("clew.frontends").load_or_defer, clew.compile
         start = time.perf_counter()
         module = load(asked.model, **({"inputs": given} if given else {}))
         loaded = time.perf_counter()

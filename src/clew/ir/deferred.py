@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from clew.ir.module import Module
 from clew.ir.types import Type
@@ -22,6 +22,7 @@ class DeclaredInput:
     type: Type | None = None
 
 
+@runtime_checkable
 class DeferredModule(Protocol):
     """What gives a module once a run's inputs are there."""
 

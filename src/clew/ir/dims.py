@@ -69,6 +69,8 @@ class SymDim:
         return self._hash
 
     def __add__(self, other: Dim) -> Dim:
+        if not _is_size(other):
+            return NotImplemented
         terms = dict(self.terms)
         for monomial, coefficient in _terms(other):
             terms[monomial] = terms.get(monomial, 0) + coefficient
@@ -80,12 +82,16 @@ class SymDim:
         return self * -1
 
     def __sub__(self, other: Dim) -> Dim:
+        if not _is_size(other):
+            return NotImplemented
         return self + other * -1
 
     def __rsub__(self, other: Dim) -> Dim:
         return self * -1 + other
 
     def __mul__(self, other: Dim) -> Dim:
+        if not _is_size(other):
+            return NotImplemented
         terms: dict[_Monomial, int] = {}
         for (left, a), (right, b) in itertools.product(self.terms, _terms(other)):
             powers: dict[Atom, int] = dict(left)
@@ -98,6 +104,8 @@ class SymDim:
     __rmul__ = __mul__
 
     def __floordiv__(self, other: Dim) -> Dim:
+        if not _is_size(other):
+            return NotImplemented
         if isinstance(other, int):
             if other == 1:
                 return self
@@ -115,6 +123,8 @@ class SymDim:
         return 0 if other == 0 else _apply("//", other, self)
 
     def __mod__(self, other: Dim) -> Dim:
+        if not _is_size(other):
+            return NotImplemented
         if isinstance(other, int):
             if other and all(c % other == 0 for _, c in self.terms):
                 return 0
@@ -160,6 +170,11 @@ class SymDim:
                     product = product * value
             total = total + product
         return total
+
+
+def _is_size(other: object) -> bool:
+    """Whether a size can be computed with it; other expressions know themselves what to do."""
+    return isinstance(other, (int, SymDim)) or hasattr(other, "__index__")
 
 
 def _terms(dim: Dim) -> tuple[tuple[_Monomial, int], ...]:

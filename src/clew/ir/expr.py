@@ -200,6 +200,11 @@ def mark_results(node: Expr, span: Span) -> None:
     _set(node, "span", node.span.marked_by(span))
 
 
+def retype(node: Expr, type_: Type) -> None:
+    """Gives a node just built a type with other names of its unknown sizes (rewriters only)."""
+    _set(node, "type", type_)
+
+
 class Var(Expr):
     """A parameter of a function, or a name bound by `Let`."""
 

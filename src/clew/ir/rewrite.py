@@ -6,8 +6,10 @@ origin, and the map from old nodes to new ones gives the *same* links.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
+from clew.ir.dims import Dim, SymDim, is_unknown, substitute
 from clew.ir.expr import (
     Call,
     Constant,
@@ -21,8 +23,10 @@ from clew.ir.expr import (
     Var,
     While,
     carry_marks,
+    retype,
 )
 from clew.ir.module import Module
+from clew.ir.types import TensorType, Type, leaves, substitute_type
 from clew.ir.visit import post_order
 from clew.support.errors import ClewError
 from clew.trace.lineage import context, note_same
@@ -35,6 +39,58 @@ def rebuild(node: Expr, children: Sequence[Expr]) -> Expr:
     """
     if all(a is b for a, b in zip(node.children, children, strict=True)):
         return node
+    new = _over(node, children)
+    keep_sizes(node, new)
+    return new
+
+
+def keep_sizes(old: Expr, new: Expr) -> None:
+    """Gives the sizes that a node just built makes unknown anew the names that they had in the node
+    whose place it takes: attributes of other nodes go by these.
+    """
+    if new.type == old.type or isinstance(new, (Function, Var)):
+        return
+    fresh = unknown_sizes(new.type)
+    if not fresh:
+        return
+    for child in new.children:
+        fresh -= unknown_sizes(child.type)
+    renamed: dict[str, Dim] = {}
+    for was, now in _dims(old.type, new.type):
+        name = str(now)
+        if name in fresh and is_unknown(was) and isinstance(now, SymDim) and name in now.symbols:
+            renamed.setdefault(name, was)
+    if renamed:
+        retype(new, substitute_type(new.type, renamed))
+
+
+def settle_sizes(old: Type, new: Type, sizes: dict[str, Dim]) -> None:
+    """Notes what unknown sizes of a value are, as its new type tells."""
+    for was, now in _dims(old, new):
+        if was != now and is_unknown(was) and str(was) in was.symbols:  # type: ignore[union-attr]
+            sizes.setdefault(str(was), now)
+
+
+def unknown_sizes(type_: Type) -> set[str]:
+    """Returns the names of sizes in a type that only a run can tell."""
+    found: set[str] = set()
+    for leaf in leaves(type_):
+        for dim in getattr(leaf, "shape", ()):
+            if isinstance(dim, SymDim):
+                found |= {name for name in dim.symbols if name.startswith("?")}
+    return found
+
+
+def _dims(old: Type, new: Type) -> Iterator[tuple[Dim, Dim]]:
+    """Yields the sizes of a value in two types, where these are alike."""
+    for a, b in zip(leaves(old), leaves(new), strict=False):
+        if not isinstance(a, TensorType) or not isinstance(b, TensorType):
+            continue
+        if a.rank == b.rank and a.layout == b.layout:
+            yield from zip(a.shape, b.shape, strict=True)
+
+
+def _over(node: Expr, children: Sequence[Expr]) -> Expr:
     match node:
         case Call(op=Function()):
             return Call(children[0], children[1:], node.attrs)  # type: ignore[arg-type]
@@ -120,6 +176,8 @@ class Rewriter:
 
     def __init__(self) -> None:
         self.memo: dict[int, Expr] = {}
+        # What sizes that only the run would tell have turned out to be.
+        self.sizes: dict[str, Dim] = {}
 
     def rewrite_module(self, module: Module) -> Module:
         """Returns the module with every function rewritten; the same module if nothing changed."""
@@ -166,11 +224,20 @@ class Rewriter:
             new = self.dispatch(node, rebuilt)
         if new is not node:
             replaces(node, new)
+            if new.type != node.type:
+                settle_sizes(node.type, new.type, self.sizes)
         self.memo[node.id] = new
         return new
 
     def rebuilt(self, node: Expr, children: Sequence[Expr]) -> Expr:
         """Returns the node over rewritten children, before `dispatch` decides about it."""
+        if self.sizes and isinstance(node, Call) and not isinstance(node.op, (Function, GlobalVar)):
+            attrs = {k: v for k, v in node.attrs.items() if _names_any(v, self.sizes)}
+            if attrs:
+                settled = {k: _settled(v, self.sizes) for k, v in attrs.items()}
+                new = Call(node.op, children, node.attrs.with_(**settled))
+                keep_sizes(node, new)
+                return new
         return rebuild(node, children)
 
     def _visited(self, child: Expr) -> Expr:
@@ -221,3 +288,15 @@ class Rewriter:
     def covers(self, *nodes: Expr) -> building_for:
         """Nodes built inside are for these nodes: a whole match, its root first."""
         return building_for(*nodes)
+
+
+def _names_any(value: Any, sizes: Mapping[str, Dim]) -> bool:
+    if isinstance(value, tuple):
+        return any(_names_any(v, sizes) for v in value)
+    return isinstance(value, SymDim) and any(name in sizes for name in value.symbols)
+
+
+def _settled(value: Any, sizes: Mapping[str, Dim]) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_settled(v, sizes) for v in value)
+    return substitute(value, sizes) if isinstance(value, SymDim) else value

@@ -286,7 +286,7 @@ def convolved(spatial: str, data: Array, weight: Array, attrs: dict[str, Any]) -
     wide, dtype = product_dtypes(
         from_numpy(data.dtype), from_numpy(weight.dtype), "nn.conv", attrs.get("out_dtype", "")
     )
-    exact = np.float64 if is_float(wide) else np.int32
+    exact = np.float64 if is_float(wide) else to_numpy(wide)
     x: Array = transform(data, attrs["data_layout"], plain).astype(exact)
     w: Array = transform(weight, attrs["weight_layout"], "OI" + spatial).astype(exact)
     if attrs["channels"]:

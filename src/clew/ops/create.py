@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor
 
 Array = np.ndarray[Any, Any]
+
+# No machine holds a range of more numbers.
+_MOST: Final = 1 << 40
 
 
 def _known_dtype(name: str, dtype: str) -> None:
@@ -61,6 +64,9 @@ def _full_dynamic(types: Sequence[Type], attrs: Attrs) -> Type:
         Sample(start=0.5, stop=2.0, step=0.25, dtype="f32"),
         Sample(start=3, stop=1, step=1, dtype="i64"),
         Sample(start=0, stop=5, step=0, dtype="i64", error="T107"),
+        Sample(start=0, stop=2**62, step=1, dtype="i64", error="T107"),
+        Sample(start=0.0, stop=float("inf"), step=1.0, dtype="f32", error="T107"),
+        Sample(start=0.0, stop=float("nan"), step=1.0, dtype="f32", error="T107"),
         Sample(start=0, stop=5, step=1, dtype="int", error="T106"),
     ),
 )
@@ -85,8 +91,12 @@ def arange_size(start: Any, stop: Any, step: Any) -> Dim:
     if any(isinstance(v, SymDim) for v in (start, stop, step)):
         size: Dim = -((start - stop) // step)
         return size
+    if step == 0 or not all(math.isfinite(v) for v in (start, stop, step)):
+        raise GraphTypeError("T107", f"arange: from {start} to {stop} in steps of {step}")
     whole = all(isinstance(v, int) for v in (start, stop, step))
     count = -((start - stop) // step) if whole else math.ceil((stop - start) / step)
+    if count > _MOST:
+        raise GraphTypeError("T107", f"arange: {count} numbers from {start} in steps of {step}")
     return max(0, int(count))
 
 

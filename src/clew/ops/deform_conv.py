@@ -82,7 +82,7 @@ def deform_columns(
 
     def body(*i: Scalar) -> Scalar:
         batch, channel, tap, here = i[0], i[1], i[2], i[3:]
-        group = te.as_scalar(0) if offset_groups == 1 else channel // members
+        group = te.as_scalar(0) if offset_groups == 1 else channel // te.size(members)
         row = group * taps + tap
         places, rest = [], tap
         for d in range(n):

@@ -60,7 +60,8 @@ def _top_k_types(x: Type, *, k: Any, axis: int, largest: bool) -> Type:
 
 
 @top_k.dynamic
-def _top_k_dynamic(types: Sequence[Type], attrs: Attrs) -> Type:
+def top_k_dynamic(types: Sequence[Type], attrs: Attrs) -> Type:
+    """Returns the types of `top_k` where only a run tells `k`."""
     return _top_k_types(types[0], **{**attrs, "k": unknown_dim()})
 
 
@@ -68,13 +69,46 @@ def _top_k_dynamic(types: Sequence[Type], attrs: Attrs) -> Type:
     "nonzero", host=True, samples=(Sample(boolean(3, 4)), Sample(f32(5)), Sample(i32(), low=1))
 )
 def nonzero(x: Array) -> Array:
-    """Places of the elements that are not 0, `i64[rank, count]`. Source: ONNX NonZero-13."""
-    return np.array(np.nonzero(np.atleast_1d(x)), np.int64)[: max(x.ndim, 1)]
+    """Places of the elements that are not 0, `i64[rank, count]`; of a number without axes `[0, 1]`
+    or `[0, 0]`, as the standard says (ONNX Runtime gives it an axis). Source: ONNX NonZero-13.
+    """
+    return np.array(np.nonzero(np.atleast_1d(x)), np.int64)[: x.ndim]
 
 
 @nonzero.types
 def _nonzero_types(x: Type) -> Type:
-    return TensorType((max(tensor_type("nonzero", x).rank, 1), unknown_dim()), "i64")
+    return TensorType((tensor_type("nonzero", x).rank, unknown_dim()), "i64")
+
+
+@register_op(
+    "size_of", host=True, samples=(Sample(f32(3, 4), axis=1), Sample(f32(3), axis=1, error="T104"))
+)
+def size_of(x: Array, *, axis: int) -> Array:
+    """The size of an axis, `i64[]`: what programs read sizes off that only a run tells."""
+    return np.asarray(x.shape[axis], np.int64)
+
+
+@size_of.types
+def _size_of_types(x: Type, *, axis: int) -> Type:
+    axis_of("size_of", axis, tensor_type("size_of", x).rank)
+    return TensorType((), "i64")
+
+
+@register_op(
+    "sized",
+    host=True,
+    samples=(Sample(f32(4, 2), f32(3)),),
+)
+def sized(*values: Any) -> Array:
+    """The last input. The others are there for their sizes, which attributes of other calls name:
+    these, the last input's own among them, run after all of them.
+    """
+    return values[-1]  # type: ignore[no-any-return]
+
+
+@sized.types
+def _sized_types(*values: Type) -> Type:
+    return values[-1]
 
 
 @register_op(
@@ -83,16 +117,16 @@ def _nonzero_types(x: Type) -> Type:
     samples=(
         Sample(f32(3, 4), boolean(4), axis=1),
         Sample(f32(3, 4), boolean(7)),
+        Sample(f32(3, 4), boolean(20)),
         Sample(f32(3, 4), boolean(2, 2), error="T102"),
         Sample(f32(3, 4), boolean(2), axis=2, error="T104"),
     ),
 )
 def compress(x: Array, condition: Array, *, axis: int | None = None) -> Array:
-    """The slices along `axis` (or elements of the flat `x`) whose condition holds.
-
-    Source: ONNX Compress-11.
+    """The slices along `axis` (or elements of the flat `x`) whose condition holds. Conditions after
+    the last slice are left out. Source: ONNX Compress-11.
     """
-    return np.compress(condition, x, axis)
+    return np.compress(condition[: x.size if axis is None else x.shape[axis]], x, axis)
 
 
 @compress.types

@@ -343,7 +343,8 @@ def resize(
     result = x
     for step, axis in enumerate(changed):
         last = step == len(changed) - 1 and not crops
-        name = "resize" if last and mode == "nearest" else f"resize_{axis}"
+        whole = mode == "nearest" or _wide(x.dtype) == x.dtype
+        name = "resize" if last and whole else f"resize_{axis}"
         scale = ratios[axis] if scales else None
         result = _resampled(result, axis, shape[axis], scale, attrs, name, roi)
     if result is x:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -37,24 +38,35 @@ def lookup(x: Tensor, keys: Tensor, values: Tensor, default: Tensor) -> Tensor:
     """For each element of `x` the value of its key, `default` where it has none. `keys[n]` ascend
     and hold no NaN, `values[n]` are theirs; `default` has no axes.
 
-    Errors: T101, T108. Source: ONNX ml LabelEncoder-4, by binary search.
+    Errors: T101, T108. Source: ONNX ml LabelEncoder-4, by the square root of the keys and
+    the keys of one block.
     """
     same_dtype("lookup", x, keys)
     same_dtype("lookup", values, default)
     _need_pairs(keys, values, default)
     count = keys.shape[0]
     assert isinstance(count, int)
+    side = math.isqrt(count - 1) + 1
+    one, zero = te.as_scalar(1), te.as_scalar(0)
+
+    def upto(wanted: Scalar, place: Scalar) -> Scalar:
+        inside = te.minimum(place, count - 1)
+        return te.select(te.all_of(place < count, keys[inside] <= wanted), one, zero)
+
+    # How many blocks begin with at most the key, and how many keys of the last of them are that.
+    block = te.reduce_axis(-(-count // side), "block")
+    blocks = te.compute(x.shape, lambda *i: te.sum(upto(x[i], block * side), block), "lookup_block")
+    k = te.reduce_axis(side, "k")
+    within = te.compute(
+        x.shape,
+        lambda *i: te.sum(upto(x[i], te.maximum(blocks[i] - 1, 0) * side + k), k),
+        "lookup_key",
+    )
 
     def body(*i: Scalar) -> Scalar:
-        wanted, last = x[i], te.as_scalar(count - 1)
-        # How many keys are at most the one wanted.
-        below: Scalar = te.as_scalar(0)
-        for bit in reversed(range(count.bit_length())):
-            to = below + (1 << bit)
-            fits = te.all_of(to <= count, keys[te.minimum(to - 1, last)] <= wanted)
-            below = te.select(fits, to, below)
-        place = te.maximum(below - 1, 0)
-        return te.select(keys[place].equal(wanted), values[place], default[()])
+        place = te.maximum(blocks[i] - 1, 0) * side + te.maximum(within[i] - 1, 0)
+        place = te.minimum(te.maximum(place, 0), count - 1)
+        return te.select(keys[place].equal(x[i]), values[place], default[()])
 
     return te.compute(x.shape, body, "lookup", layout=x.layout)
 
@@ -100,7 +112,7 @@ def one_hot_of_known(x: Array, keys: Array) -> Array:
             f"one_hot_of_known: {stranger!r} is none of the {len(keys)} categories",
             hint="zeros=1 gives zeros for such",
         )
-    return found.astype(np.float32)
+    return np.asarray(found, np.float32)
 
 
 @one_hot_of_known.types

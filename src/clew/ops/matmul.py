@@ -196,7 +196,7 @@ def _dense_reference(
     whole = parts > 1 and weight.dtype == np.float32
     factors = data.dtype if whole else weight.dtype
     wide, dtype = product_dtypes(from_numpy(data.dtype), from_numpy(factors), "nn.dense", out_dtype)
-    exact = np.float64 if wide[0] == "f" else np.int32
+    exact = np.float64 if wide[0] == "f" else to_numpy(wide)
     matrix = transform(weight, weight_layout, "KN")
     matrix = (np.concatenate(cut_parts(matrix, parts)) if whole else matrix).astype(exact)
     if parts > 1:
@@ -260,5 +260,5 @@ def matmul(a: Tensor, b: Tensor, *, out_dtype: str = "") -> Tensor:
 @matmul.reference
 def _matmul_reference(a: Array, b: Array, *, out_dtype: str) -> Array:
     wide, dtype = product_dtypes(from_numpy(a.dtype), from_numpy(b.dtype), "nn.matmul", out_dtype)
-    exact = np.float64 if wide[0] == "f" else np.int32
+    exact = np.float64 if wide[0] == "f" else to_numpy(wide)
     return np.asarray(np.matmul(a.astype(exact), b.astype(exact))).astype(to_numpy(dtype))

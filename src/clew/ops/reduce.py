@@ -14,7 +14,7 @@ import numpy as np
 from clew import te
 from clew.ir.dims import Dim, product
 from clew.ir.expr import Attrs
-from clew.ir.types import TensorType, Type
+from clew.ir.types import TensorType, Type, is_float
 from clew.ops.common import (
     axes_of,
     axis_of,
@@ -273,7 +273,10 @@ def _position(
 
     def place_of(v: Scalar, over: Sequence[Index], place: tuple[Scalar, ...]) -> Scalar:
         kept = (*place[:n], te.as_scalar(0), *place[n + 1 :])
-        return choose(te.select(v.equal(best[kept]), place[n], missing), over)
+        found = v.equal(best[kept])
+        if is_float(x.dtype):  # where one is NaN, so is the extreme
+            found = found | te.call("isnan", v)
+        return choose(te.select(found, place[n], missing), over)
 
     return reduce_over(x, (n,), keepdims, place_of, name)
 
@@ -283,13 +286,14 @@ _PLACES = (
     Sample(f32(2, 3, 4), axis=-2),
     Sample(i32(4, 9), axis=1, low=0, high=3),
     Sample(i32(4, 9), axis=1, select_last=True, low=0, high=3),
+    Sample(np.array([[1, np.nan, 3, np.nan], [np.inf, -np.inf, 0, 0]], "f4"), axis=1),
     Sample(f32(3), axis=1, error="T104"),
 )
 
 
 @register_op("argmax", samples=_PLACES)
 def argmax(x: Tensor, *, axis: int, keepdims: bool = True, select_last: bool = False) -> Tensor:
-    """Index of the largest element along `axis`, `i64`; the first of equals.
+    """Index of the largest element along `axis`, `i64`; the first of equals, and of NaN, if any.
 
     Source: ONNX ArgMax-13.
     """
@@ -298,11 +302,33 @@ def argmax(x: Tensor, *, axis: int, keepdims: bool = True, select_last: bool = F
 
 @register_op("argmin", samples=_PLACES)
 def argmin(x: Tensor, *, axis: int, keepdims: bool = True, select_last: bool = False) -> Tensor:
-    """Index of the smallest element along `axis`, `i64`; the first of equals.
+    """Index of the smallest element along `axis`, `i64`; the first of equals, and of NaN, if any.
 
     Source: ONNX ArgMin-13.
     """
     return _position("argmin", x, axis, keepdims, select_last, te.min)
+
+
+@argmax.reference
+def _argmax_reference(x: Array, *, axis: int, keepdims: bool, select_last: bool) -> Array:
+    return _place(np.argmax, x, axis, keepdims, select_last)
+
+
+@argmin.reference
+def _argmin_reference(x: Array, *, axis: int, keepdims: bool, select_last: bool) -> Array:
+    return _place(np.argmin, x, axis, keepdims, select_last)
+
+
+def _place(find: Any, x: Array, axis: int, keepdims: bool, select_last: bool) -> Array:
+    if not x.shape[axis]:  # as the kernel has it: the first place, or the one before
+        shape = [*x.shape]
+        shape[axis] = 1
+        found = np.full(shape, 0 if select_last else -1, np.int64)
+    elif select_last:
+        found = x.shape[axis] - 1 - find(np.flip(x, axis), axis, keepdims=True)
+    else:
+        found = find(x, axis, keepdims=True)
+    return np.asarray(found if keepdims else np.squeeze(found, axis), np.int64)
 
 
 def _reduction_type(types: Sequence[Type], attrs: Attrs) -> Type:

@@ -22,6 +22,7 @@ from clew.te.expr import Index, unary
 Array = np.ndarray[Any, Any]
 
 _COORDINATES = ("half_pixel", "output_half_pixel")
+_MOST_SAMPLES = 1024
 # Beyond this no region has anything to do with an image; integers up to it are exact in f32.
 _FAR = float(1 << 24)
 
@@ -178,11 +179,13 @@ def roi_align(
     need_integer(name, batches)
     if batches.rank != 1 or differ(batches.shape[0], rois.shape[0]):
         raise GraphTypeError("T108", f"{name}: {rois.type} of the images {batches.type}")
-    if mode not in ("avg", "max") or coordinates not in _COORDINATES or samples < 0:
+    known = mode in ("avg", "max") and coordinates in _COORDINATES
+    if not known or not 0 <= samples <= _MOST_SAMPLES:
         raise GraphTypeError(
             "T107",
             f"{name}: mode={mode!r}, coordinates={coordinates!r}, samples={samples}",
-            hint=f"modes are avg, max; coordinates {', '.join(_COORDINATES)}",
+            hint=f"modes are avg, max; coordinates {', '.join(_COORDINATES)}; samples 0 to "
+            f"{_MOST_SAMPLES}",
         )
     attrs = {"samples": samples, "scale": scale, "coordinates": coordinates}
     axes = [_Axis(rois, x.shape[2 + n], 1 - n, out[n], attrs) for n in range(2)]

@@ -98,7 +98,7 @@ class Op:
     signature: Signature
     doc: str
     compute: Compute | None = None
-    decompose_rule: Callable[..., Expr] | None = None
+    decompose_rule: Callable[..., Expr | None] | None = None
     reference_rule: Callable[..., Any] | None = None
     type_rule: TypeRule | None = None
     dynamic_rule: Callable[[Sequence[Type], Attrs], Type] | None = None
@@ -171,8 +171,10 @@ class Op:
         self.resolver_rule = rule
         return rule
 
-    def decompose(self, rule: Callable[..., Expr]) -> Callable[..., Expr]:
-        """Decorator: input expressions and attributes to an expression of other operators."""
+    def decompose(self, rule: Callable[..., Expr | None]) -> Callable[..., Expr | None]:
+        """Decorator: input expressions and attributes to an expression of other operators, or None
+        where there is none for them: the operator's reference then runs on the host.
+        """
         self.decompose_rule = rule
         return rule
 

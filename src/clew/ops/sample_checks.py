@@ -17,6 +17,7 @@ from clew.ir.dims import SymDim
 from clew.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
 from clew.ir.module import Module
 from clew.ir.types import (
+    MapType,
     OptionalType,
     SequenceType,
     TensorType,
@@ -79,6 +80,9 @@ def _drawn(rng: np.random.Generator, arg: Any, sample: Sample) -> Any:
             return [_drawn(rng, element, sample) for _ in range(3)]
         case OptionalType(element):
             return _drawn(rng, element, sample)
+        case MapType(key, element):
+            keys = ("a", "b", "c") if key == "str" else (1, 2, 3)
+            return {k: _drawn(rng, element, sample) for k in keys}
     return np.asarray(arg)
 
 
@@ -100,6 +104,10 @@ def is_of(value: Any, type_: Any) -> bool:
             return held and not (empty and value)
         case OptionalType(element):
             return value is None or is_of(value, element)
+        case MapType(key, element):
+            wanted = str if key == "str" else int
+            held = isinstance(value, dict) and all(isinstance(k, wanted) for k in value)
+            return held and all(is_of(v, element) for v in value.values())
     return False
 
 
@@ -109,6 +117,8 @@ def _said(value: Any) -> str:
         return f"[{', '.join(map(_said, value))}]"
     if value is None:
         return "nothing"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{k!r}: {_said(v)}' for k, v in value.items())}}}"
     return str(TensorType(np.shape(value), from_numpy(np.asarray(value).dtype)))
 
 

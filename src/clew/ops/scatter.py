@@ -2,8 +2,8 @@
 
 A kernel says what each element of its result is: here the last update that names its place, or all
 that do, combined. That takes a look at every index for each element of the result, which is right
-for few updates (caches, masks, single rows) and runs natively; many updates of many elements are put
-one after another by the host operators (`clew.ops.host`). Indices may be negative, and are held
+for few updates (caches, masks, single rows) and runs natively; many updates of many elements are
+put one after another on the host. Indices may be negative, and are held
 inside the axis: nothing else is ever written.
 """
 
@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from clew import te
-from clew.ir.dims import Dim
+from clew.ir.dims import Dim, product
 from clew.ir.expr import Expr
 from clew.ir.types import TensorType, Type, is_float, to_numpy
 from clew.ops.common import (
@@ -204,7 +204,7 @@ def _check_elements(
 
 
 @register_op("scatter_elements", samples=(*_ELEMENTS, *_BAD_ELEMENTS))
-def scatter_elements(
+def scatter_elements(  # type: ignore[empty-body]
     x: Tensor, indices: Tensor, updates: Tensor, *, axis: int = 0, reduction: str = "none"
 ) -> Tensor:
     """`x` with each update put (or combined by `reduction`) in its own place with `axis` replaced
@@ -325,7 +325,7 @@ def _check_slices(name: str, x: Type, indices: Type, updates: Type, reduction: s
 
 
 @register_op("scatter_nd", samples=(*_SLICES, *_BAD_SLICES))
-def scatter_nd(x: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = "none") -> Tensor:
+def scatter_nd(x: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = "none") -> Tensor:  # type: ignore[empty-body]
     """`x` with slices put (or combined by `reduction`) at the index tuples in the last axis of
     `indices`; of several for one place, the last.
 
@@ -344,10 +344,7 @@ def _scatter_nd_expanded(x: Expr, indices: Expr, updates: Expr, *, reduction: st
     depth = indices.tensor.shape[-1]
     assert isinstance(depth, int)
     places = x.tensor.shape[:depth] if reduction == "none" else x.tensor.shape
-    few = _looks(
-        math.prod(indices.tensor.shape[:-1]),  # type: ignore[arg-type]
-        math.prod(places),  # type: ignore[arg-type]
-    )
+    few = _looks(product(indices.tensor.shape[:-1]), product(tuple(places)))
     return _expanded(scatter_nd, few, x, indices, updates, reduction=reduction)
 
 
@@ -393,7 +390,8 @@ def scatter_nd_many(x: Array, indices: Array, updates: Array, *, reduction: str 
     depth = indices.shape[-1]
     if not depth:  # the whole of `x`, once for each tuple
         parts = updates.reshape(-1, *x.shape)
-        return put(x[None], (np.zeros(len(parts), np.int64),), parts, reduction)[0]
+        whole: Array = put(x[None], (np.zeros(len(parts), np.int64),), parts, reduction)[0]
+        return whole
     place = tuple(_from_front(indices[..., n], x.shape[n]) for n in range(depth))
     return put(x, place, updates, reduction)
 
@@ -457,8 +455,8 @@ def reverse_sequence(x: Tensor, lengths: Tensor, *, batch_axis: int, time_axis: 
 def tensor_scatter(
     x: Tensor, updates: Tensor, begin: Tensor, *, axis: int = -2, circular: bool = False
 ) -> Tensor:
-    """`x` with `updates` put in along `axis`, from `begin[n]` on for element `n` of axis 0; from the
-    front again after the end, with `circular`. Else places outside of the axis are not written.
+    """`x` with `updates` put in along `axis`, from `begin[n]` on for element `n` of axis 0; from
+    the front again after the end, with `circular`. Else places outside of the axis are not written.
 
     Errors: T101, T104, T105, T108. Source: ONNX TensorScatter-24.
     """

@@ -75,7 +75,7 @@ def _place(name: str, type_: Type | None) -> None:
         raise GraphTypeError("T151", f"{name}: the index is {type_}, expected i64[]")
 
 
-def _index(name: str, place: Array, count: int, *, end: bool = False) -> int:
+def _index(name: str, place: Any, count: int, *, end: bool = False) -> int:
     """Returns an index counted from the front; `end` allows the place behind the last element.
 
     Errors: I270.

@@ -38,6 +38,9 @@ Array = np.ndarray[Any, Any]
 
 # Transforms longer than this are made of shorter ones.
 _DIRECT: Final = 256
+# Longer ones would take gigabytes of constants, as would larger matrices of weights.
+_LONGEST: Final = 1 << 26
+_MOST_WEIGHTS: Final = 1 << 31
 
 
 def _call(name: str, *args: Expr, **attrs: Any) -> Expr:
@@ -113,7 +116,7 @@ _DFT_SAMPLES = (
 
 
 @register_op("dft", samples=_DFT_SAMPLES)
-def dft(
+def dft(  # type: ignore[empty-body]
     x: Tensor,
     *,
     axis: int = -2,
@@ -147,8 +150,8 @@ def _dft_types(x: Type, *, axis: int, length: Any, inverse: bool, onesided: bool
     if n == source.rank - 1:
         raise GraphTypeError("T104", f"dft: axis {axis} of {source} is that of complex numbers")
     size = _length(source.shape, n, length, inverse and onesided)
-    if isinstance(size, int) and size < 1:
-        raise GraphTypeError("T107", f"dft: the length is {size}, expected 1 or more")
+    if isinstance(size, int) and not 1 <= size <= _LONGEST:
+        raise GraphTypeError("T107", f"dft: the length is {size}, expected 1 to {_LONGEST}")
     last = 1 if inverse and onesided else 2
     out = _bins(size) if onesided and not inverse else size
     shape = (*source.shape[:n], out, *source.shape[n + 1 : -1], last)
@@ -172,13 +175,14 @@ def _dft_reference(x: Array, *, axis: int, length: Any, inverse: bool, onesided:
     )
     n = axis % x.ndim
     size = _length(x.shape, n, length, inverse and onesided)
+    assert isinstance(size, int)
     wide = x.astype(np.float64)
     signal = wide[..., 0] if x.shape[-1] == 1 else wide[..., 0] + 1j * wide[..., 1]
     if inverse and onesided:
         return np.asarray(np.fft.irfft(signal, size, n)[..., None]).astype(x.dtype)
     found = (np.fft.ifft if inverse else np.fft.fft)(signal, size, n)
     if onesided and not inverse:
-        found = np.take(found, np.arange(_bins(size)), n)
+        found = np.take(found, np.arange(size // 2 + 1), n)
     return np.stack([found.real, found.imag], -1).astype(x.dtype)
 
 
@@ -201,7 +205,8 @@ def _dft_decomposed(
     if hermitian:
         found = _hermitian(rows, size)
     else:
-        found = _transform(rows, inverse, _bins(size) if onesided and not inverse else size)
+        wanted = size // 2 + 1 if onesided and not inverse else size
+        found = _transform(rows, inverse, wanted)
         if inverse:
             found = _scaled(found, 1 / size)
     found = _call("reshape", found, shape=(*outer, *found.tensor.shape[1:]))
@@ -221,8 +226,8 @@ def _resized(x: Expr, size: Dim) -> Expr:
         return x
     if isinstance(have, int) and isinstance(size, int) and have > size:
         return _call("slice", x, begin=(0,), end=(size,), strides=(1,), axes=(axis,))
-    pads = [0] * (2 * x.tensor.rank)
-    pads[x.tensor.rank + axis] = size - have  # type: ignore[call-overload]
+    pads: list[Dim] = [0] * (2 * x.tensor.rank)
+    pads[x.tensor.rank + axis] = size - have
     return _call("pad", x, pads=tuple(pads), mode="constant", value=0.0)
 
 
@@ -245,7 +250,7 @@ def _transform(x: Expr, inverse: bool, wanted: int) -> Expr:
     """Returns the first `wanted` elements of the transform of each row of `f32[rows, n, 1 or 2]`,
     without the inverse's factor.
     """
-    rows, n, parts = x.tensor.shape
+    _, n, parts = x.tensor.shape
     assert isinstance(n, int)
     if n <= _DIRECT:
         return _direct(x, inverse, wanted)
@@ -261,7 +266,7 @@ def _transform(x: Expr, inverse: bool, wanted: int) -> Expr:
 
 
 def _direct(x: Expr, inverse: bool, wanted: int) -> Expr:
-    rows, n, parts = x.tensor.shape
+    _, n, parts = x.tensor.shape
     assert isinstance(n, int)
     assert isinstance(parts, int)
     roots = _roots(n, np.outer(np.arange(n), np.arange(wanted)), inverse)
@@ -389,7 +394,7 @@ def _framed(name: str, x: Type, step: Any, length: Any) -> tuple[Dim, Dim, Dim]:
         Sample(f32(2, 20), step=3, length=8, error="T102"),
     ),
 )
-def stft(
+def stft(  # type: ignore[empty-body]
     x: Tensor, window: Tensor | None = None, *, step: int, length: int, onesided: bool = True
 ) -> Tensor:
     """Transforms of pieces of `f32[batch, n, 1 or 2]` of `length` elements, each times the window:
@@ -429,7 +434,7 @@ def _stft_reference(
     if window is not None:
         pieces = pieces * window.astype(np.float64)[:, None]
     found = _dft_reference(pieces, axis=2, length=None, inverse=False, onesided=onesided)
-    return found.astype(x.dtype)
+    return np.asarray(found.astype(x.dtype))
 
 
 @stft.decompose
@@ -460,13 +465,14 @@ def _stft_decomposed(
     samples=(
         Sample(bins=8, length=16, rate=8192, lower=0.0, upper=4096.0, dtype="f32"),
         Sample(bins=3, length=33, rate=16000, lower=20.0, upper=8000.0, dtype="f64"),
+        Sample(bins=2**40, length=16, rate=8192, lower=0.0, upper=9.0, dtype="f32", error="T107"),
         Sample(bins=0, length=16, rate=8192, lower=0.0, upper=4096.0, dtype="f32", error="T107"),
         Sample(bins=3, length=16, rate=0, lower=0.0, upper=4096.0, dtype="f32", error="T107"),
         Sample(bins=3, length=16, rate=100, lower=0.0, upper=4096.0, dtype="f32", error="T107"),
         Sample(bins=3, length=16, rate=9000, lower=0.0, upper=99.0, dtype="bits", error="T106"),
     ),
 )
-def mel_weight_matrix(
+def mel_weight_matrix(  # type: ignore[empty-body]
     *, bins: int, length: int, rate: int, lower: float, upper: float, dtype: str = "f32"
 ) -> Tensor:
     """Weights `[length // 2 + 1, bins]` that make bands of the mel scale, from `lower` to `upper`
@@ -483,6 +489,7 @@ def _mel_types(*, bins: Any, length: Any, rate: Any, lower: Any, upper: Any, dty
     numbers = (bins, length, rate, lower, upper)
     if all(isinstance(n, (int, float)) for n in numbers):
         fits = bins > 0 and length > 0 and rate > 0 and 0 <= lower <= upper and upper < np.inf
+        fits = fits and bins * length <= _MOST_WEIGHTS
         if not fits or _edges(*numbers)[-1] > length // 2:
             raise GraphTypeError(
                 "T107",
@@ -535,13 +542,14 @@ def _mel_decomposed(**attrs: Any) -> Expr | None:
         Sample(size=7, weights=(0.5, 0.5, 0.0), periodic=True, dtype="f32"),
         Sample(size=8, weights=(0.42, 0.5, 0.08), periodic=False, dtype="f64"),
         Sample(size=0, weights=(0.5, 0.5, 0.0), periodic=True, dtype="f32"),
+        Sample(size=2**40, weights=(0.5, 0.5, 0.0), periodic=True, dtype="f32", error="T107"),
         Sample(size=-1, weights=(0.5, 0.5, 0.0), periodic=True, dtype="f32", error="T107"),
         Sample(size=3, weights=(0.5, 0.5, 0.0), periodic=True, dtype="bits", error="T106"),
     ),
 )
-def window(*, size: int, weights: tuple[float, ...], periodic: bool, dtype: str = "f32") -> Tensor:
-    """`w0 - w1 * cos(2πi / n) + w2 * cos(4πi / n) - ...` for `i` from 0 to below `size`, where `n` is
-    the size, or without `periodic` one less.
+def window(*, size: int, weights: tuple[float, ...], periodic: bool, dtype: str = "f32") -> Tensor:  # type: ignore[empty-body]
+    """`w0 - w1 * cos(2πi / n) + w2 * cos(4πi / n) - ...` for `i` from 0 to below `size`, where `n`
+    is the size, or without `periodic` one less.
 
     Errors: T106, T107. Source: ONNX HannWindow-17, HammingWindow-17, BlackmanWindow-17.
     """
@@ -551,7 +559,7 @@ def window(*, size: int, weights: tuple[float, ...], periodic: bool, dtype: str 
 def _window_types(*, size: Any, weights: Any, periodic: bool, dtype: str) -> Type:
     if dtype not in DTYPES or dtype == "bool":
         raise GraphTypeError("T106", f"window: no weights of dtype {dtype!r}")
-    if isinstance(size, int) and size < 0:
+    if isinstance(size, int) and not 0 <= size <= _MOST_WEIGHTS:
         raise GraphTypeError("T107", f"window: the size is {size}")
     return TensorType((size,), dtype)
 
@@ -569,7 +577,7 @@ def _window_reference(
     with np.errstate(invalid="ignore", divide="ignore"):  # of one element without a period: NaN
         turn = 2 * np.pi * np.arange(size) / (size if periodic else size - 1)
         terms = [(-1) ** n * w * np.cos(n * turn) for n, w in enumerate(weights)]
-        return np.asarray(np.sum(terms, axis=0)).astype(to_numpy(dtype))
+        return np.asarray(sum(terms[1:]) + terms[0]).astype(to_numpy(dtype))
 
 
 @window.decompose

@@ -318,7 +318,8 @@ def _pad_reference(x: Array, *, pads: tuple[int, ...], mode: str, value: float) 
     if not x.ndim:
         return x
     widths = [(max(a, 0), max(b, 0)) for a, b in zip(before, after, strict=True)]
-    options: dict[str, Any] = {"constant_values": value} if mode == "constant" else {}
+    fill: Any = "" if x.dtype.kind == "T" else value
+    options: dict[str, Any] = {"constant_values": fill} if mode == "constant" else {}
     wide = np.pad(x, widths, mode=mode, **options)  # type: ignore[call-overload]
     crop = tuple(
         slice(max(-a, 0), n - max(-b, 0)) for a, b, n in zip(before, after, wide.shape, strict=True)

@@ -41,7 +41,7 @@ def need_text(name: str, *types: Type) -> list[TensorType]:
 
 def texts_of(x: Array) -> list[str]:
     """Returns the elements of an array of text in order."""
-    return x.reshape(-1).tolist()  # type: ignore[no-any-return]
+    return x.reshape(-1).tolist()
 
 
 def text_array(texts: Sequence[str], shape: Sequence[int]) -> Array:

@@ -299,6 +299,13 @@ def trilu(x: Tensor, *, k: int = 0, upper: bool = True) -> Tensor:
     return te.compute(x.shape, body, "trilu")
 
 
+@trilu.reference
+def _trilu_reference(x: Array, *, k: int, upper: bool) -> Array:
+    row, column = np.indices(x.shape[-2:])
+    kept = column >= row + k if upper else column <= row + k
+    return np.where(kept, x, np.zeros((), x.dtype))
+
+
 @trilu.dynamic
 def _trilu_dynamic(types: Sequence[Type], attrs: Attrs) -> Type:
     return types[0]

@@ -19,8 +19,8 @@ class DecomposeOps(Pass):
     Before: `%2 = user.mean_square(%1)`, declared as `mean(multiply(x, x))`
     After:  `%3 = multiply(%1, %1)`, `%4 = mean(%3)`
 
-    Preconditions: passes that look for such operators whole have run. Non-goals: host operators, and
-    attributes that only a run tells.
+    Preconditions: passes that look for such operators whole have run. Non-goals: host operators,
+    and attributes that only a run tells.
     """
 
     opt_level: ClassVar[int] = 0

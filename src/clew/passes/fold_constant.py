@@ -13,7 +13,7 @@ from clew.ir.dims import SymDim
 from clew.ir.expr import Call, Constant, Expr, Function, Tuple
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
-from clew.ir.types import HOST_DTYPES, TensorType, leaves, to_numpy
+from clew.ir.types import HOST_DTYPES, TensorType, bits, leaves, to_numpy
 from clew.ir.visit import post_order
 from clew.ops.registry import Op
 from clew.passes.base import Pass, PassContext
@@ -26,6 +26,8 @@ from clew.te.analysis import Kind, flops_of
 _MOVES: Final = frozenset(
     ("reshape", "broadcast_to", "transpose", "slice", "tile", "flip", "reverse", "layout_transform")
 )
+# Smaller parameters are widened however many there are.
+_LEAST_WIDENED_BYTES: Final = 256 << 10
 # No operator does more on so few elements than can be waited for.
 _FREE_OPERATIONS: Final = 1 << 28
 # What does less on each element is no sum or product.
@@ -47,10 +49,15 @@ class FoldConstant(Pass):
     `max_growth_elems` is how large a result may be that is more than twice the size of what it is
     computed from (`broadcast_to`, `full`, `arange`, `tile`): such are cheaper computed than stored.
 
+    Weights that are stored as numbers of at most 8 bits are widened here too, which is quickest.
+    Where all of a function's together would take more than `max_widened_bytes` beyond what they
+    take as stored, the large ones stay as they are, and each run widens them, one after the other.
+
     Preconditions: none. Non-goals: branches whose condition is constant (SimplifyExpr).
     """
 
     max_growth_elems: int = 16 << 20
+    max_widened_bytes: int = 2 << 30
 
     def run(self, module: Module, ctx: PassContext) -> Module:
         return _Folder(self, ctx).rewrite_module(module)
@@ -62,11 +69,17 @@ class _Folder(Rewriter):
         self._options = options
         self._ctx = ctx
         self._uses: dict[int, int] = {}
+        self._keeps_narrow = False
         # What sums and products may still take: they are weights' preparation, not the model's run.
         self._operations_left = current().folded_operations
 
     def enter(self, function: Function) -> None:
-        for node in (function, *post_order(function.body)):
+        nodes = (function, *post_order(function.body))
+        widened = {
+            id(n.args[0]): _widened_bytes(n) for n in nodes if isinstance(n, Call) and n.args
+        }
+        self._keeps_narrow = sum(widened.values()) > self._options.max_widened_bytes
+        for node in nodes:
             for child in node.children:
                 self._uses[child.id] = self._uses.get(child.id, 0) + 1
 
@@ -108,6 +121,9 @@ class _Folder(Rewriter):
             return False
         if not isinstance(new.type, TensorType) or not new.type.is_static or _is_move(new):
             return True
+        if self._keeps_narrow and _widened_bytes(new):
+            self._ctx.remark(old, f"not folded: {new.args[0].tensor.dtype} takes less memory")
+            return False
         stored = sum(1 if a.is_splat else math.prod(a.tensor.concrete) for a in args)
         size = new.type.size
         assert isinstance(size, int)
@@ -158,6 +174,17 @@ class _Folder(Rewriter):
             self._uses[arg.id] -= 1
             if not self._uses[arg.id] and isinstance(arg, Call):
                 self.memo.pop(arg.id, None)
+
+
+def _widened_bytes(call: Call) -> int:
+    """Returns how many bytes more a large stored parameter takes in the dtype it is cast to."""
+    if call.op_name != "cast" or not isinstance(call.args[0], Constant) or call.args[0].is_splat:
+        return 0
+    stored = call.args[0].tensor
+    if bits(stored.dtype) > 8 or stored.dtype == "bool":
+        return 0
+    more = call.tensor.size_bytes - stored.size_bytes
+    return more if more > _LEAST_WIDENED_BYTES else 0
 
 
 def _all_equal(data: np.ndarray[Any, Any]) -> bool:

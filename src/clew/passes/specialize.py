@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from clew.ir.dims import SymDim, is_unknown, substitute
-from clew.ir.expr import Attrs, Call, Constant, Expr, Function, Var
+from clew.ir.expr import Call, Constant, Expr, Function, Var
 from clew.ir.module import Module
-from clew.ir.rewrite import Rewriter, building_for, rebuild
-from clew.ir.types import TensorType, Type, substitute_type
+from clew.ir.rewrite import Rewriter, building_for
+from clew.ir.types import TensorType, substitute_type
 from clew.ir.values import KnownValues
 from clew.ops.registry import Op
 from clew.passes.base import Pass, PassContext
@@ -48,7 +47,7 @@ class _Specializer(Rewriter):
 
     def __init__(self, sizes: Mapping[str, int], values: Mapping[str, Any]) -> None:
         super().__init__()
-        self.sizes = dict(sizes)
+        self.sizes.update(sizes)
         self.values = values
         self.known = KnownValues()
 
@@ -80,19 +79,11 @@ class _Specializer(Rewriter):
         type_ = substitute_type(old.type, self.sizes)
         return old if type_ == old.type else Var(old.name, type_)
 
-    def rebuilt(self, node: Expr, children: Sequence[Expr]) -> Expr:
-        if isinstance(node, Call) and isinstance(node.op, Op):
-            attrs = _substituted(node.attrs, self.sizes)
-            if attrs is not node.attrs:
-                return Call(node.op, children, attrs)
-        return rebuild(node, children)
-
     def rewrite_call(self, old: Call, new: Call) -> Expr:
         if not isinstance(new.op, Op):
             return new
         resolved = new.op.resolve(new)
         type_ = resolved.type
-        self._settle(old.type, type_)
         if not isinstance(type_, TensorType) or not type_.is_static:
             return resolved
         size = type_.size
@@ -103,34 +94,6 @@ class _Specializer(Rewriter):
                 return Constant(value)
         return resolved
 
-    def _settle(self, old: Type, new: Type) -> None:
-        """Binds sizes that only the run would tell, where an argument that is known now does: other
-        nodes' attributes name them.
-        """
-        if not isinstance(old, TensorType) or not isinstance(new, TensorType):
-            return
-        for was, now in zip(old.shape, new.shape, strict=False):
-            if is_unknown(was) and isinstance(now, int):
-                self.sizes.setdefault(str(was), now)
-
 
 def _decides_shapes(type_: TensorType) -> bool:
     return type_.dtype in ("i64", "i32", "bool") and type_.rank <= 1
-
-
-def _substituted(attrs: Attrs, sizes: Mapping[str, int]) -> Attrs:
-    """Returns the attributes with symbolic sizes replaced; the same object if there are none."""
-    changed = {k: _value(v, sizes) for k, v in attrs.items() if _symbolic(v)}
-    return attrs.with_(**changed) if changed else attrs
-
-
-def _symbolic(value: Any) -> bool:
-    if isinstance(value, tuple):
-        return any(_symbolic(v) for v in value)
-    return isinstance(value, SymDim)
-
-
-def _value(value: Any, sizes: Mapping[str, int]) -> Any:
-    if isinstance(value, tuple):
-        return tuple(_value(v, sizes) for v in value)
-    return substitute(value, sizes) if isinstance(value, SymDim) else value

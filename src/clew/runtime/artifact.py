@@ -30,7 +30,7 @@ from clew.support.text_arrays import dtype_named, unpacked
 
 Json: TypeAlias = "Mapping[str, Any]"
 # Makes the function of a step that runs an operator on the host, from its saved form.
-HostResolver = Callable[[Json], Callable[..., Any]]
+HostResolver = Callable[[Json, ThreadPool], Callable[..., Any]]
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ class BuildReader:
                 return RunSegment(segments[record["segment"]], reads, writes)
             case "host":
                 assert self._resolve_host is not None
-                function = self._resolve_host(record["step"])
+                function = self._resolve_host(record["step"], self._pool)
                 layers = tuple(record.get("layers", ()))  # files had none once
                 return RunHost(function, reads, writes, record["label"], layers)
             case "if":

@@ -10,6 +10,7 @@ import numpy as np
 from clew.support.errors import InputError
 
 if TYPE_CHECKING:
+    from clew.runtime.kinds import Kind
     from clew.runtime.model import InputSpec
 
 Array = np.ndarray[Any, Any]
@@ -46,8 +47,14 @@ def sizes_of(inputs: Sequence[InputSpec], given: Mapping[str, Array]) -> dict[st
 def settled(wanted: InputSpec, sizes: Mapping[str, int]) -> list[int]:
     """Returns the shape of an input with its named sizes settled.
 
-    Errors: I061 where one is not.
+    Errors: I061 where one is not, and for an input whose value decides sizes: nobody can guess it.
     """
+    if wanted.decides:
+        raise InputError(
+            "I061",
+            f"the value of input {wanted.name!r} decides sizes or axes and cannot be drawn",
+            hint=f"give it, as in --input {wanted.name}=value.npy",
+        )
     shape = [sizes.get(d, d) if isinstance(d, str) else d for d in wanted.shape]
     open_sizes = [d for d in shape if isinstance(d, str)]
     if open_sizes:
@@ -61,11 +68,30 @@ def settled(wanted: InputSpec, sizes: Mapping[str, int]) -> list[int]:
     return [int(d) for d in shape]
 
 
-def _draw_one(wanted: InputSpec, rng: np.random.Generator, sizes: Mapping[str, int]) -> Array:
+def _draw_one(wanted: InputSpec, rng: np.random.Generator, sizes: Mapping[str, int]) -> Any:
+    if wanted.kind is not None:
+        return _draw_value(wanted.kind, rng, f"input {wanted.name!r} is {wanted.kind}")
     if wanted.dtype is None:
-        what = "no tensor" if wanted.kind is None else str(wanted.kind)
-        raise InputError("I061", f"input {wanted.name!r} is {what} and cannot be drawn")
-    shape = settled(wanted, sizes)
-    floating = wanted.dtype.kind in "fV"  # V: bfloat16 and its like
+        raise InputError("I061", f"input {wanted.name!r} is no tensor and cannot be drawn")
+    return _draw_array(wanted.dtype, settled(wanted, sizes), rng)
+
+
+def _draw_array(dtype: Any, shape: Sequence[int], rng: np.random.Generator) -> Array:
+    floating = dtype.kind in "fV"  # V: bfloat16 and its like
     drawn = rng.standard_normal(shape) if floating else rng.integers(0, 2, shape)
-    return np.asarray(drawn).astype(wanted.dtype)
+    return np.asarray(drawn).astype(dtype)
+
+
+def _draw_value(kind: Kind, rng: np.random.Generator, what: str) -> Any:
+    """Returns a value that is no tensor: two elements of a sequence, what is optional is there.
+
+    Errors: I061 for maps, and for tensors of unknown shape.
+    """
+    match kind.name:
+        case "sequence":
+            return [_draw_value(kind.parts[0], rng, what) for _ in range(2)]
+        case "optional":
+            return _draw_value(kind.parts[0], rng, what)
+        case "tensor" if kind.shape is not None and None not in kind.shape:
+            return _draw_array(kind.dtype, [int(d or 0) for d in kind.shape], rng)
+    raise InputError("I061", f"{what} and cannot be drawn", hint="give it a value")

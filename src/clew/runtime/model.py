@@ -45,6 +45,11 @@ class InputSpec:
         self.decides = False
         self.is_static = not any(isinstance(d, str) for d in self.shape)
 
+    def __repr__(self) -> str:
+        shape = ", ".join(map(str, self.shape))
+        what = "no tensor" if self.dtype is None else f"{self.dtype}[{shape}]"
+        return f"<{self.name}: {what}{', its value decides sizes' if self.decides else ''}>"
+
     def check(self, given: Any) -> Any:
         """Returns the input as an array that the model can take.
 

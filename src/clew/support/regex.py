@@ -1,11 +1,11 @@
-"""Regular expressions of RE2's syntax, matched in time linear in the text.
+r"""Regular expressions of RE2's syntax, matched in time linear in the text.
 
 Python's `re` goes back and tries again, for which a short pattern can take for ever; here all ways
 through the pattern are followed at once (Thompson, 1968), and sets of them are remembered as states
 of an automaton. Texts are sequences of code points; only whole texts are matched, so that greedy
 and lazy repetition mean the same.
 
-What RE2 has and this has not: Unicode scripts (`\\p{Greek}`) and `\\C`, a single byte.
+What RE2 has and this has not: Unicode scripts (`\p{Greek}`) and `\C`, a single byte.
 Source: RE2's page on syntax.
 """
 
@@ -72,47 +72,10 @@ _POSIX: Final = {
 }  # fmt: skip
 _CONTROLS: Final = {"a": 7, "f": 12, "t": 9, "n": 10, "r": 13, "v": 11}
 _CATEGORIES: Final = frozenset(
-    [
-        "L",
-        "LC",
-        "M",
-        "N",
-        "P",
-        "S",
-        "Z",
-        "C",
-        "Lu",
-        "Ll",
-        "Lt",
-        "Lm",
-        "Lo",
-        "Mn",
-        "Mc",
-        "Me",
-        "Nd",
-        "Nl",
-        "No",
-        "Pc",
-        "Pd",
-        "Ps",
-        "Pe",
-        "Pi",
-        "Pf",
-        "Po",
-        "Sm",
-        "Sc",
-        "Sk",
-        "So",
-        "Zs",
-        "Zl",
-        "Zp",
-        "Cc",
-        "Cf",
-        "Cs",
-        "Co",
-        "Cn",
-    ]
-)
+    ("L", "LC", "M", "N", "P", "S", "Z", "C", "Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd",
+     "Nl", "No", "Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po", "Sm", "Sc", "Sk", "So", "Zs", "Zl", "Zp",
+     "Cc", "Cf", "Cs", "Co", "Cn")
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -492,9 +455,9 @@ class _Step:
 
 @dataclass
 class Regex:
-    """A compiled pattern.
+    r"""A compiled pattern.
 
-    >>> Regex.of(r"(\\w+)@(gmail|yahoo)\\.com").matches("account@gmail.com")
+    >>> Regex.of(r"(\w+)@(gmail|yahoo)\.com").matches("account@gmail.com")
     True
     """
 

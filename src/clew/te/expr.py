@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
-from clew.ir.dims import Dim
+from clew.ir.dims import Dim, SymDim
 from clew.ir.types import is_float, is_integer
 
 INDEX: Final = "i64"
@@ -117,7 +117,7 @@ class Scalar:
         return render(self)
 
 
-ScalarLike: TypeAlias = "Scalar | int | float | bool"
+ScalarLike: TypeAlias = "Scalar | SymDim | int | float | bool"
 
 
 class Imm(Scalar):
@@ -308,10 +308,27 @@ class Inlined(Scalar):
         return Inlined(self.stage, children[0])
 
 
+class Size(Scalar):
+    """A symbolic dimension used as a value in an expression; gone once shapes are concrete."""
+
+    __slots__ = ("dim",)
+
+    def __init__(self, dim: SymDim) -> None:
+        self.dtype = INDEX
+        self.dim = dim
+
+
+def size(dim: Dim) -> Scalar:
+    """Returns a dimension as an index expression."""
+    return Size(dim) if isinstance(dim, SymDim) else Imm(dim, INDEX)
+
+
 def as_scalar(value: ScalarLike, dtype: str = INDEX) -> Scalar:
-    """Returns a literal of `dtype` for a Python number; expressions as they are."""
+    """Returns a literal of `dtype` for a number, the value of a size; expressions as they are."""
     if isinstance(value, Scalar):
         return value
+    if isinstance(value, SymDim):
+        return size(value) if dtype == INDEX else Cast(dtype, size(value))
     if is_float(dtype):
         return Imm(float(value), dtype)
     return Imm(int(value) if dtype != "bool" else bool(value), dtype)

@@ -6,37 +6,23 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from clew.ir.dims import Dim, SymDim, product
+from clew.ir.dims import Dim, product
 from clew.ir.types import TensorType
 from clew.te.expr import (
     INDEX,
     Cast,
-    Imm,
     Index,
     Intrinsic,
     Load,
     Reduce,
     Scalar,
     ScalarLike,
+    Size,
     as_scalar,
     binary,
     cast,
+    size,
 )
-
-
-class Size(Scalar):
-    """A symbolic dimension used as a value in an expression; gone once shapes are concrete."""
-
-    __slots__ = ("dim",)
-
-    def __init__(self, dim: SymDim) -> None:
-        self.dtype = INDEX
-        self.dim = dim
-
-
-def size(dim: Dim) -> Scalar:
-    """Returns a dimension as an index expression."""
-    return Size(dim) if isinstance(dim, SymDim) else Imm(dim, INDEX)
 
 
 class Tensor:

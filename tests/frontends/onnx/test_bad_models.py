@@ -16,7 +16,13 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from clew.frontends.onnx import Budgets, load
-from clew.support.errors import ClewError, InputError, ModelError, UnsupportedError
+from clew.support.errors import (
+    ClewError,
+    GraphTypeError,
+    InputError,
+    ModelError,
+    UnsupportedError,
+)
 
 X = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])
 Y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
@@ -435,10 +441,10 @@ def test_input_without_shape():
     assert load(made, inputs={"x": [2, "n"]}).main.params[0].type.rank == 2
 
 
-def test_training_mode():
-    ones = [numpy_helper.from_array(np.ones(3, np.float32), n) for n in "sbmv"]
+def test_statistics_of_other_sizes():
+    ones = [numpy_helper.from_array(np.ones(4, np.float32), n) for n in "sbmv"]
     bad = node("BatchNormalization", ["x", *"sbmv"], ["y"], "norm", training_mode=1)
-    assert fails(UnsupportedError, "U005", model([bad], initializers=ones)).layer == "norm"
+    assert fails(GraphTypeError, "T103", model([bad], initializers=ones)).layer == "norm"
 
 
 # --- arguments and names

@@ -171,6 +171,7 @@ def test_recurrent_networks_of_symbolic_length(op, gates, options, direction):
 def test_versions_choose_their_converter():
     assert find("", "Clip", 6) is not find("", "Clip", 13)
     assert find("", "Clip", 11) is find("", "Clip", 13)
-    assert find("", "TopK", 1) is None
+    assert find("", "TopK", 1) is not find("", "TopK", 10)
+    assert find("", "Unheard", 1) is None
     assert find("other", "Clip", 13) is None
     assert ("", "Conv") in set(supported())

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import ModelProto, TensorProto, helper
+from onnx import ModelProto, TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import clew
@@ -222,3 +222,36 @@ def test_product_of_8_bit_floats() -> None:
     exact = a.astype(np.float32) @ b.astype(np.float32)
     assert got.dtype == f8
     np.testing.assert_allclose(got.astype(np.float32), exact, rtol=0.07, atol=2.0**-9)
+
+
+@pytest.mark.parametrize("dtype", ["i4", "u2", "f8e4m3fn", "f4e2m1fn", "f6e3m2fn"])
+def test_weights_stored_narrow(dtype: str) -> None:
+    """What is multiplied is what the reference dequantizes, for matrices and convolutions."""
+    rng = np.random.default_rng(5)
+    matrix, kernel = _codes(rng, dtype, (64, 48)), _codes(rng, dtype, (8, 3, 3, 3))
+    if dtype == "f8e4m3fn":
+        matrix, kernel = (np.where(np.isnan(a.astype("f4")), a.dtype.type(1), a)
+                          for a in (matrix, kernel))  # fmt: skip
+    scale = rng.uniform(0.01, 0.1, (2, 48)).astype(np.float32)
+    channel = rng.uniform(0.01, 0.1, 8).astype(np.float32)
+    inputs = {
+        "x": rng.normal(size=(5, 64)).astype(np.float32),
+        "image": rng.normal(size=(1, 3, 9, 11)).astype(np.float32),
+    }
+    node = helper.make_node
+    nodes = [
+        node("DequantizeLinear", ["matrix", "scale"], ["w"], axis=0, block_size=32),
+        node("MatMul", ["x", "w"], ["product"]),
+        node("DequantizeLinear", ["kernel", "channel"], ["k"], axis=0),
+        node("Conv", ["image", "k"], ["features"]),
+    ]
+    model = _model(nodes, inputs, ["product", "features"], 28)
+    stored = {"matrix": matrix, "scale": scale, "kernel": kernel, "channel": channel}
+    model.graph.initializer.extend(numpy_helper.from_array(a, n) for n, a in stored.items())
+    got = _run(model, inputs)
+    dense = matrix.astype(np.float32) * np.repeat(scale, 32, 0)
+    np.testing.assert_allclose(got["product"], inputs["x"] @ dense, rtol=1e-4, atol=1e-4)
+    taps = kernel.astype(np.float32) * channel[:, None, None, None]
+    views = np.lib.stride_tricks.sliding_window_view(inputs["image"], (3, 3), axis=(2, 3))
+    wanted = np.einsum("nchwij,ocij->nohw", views, taps)
+    np.testing.assert_allclose(got["features"], wanted, rtol=1e-4, atol=1e-4)

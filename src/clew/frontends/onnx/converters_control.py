@@ -368,10 +368,10 @@ def scan_of_batch(layer: Layer) -> Result:
         turned = [_turned(x, flag) for x, flag in zip(own[states:], backward, strict=True)]
         end = None if lengths is None else call("gather", lengths, scalar(n, "i64"), axis=0)
         results.append(_scan(layer, own[:states], turned, end))
-    return [_stacked([result[k] for result in results]) for k in range(len(results[0]))]
+    return [_batch_of([result[k] for result in results]) for k in range(len(results[0]))]
 
 
-def _stacked(parts: Sequence[Expr]) -> Expr:
+def _batch_of(parts: Sequence[Expr]) -> Expr:
     rows = [reshaped(part, (1, *part.tensor.shape)) for part in parts]
     return rows[0] if len(rows) == 1 else call("concatenate", *rows, axis=0)
 

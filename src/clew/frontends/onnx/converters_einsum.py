@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from clew.frontends.onnx.build import reshaped
+from clew.frontends.onnx.build import cast, reshaped
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.names import display
 from clew.frontends.onnx.registry import Result, call, converter
@@ -120,7 +120,7 @@ def _contract(a: Expr, a_labels: str, b: Expr, b_labels: str, needed: set[str]) 
     outer = [sizes[c] for c in batch]
     left = reshaped(left, (*outer, size(rows), size(inner)))
     right = reshaped(right, (*outer, size(inner), size(columns)))
-    out = call("nn.matmul", left, right)
+    out = cast(call("nn.matmul", left, right), a.tensor.dtype)  # of narrow integers it is wide
     shape = [*outer, *(sizes[c] for c in rows), *(sizes[c] for c in columns)]
     return reshaped(out, shape), "".join([*batch, *rows, *columns])
 

@@ -26,7 +26,6 @@ _UNARY: Final = {
     "Ceil": "ceil",
     "Cos": "cos",
     "Cosh": "cosh",
-    "Erf": "erf",
     "Exp": "exp",
     "Floor": "floor",
     "HardSwish": "nn.hard_swish",
@@ -110,13 +109,24 @@ def mean(layer: Layer) -> Result:
 
 @converter("Pow")
 def power(layer: Layer) -> Result:
-    """The result has the base's dtype, whatever the exponent's."""
+    """The result has the base's dtype, whatever the exponent's. An integer to the power of a float
+    is computed in f64, and truncated.
+    """
     base, exponent = layer.input(0), layer.input(1)
     dtype = layer.type(0).dtype
     if is_integer(dtype) and is_float(layer.type(1).dtype):
-        wide = layer.type(1).dtype
-        return cast(call("power", cast(base, wide), exponent), dtype)
+        wide = "f64"
+        return cast(call("power", cast(base, wide), cast(exponent, wide)), dtype)
     return call("power", base, cast(exponent, dtype))
+
+
+@converter("Erf")
+def erf(layer: Layer) -> Result:
+    """Of whole numbers: in f32, cut to whole numbers, as ONNX's reference does."""
+    x = layer.input(0)
+    if is_float(x.tensor.dtype):
+        return call("erf", x)
+    return cast(call("erf", cast(x, "f32")), x.tensor.dtype)
 
 
 @converter("Mod")

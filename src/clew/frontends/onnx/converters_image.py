@@ -113,7 +113,7 @@ def _roi(layer: Layer, axes: Sequence[int]) -> Expr:
 
 def _scales(layer: Layer, index: int) -> tuple[float, ...]:
     found = layer.value(index, "the scales").reshape(-1).tolist()
-    if any(not isinstance(s, (int, float)) or s <= 0 for s in found):
+    if any(not isinstance(s, (int, float)) or not 0 < s < math.inf for s in found):
         raise layer.wrong(f"has scales {list(map(str, found))}")
     return tuple(float(s) for s in found)
 
@@ -154,6 +154,10 @@ def _to_sizes(layer: Layer, axes: Sequence[int]) -> tuple[list[Dim], list[float]
     pairs = [(shape[axis], size) for axis, size in zip(axes, wanted, strict=True)]
     if not all(isinstance(a, int) and isinstance(b, int) for a, b in pairs):
         raise layer.unsupported(f"{policy} with symbolic sizes")
+    if policy not in ("not_larger", "not_smaller"):
+        raise layer.wrong(f"has an unknown keep_aspect_ratio_policy {policy!r}")
+    if any(a == 0 for a, _ in pairs):
+        raise layer.wrong(f"keeps the aspect ratio of {layer.type(0)}")
     ratios = [b / a for a, b in pairs]  # type: ignore[operator]
     scale = min(ratios) if policy == "not_larger" else max(ratios)
     scales = [1.0] * len(shape)
@@ -206,3 +210,10 @@ def _resize(
         outside=layer.real("extrapolation_value") if "extrapolation_value" in declared else 0.0,
     )
     return cast(result, dtype)
+
+
+@converter("ImageDecoder")
+def image_decoder(layer: Layer) -> Result:
+    """The pixels of an image file's bytes."""
+    pixels = layer.text("pixel_format")
+    return call("image.decode", layer.input(0), pixel_format=pixels)

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from clew.frontends.onnx.build import cast, reshaped, scalar
+from clew.frontends.onnx.build import cast, filled, reshaped, scalar
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.ml_forest import (
     MEMBER,
@@ -32,12 +32,10 @@ from clew.frontends.onnx.ml_scores import (
 )
 from clew.frontends.onnx.registry import Result, call, converter
 from clew.ir.expr import Constant, Expr
-from clew.ir.types import is_float, to_numpy
+from clew.ir.types import to_numpy
 
 Array = np.ndarray[Any, Any]
 
-_STEPS: Final = 16
-"""Steps that one kernel takes through the trees."""
 _DENSE: Final = 1 << 24
 """Elements that a table of every leaf's vote for every target may have."""
 _AGGREGATES: Final = ("AVERAGE", "SUM", "MIN", "MAX")
@@ -63,18 +61,15 @@ def _walked(forest: Forest, x: Expr) -> Expr:
     """Returns the leaves that cases `[N, F]` end at, `i32[T, N]`."""
     tables = [Constant(t) for t in (forest.features, forest.splits, forest.children, forest.kinds)]
     at: Expr = Constant(forest.roots[:, None])
-    left = max(forest.depth, 1)
-    while left > 0:
+    for _ in range(max(forest.depth, 1)):  # a leaf goes on to itself
         at = call(
-            "forest.walk",
+            "forest.step",
             x,
             at,
             *tables,
-            steps=min(left, _STEPS),
             comparison=forest.comparison,
             missing=forest.missing,
         )
-        left -= _STEPS
     return at
 
 
@@ -86,14 +81,13 @@ def _aggregated(
     """
     per_leaf = np.bincount(votes.leaves, minlength=count)
     most = int(per_leaf.max(initial=0))
+    op = {"MIN": "min", "MAX": "max"}.get(kind, "sum")
     if targets == 1 or (count * targets <= _DENSE and (most > 1 or targets <= 4)):
         table, voted = _dense(kind, votes, count, targets, dtype)
-        found = call("gather", Constant(table), leaves, axis=0)
-        axes: tuple[int, ...] = (0,)
+        scores: Expr = call("forest.votes", leaves, Constant(table), combine=op)
     else:
         found, voted, axes = _sparse(kind, leaves, votes, count, most, targets, dtype)
-    op = {"MIN": "min", "MAX": "max"}.get(kind, "sum")
-    scores = call(op, found, axes=axes, keepdims=False)
+        scores = call(op, found, axes=axes, keepdims=False)
     if kind == "AVERAGE":
         trees = leaves.tensor.shape[0]
         assert isinstance(trees, int)
@@ -355,47 +349,41 @@ def _voted(found: _Ensemble, classes: int) -> Expr | None:
     table[found.votes.leaves, found.votes.targets] = True
     if table.all():
         return None
-    return call(
-        "any", call("gather", Constant(table), found.leaves, axis=0), axes=(0,), keepdims=False
-    )
+    return call("forest.votes", found.leaves, Constant(table), combine="or")
 
 
 def _of_two(
     layer: Layer, labels: Labels, found: _Ensemble, base: Array, transform: str
 ) -> list[Expr]:
-    """Returns label and scores for two classes (or one label, of which the other is its lack)."""
-    dtype = found.dtype
-    assert is_float(dtype)
-    single = len(set(found.votes.targets.tolist())) <= 1
+    """Returns label and scores for two classes, or for one label of which the other is its lack.
+
+    Where leaves vote for both classes, the one with more votes is the top one. Where all vote for
+    the first, that is the weight of the second (which is how boosted trees are exported): what is
+    left to 1 goes to the first, or with weights of both signs, or a transform, the negative.
+    """
+    ids = set(found.votes.targets.tolist())
+    positive = bool((found.votes.weights >= 0).all())
     scores = found.scores("SUM", 2)
-    if not single and labels.count == 2:
+    if labels.count == 2 and len(ids) == 2:
         if base.size:
             scores = call("add", scores, Constant(base if base.size == 2 else np.pad(base, (0, 1))))
-        return _by_second(labels, found, scores, transform)
-    ids = found.votes.targets
-    one = reshaped(column(scores, int(ids[0]) if ids.size else 0), (scores.tensor.shape[0], 1))
+        return [labels.at(largest(scores)), cast(transformed(scores, transform), "f32")]
+    chosen = max(ids, default=0)
+    shape = (scores.tensor.shape[0], 1)
+    one = reshaped(column(scores, chosen), shape)
     if base.size:
-        one = call("add", one, scalar(base[-1], dtype))
-    positive = bool((found.votes.weights >= 0).all())
-    limit = scalar(0.5 if positive and labels.count == 2 else 0.0, dtype)
-    above = call("greater", column(one, 0), limit)
-    if labels.count == 2:
-        label: Expr = labels.by(above, 1, 0)
-    else:
-        label = call("where", above, scalar(1, "i64"), scalar(0, "i64"))
-    if transform == "PROBIT":
+        one = call("add", one, scalar(base[-1], found.dtype))
+    above = call("greater", column(one, 0), scalar(0, found.dtype))
+    if labels.count == 1:
+        none = "" if labels.values.dtype.kind == "T" else 0
+        pair = np.array([none, labels.values[0]], labels.values.dtype)
+        label = call("gather", Constant(pair), cast(above, "i64"), axis=0)
         return [label, cast(transformed(one, transform), "f32")]
-    if positive and labels.count == 2:
-        return [label, cast(opposed(one, complement=True), "f32")]
-    both = opposed(one, complement=False)
-    if transform == "LOGISTIC":
-        both = transformed(both, transform)
-    return [label, cast(both, "f32")]
-
-
-def _by_second(labels: Labels, found: _Ensemble, scores: Expr, transform: str) -> list[Expr]:
-    """Returns label and scores where leaves vote for both classes: the second one's score decides
-    by its sign.
-    """
-    above = call("greater", column(scores, 1), scalar(0, found.dtype))
-    return [labels.by(above, 1, 0), cast(transformed(scores, transform), "f32")]
+    if (positive and transform == "NONE") or transform == "PROBIT":
+        above = call("greater", column(one, 0), scalar(0.5, found.dtype))
+    if chosen == 1:
+        nothing = filled(0, found.dtype, shape)
+        both: Expr = call("concatenate", nothing, one, axis=1)
+    else:
+        both = opposed(one, complement=(positive and transform == "NONE") or transform == "PROBIT")
+    return [labels.by(above, 1, 0), cast(transformed(both, transform), "f32")]

@@ -49,8 +49,8 @@ class Window:
             return (0,) * (2 * self.rank)
         if mode not in ("NOTSET", ""):
             raise layer.wrong(f"has an unknown auto_pad {mode!r}")
-        if len(pads) != 2 * self.rank:
-            raise layer.wrong(f"has {len(pads)} pads for {self.rank} spatial axes")
+        if len(pads) != 2 * self.rank or any(p < 0 for p in pads):
+            raise layer.wrong(f"has pads {list(pads)} for {self.rank} spatial axes")
         return pads
 
     def extent(self, axis: int) -> int:
@@ -114,8 +114,16 @@ def conv(layer: Layer) -> Result:
 def conv_transpose(layer: Layer) -> Result:
     """The gradient of a convolution with respect to its input."""
     window = Window(layer, kernel_of(layer))
-    extra: tuple[int, ...] = layer.integers("output_padding") or (0,) * window.rank
+    extra: tuple[Dim, ...] = layer.integers("output_padding") or (0,) * window.rank
     padding, wanted = window.padding, layer.integers("output_shape")
+    if (
+        len(extra) != window.rank
+        or any(isinstance(e, int) and e < 0 for e in extra)
+        or (wanted and len(wanted) < window.rank)
+    ):
+        raise layer.wrong(
+            f"has output_padding {list(extra)}, output_shape {list(wanted)} for {window.rank} axes"
+        )
     automatic = layer.text("auto_pad") in ("SAME_UPPER", "SAME_LOWER")
     if wanted or automatic:
         padding, extra = _transposed_padding(layer, window, extra, wanted[-window.rank :])
@@ -133,7 +141,7 @@ def conv_transpose(layer: Layer) -> Result:
 
 
 def _transposed_padding(
-    layer: Layer, window: Window, extra: Sequence[int], wanted: Sequence[int]
+    layer: Layer, window: Window, extra: Sequence[Dim], wanted: Sequence[int]
 ) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]:
     """Returns padding, and what is added at the end, to reach the wanted output.
 
@@ -282,7 +290,7 @@ def layer_norm(layer: Layer) -> Result:
     if bias is not None:
         bias = _broadcast(bias, normal)
     inputs = [x, scale] if bias is None else [x, scale, bias]
-    result = [call("nn.layer_norm", *inputs, axis=axis, epsilon=epsilon)]
+    result: list[Expr] = [call("nn.layer_norm", *inputs, axis=axis, epsilon=epsilon)]
     if layer.wants(1) or layer.wants(2):
         axes = tuple(range(axis, x.tensor.rank))
         # Statistics are in a dtype of their own, and computed in it or a wider one.

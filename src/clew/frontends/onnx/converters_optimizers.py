@@ -1,14 +1,19 @@
-"""One step of an optimiser: new values of tensors from their gradients and what is carried on."""
+"""Training: gradients, and one step of an optimiser, which makes new values of tensors from their
+gradients and what is carried on.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
-from clew.frontends.onnx.build import cast, reshaped, scalar
+from clew.frontends.onnx.build import cast, filled, reshaped, scalar
+from clew.frontends.onnx.derivatives import gradients
 from clew.frontends.onnx.layer import Layer
+from clew.frontends.onnx.names import display
 from clew.frontends.onnx.registry import Result, call, converter
 from clew.ir.expr import Expr
+from clew.ir.types import is_float
 
 TRAINING: Final = "ai.onnx.preview.training"
 # From a tensor, its gradient and what is carried on, to the new tensor and what is carried on.
@@ -24,8 +29,8 @@ def _added(x: Expr, y: Expr) -> Expr:
 
 
 def _step(layer: Layer, carried: int, update: Callable[[Layer, str], Update]) -> Result:
-    """Applies an update to each tensor: inputs hold all tensors, all gradients, then what is carried
-    of all.
+    """Applies an update to each tensor: inputs hold all tensors, all gradients, then what is
+    carried of all.
     """
     tensors = layer.present()[2:]
     count, rest = divmod(len(tensors), carried + 2)
@@ -123,3 +128,35 @@ def momentum(layer: Layer) -> Result:
         return step
 
     return _step(layer, 1, update)
+
+
+@converter("Gradient", domain=TRAINING)
+def gradient(layer: Layer) -> Result:
+    """Derivatives of the value named `y` by those named `xs`, at the inputs' values. Both are named
+    in the graph around; operators without a rule are refused (`derivatives.py`).
+    """
+    xs, zs, y = layer.texts("xs"), layer.texts("zs"), layer.text("y")
+    inputs = layer.present()
+    if len(inputs) != len(xs) + len(zs):
+        raise layer.wrong(f"has {len(inputs)} inputs for {len(xs)} of xs and {len(zs)} of zs")
+    named = [layer.scope.lookup(name) for name in (*xs, *zs)]
+    target = layer.scope.lookup(y)
+    found = [expr for expr in named if expr is not None]
+    if target is None or len(found) != len(named):
+        unknown = [n for n, e in zip((*xs, *zs, y), (*named, target), strict=True) if e is None]
+        raise layer.wrong(f"names {display(unknown[0])!r}, which is no value before it")
+    for name, expr, given in zip((*xs, *zs), found, inputs, strict=True):
+        if layer.type_of(expr) != layer.type_of(given):
+            raise layer.wrong(
+                f"gives {display(name)!r}, a {expr.type}, the value of a {given.type}"
+            )
+    if not is_float(layer.type_of(target).dtype):
+        raise layer.wrong(f"differentiates a {target.type}")
+    values = {expr.id: given for expr, given in zip(found, inputs, strict=True)}
+    sources = found[: len(xs)]
+    results = gradients(target, sources, values)
+    types = [layer.type_of(source) for source in sources]
+    return [
+        filled(0, type_.dtype, type_.shape) if result is None else result
+        for result, type_ in zip(results, types, strict=True)
+    ]

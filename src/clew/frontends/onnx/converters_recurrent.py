@@ -190,6 +190,9 @@ def _direction(
     """Returns the last states, and the first of them stacked over time."""
     series = cell.inputs
     trips = series.tensor.shape[0]
+    if trips == 0:
+        state = states[0].tensor
+        return [*states, filled(0, state.dtype, (0, *state.shape))]
     carried = [*states, series, *cell.weights]
     if lengths is not None:
         batch = lengths.tensor.shape[0]
@@ -255,10 +258,8 @@ def lstm(layer: Layer) -> Result:
                 return call("add", value, call("multiply", weights[1 + which], cell))
 
             take = gate(seen(i, 0, c))
-            if coupled:
-                keep = call("subtract", scalar(1, take.tensor.dtype), take)
-            else:
-                keep = gate(seen(f, 2, c))
+            rest = call("subtract", scalar(1, take.tensor.dtype), take) if coupled else None
+            keep = rest or gate(seen(f, 2, c))
             new = call("add", call("multiply", keep, c), call("multiply", take, squash(g)))
             return [call("multiply", gate(seen(o, 1, new)), out(new)), new]
 

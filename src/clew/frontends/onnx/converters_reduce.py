@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-import numpy as np
-
 from clew.frontends.onnx.build import cast, fields, held, reshaped, scalar
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, call, converter
 from clew.ir.dims import product
-from clew.ir.expr import Constant, Expr
+from clew.ir.expr import Expr
+from clew.ir.types import is_integer
+from clew.ops.ranking import MOST_RANKED
 
 _REDUCTIONS: Final = {
     "ReduceL1": "l1",
@@ -25,6 +25,8 @@ _REDUCTIONS: Final = {
     "ReduceSum": "sum",
     "ReduceSumSquare": "sum_square",
 }
+# Of integers they are computed in f64, and truncated.
+_OF_FLOATS: Final = ("l2", "log_sum", "logsumexp")
 _OF_TRUTHS: Final = {"max": "any", "min": "all"}
 
 
@@ -33,29 +35,34 @@ def _reduction(op: str) -> Callable[[Layer], Result]:
         x = layer.input(0)
         rank = layer.rank()
         name = _OF_TRUTHS.get(op, op) if layer.type(0).dtype == "bool" else op
+        if op in _OF_FLOATS and is_integer(layer.type(0).dtype):
+            x = cast(x, "f64")
         skip = "noop_with_empty_axes" in layer.schema.attributes and layer.flag(
             "noop_with_empty_axes"
         )
         given = "axes" not in layer.schema.attributes and layer.optional(1) is not None
         if given and layer.known(1) is None:
-            return _over_unknown(layer, name, skip)
+            return _over_unknown(layer, x, name, skip)
         axes = layer.ints_of("axes", 1)
         if rank == 0 or (not axes and skip):
             # Reducing over no axis still squares, logs ...: reduce over one more of size 1.
             widened = reshaped(x, (*layer.type(0).shape, 1))
-            return call(name, widened, axes=(rank,), keepdims=False)
+            return cast(call(name, widened, axes=(rank,), keepdims=False), layer.type(0).dtype)
         chosen = tuple(layer.positive(a, rank) for a in axes) if axes else tuple(range(rank))
-        return call(name, x, axes=chosen, keepdims=layer.flag("keepdims"))
+        found = call(name, x, axes=chosen, keepdims=layer.flag("keepdims"))
+        return cast(found, layer.type(0).dtype)
 
     return convert
 
 
-def _over_unknown(layer: Layer, name: str, skip: bool) -> Expr:
+def _over_unknown(layer: Layer, x: Expr, name: str, skip: bool) -> Expr:
     """Reduces over axes that only a run tells, but for none: that is another operator."""
     if layer.type(1).shape == (0,):
         axes = () if skip else tuple(range(layer.rank()))
-        return call(name, layer.input(0), axes=axes, keepdims=layer.flag("keepdims"))
-    return held(layer, name, [layer.input(0)], {"axes": 1}, keepdims=layer.flag("keepdims"))
+        found = call(name, x, axes=axes, keepdims=layer.flag("keepdims"))
+    else:
+        found = held(layer, name, [x], {"axes": 1}, keepdims=layer.flag("keepdims"))
+    return cast(found, layer.type(0).dtype)
 
 
 for _onnx, _op in _REDUCTIONS.items():
@@ -89,17 +96,22 @@ def cumulative_sum(layer: Layer) -> Result:
 def top_k(layer: Layer) -> Result:
     """The `k` largest or smallest elements along an axis, and their places."""
     largest = "largest" not in layer.schema.attributes or layer.flag("largest")
-    attrs = {"axis": layer.axis(), "largest": largest}
-    if layer.known(1) is None:
-        return fields(held(layer, "top_k", [layer.input(0)], {"k": 1}, **attrs), 2)
-    return fields(call("top_k", layer.input(0), k=layer.one_int(1, "k"), **attrs), 2)
+    return _top_k(layer, layer.input(1), largest)
 
 
 @converter("TopK")
 def top_k_by_attribute(layer: Layer) -> Result:
     """`k` as an attribute, to version 9."""
-    k, axis = layer.integer("k"), layer.axis()
-    return fields(call("top_k", layer.input(0), k=k, axis=axis, largest=True), 2)
+    return _top_k(layer, scalar(layer.integer("k"), "i64"), largest=True)
+
+
+def _top_k(layer: Layer, k: Expr, largest: bool) -> Result:
+    """Rows of few elements are ranked by a kernel."""
+    axis = layer.axis()
+    size = layer.type(0).shape[axis]
+    op = "top_k_ranked" if isinstance(size, int) and size <= MOST_RANKED else "top_k"
+    count = {"k": reshaped(k, ())}
+    return fields(held(layer, op, [layer.input(0)], count, axis=axis, largest=largest), 2)
 
 
 # --- softmax --------------------------------------------------------------------------------------
@@ -136,9 +148,7 @@ def hardmax(layer: Layer) -> Result:
 def _first_largest(layer: Layer, x: Expr, axis: int) -> Expr:
     best = call("argmax", x, axis=axis, keepdims=True, select_last=False)
     size = x.tensor.shape[axis]
-    if not isinstance(size, int):
-        raise layer.unsupported(f"along an axis of the size {size}")
-    places = Constant(np.arange(size, dtype=np.int64))
+    places = call("arange", start=0, stop=size, step=1, dtype="i64")
     along = reshaped(places, (size, *(1,) * (x.tensor.rank - axis - 1)))
     return cast(call("equal", along, best), x.tensor.dtype)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from clew.frontends.onnx.build import cast, filled, held, per_channel, reshaped
@@ -57,7 +56,7 @@ def deform_conv(layer: Layer) -> Result:
         offset_groups=offset_groups,
     )
     windows = columns.tensor.shape[3:]
-    terms = inner * math.prod(kernel)  # type: ignore[arg-type]
+    terms = inner * product(kernel)
     batch = x.tensor.shape[0]
     right = reshaped(columns, (batch, groups, terms, product(windows)))
     left = reshaped(weight, (groups, outer // groups, terms))
@@ -116,7 +115,7 @@ def max_unpool(layer: Layer) -> Result:
         shape.append((size - 1) * strides[d] + kernel[d] - pads[d] - pads[n + d])
     if any(isinstance(size, int) and size < 1 for size in shape[2:]):
         raise layer.wrong(f"has pads {list(pads)}, which leave nothing")
-    flat = filled(0, layer.type(0).dtype, (product(shape),))
+    flat = filled(0, layer.type(0).dtype, (product(tuple(shape)),))
     count = x.tensor.size
     spread = call(
         "scatter_elements", flat, reshaped(indices, (count,)), reshaped(x, (count,)), axis=0

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
 
 from clew.frontends.onnx.build import cast, filled, reshaped, scalar
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, call, converter
-from clew.ir.expr import Expr
+from clew.ir.expr import Constant, Expr
 from clew.ir.types import to_numpy
 from clew.ops.common import accumulator
+
+# Elements of a mask that is drawn when a model is imported.
+_MOST_DRAWN: Final = 1 << 16
 
 
 @converter("BatchNormalization")
@@ -33,16 +40,17 @@ def batch_norm(layer: Layer) -> Result:
     if not training:
         data = cast(x, wide)
         if by_element:
-            return cast(_normalised(data, *given, epsilon), dtype)
-        result = call("nn.batch_norm", data, *given, epsilon=epsilon)
-        return cast(reshaped(result, shape), dtype)
+            return cast(_normalised(data, given, epsilon), dtype)
+        inferred = call("nn.batch_norm", data, *given, epsilon=epsilon)
+        return cast(reshaped(inferred, shape), dtype)
     wide = accumulator(wide)
     data = cast(x, wide)
+    result: Expr
     scale, bias, mean, var = (cast(g, wide) for g in given)
     axes = tuple(n for n in range(rank) if n == 0 or (n > 1 and not by_element))
     own_mean, own_var = _moments(data, axes)
     if by_element:
-        result = _normalised(data, scale, bias, own_mean, own_var, epsilon)
+        result = _normalised(data, [scale, bias, own_mean, own_var], epsilon)
     else:
         result = call("nn.batch_norm", data, scale, bias, own_mean, own_var, epsilon=epsilon)
     result = reshaped(result, shape)
@@ -80,8 +88,11 @@ def _mixed(old: Expr, new: Expr, momentum: float) -> Expr:
     return call("add", before, call("multiply", new, scalar(1 - momentum, dtype)))
 
 
-def _normalised(x: Expr, scale: Expr, bias: Expr, mean: Expr, var: Expr, epsilon: float) -> Expr:
-    """Returns `x` by statistics of each element of an image, which broadcast along the batch."""
+def _normalised(x: Expr, given: Sequence[Expr], epsilon: float) -> Expr:
+    """Returns `x` by scale, bias, mean and variance of each element of an image, which broadcast
+    along the batch.
+    """
+    scale, bias, mean, var = given
     spread = call("sqrt", call("add", var, scalar(epsilon, x.tensor.dtype)))
     value = call("divide", call("subtract", x, mean), spread)
     return call("add", call("multiply", value, scale), bias)
@@ -93,8 +104,8 @@ def dropout(layer: Layer) -> Result:
 
     In versions 1 and 6 `is_test=0` says that it is training, from 12 on an input does, which may be
     known only at run time; in between it never is. The mask is all true where nothing is dropped,
-    and of the data's dtype before version 10. With a `seed` the elements are those that numpy's
-    Mersenne Twister drops (as in ONNX's reference), in each run the same; else they differ.
+    and of the data's dtype before version 10. With a `seed` each run drops the same elements, else
+    others.
     """
     x, dtype, shape = layer.input(0), layer.type(0).dtype, layer.type(0).shape
     mask_dtype = "bool" if layer.version >= 10 else dtype
@@ -115,18 +126,39 @@ def dropout(layer: Layer) -> Result:
         if not layer.wants(1):
             return x
         return [x, filled(to_numpy(mask_dtype).type(1), mask_dtype, shape)]
+    known = layer.known_one(1) if layer.version >= 12 else layer.real("ratio")
+    if known is not None and not 0 <= known < 1:
+        raise layer.wrong(f"has a ratio of {known}, expected one in [0, 1)")
     if ratio is None:
         ratio = scalar(0.5, "f32")
     wide = accumulator(dtype)
-    chance = reshaped(cast(ratio, "f64"), ())
-    seed = layer.integer("seed", -1) if layer.has("seed") else -1
-    drawn = call("nn.dropout_draw", shape=shape, seed=seed)
-    kept = call("greater_equal", drawn, chance)
+    drawn = _drawn(layer)
+    real = drawn.tensor.dtype
+    chance = reshaped(cast(ratio, real), ())
+    kept: Expr = call("greater_equal", drawn, chance)
     if training is not None:
         off = call("logical_not", reshaped(training, ()))
         kept = call("logical_or", kept, off)
-        chance = call("where", off, scalar(0.0, "f64"), chance)
-    factor = call("divide", scalar(1.0, "f64"), call("subtract", scalar(1.0, "f64"), chance))
+        chance = call("where", off, scalar(0.0, real), chance)
+    factor = call("divide", scalar(1.0, real), call("subtract", scalar(1.0, real), chance))
     scaled = call("multiply", cast(x, wide), cast(factor, wide))
     result = call("where", kept, scaled, scalar(0.0, wide))
     return [cast(result, dtype), cast(kept, mask_dtype)]
+
+
+def _drawn(layer: Layer) -> Expr:
+    """Returns numbers spread evenly over [0, 1), one an element.
+
+    With a seed, tensors of a fixed and moderate size have the numbers that ONNX's reference draws
+    (numpy's Mersenne Twister), as parameters; others are drawn by kernels.
+    """
+    type_ = layer.type(0)
+    if not layer.has("seed"):
+        key = call("random_key", seed=None)
+        return call("random_uniform", key, shape=type_.shape, dtype="f32")
+    seed = layer.integer("seed")
+    if type_.is_static and math.prod(type_.concrete) <= _MOST_DRAWN:
+        generator = np.random.RandomState(seed % (1 << 32))
+        return Constant(np.asarray(generator.uniform(0, 1, type_.concrete)))
+    key = call("random_key", seed=float(seed))
+    return call("random_uniform", key, shape=type_.shape, dtype="f32")

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
-from clew.frontends.onnx.build import cast, fields, filled, held, reshaped
+from clew.frontends.onnx.build import cast, fields, filled, held, reshaped, scalar
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, call, converter
 from clew.frontends.onnx.tensors import checked_size, dtype_of, sparse_to_array
 from clew.ir.dims import Dim, SymDim, product
 from clew.ir.expr import Constant, Expr
 from clew.ir.types import from_numpy, is_float, to_numpy
+from clew.ops.create import arange_size
 
 _MOST_JOINED: Final = 256
 
@@ -213,9 +213,8 @@ def arange(layer: Layer) -> Result:
     start, limit, delta = (float(v) if is_float(dtype) else int(v) for v in values)
     if delta == 0:
         raise layer.wrong("has a step of 0")
-    if not all(math.isfinite(v) for v in (start, limit, delta)):
-        raise layer.wrong(f"from {start} to {limit} in steps of {delta}")
-    count = max(int(np.ceil((limit - start) / delta)), 0)
+    count = arange_size(start, limit, delta)
+    assert isinstance(count, int)
     checked_size((count,), dtype, layer.importer.budgets, "the result")
     return call("arange", start=start, stop=limit, step=delta, dtype=dtype)
 
@@ -235,12 +234,14 @@ def _symbolic_range(layer: Layer, values: Sequence[Dim]) -> Expr:
 def eye_like(layer: Layer) -> Result:
     """Ones on a diagonal, in the input's shape."""
     type_ = layer.type(0)
-    if not type_.is_static or type_.rank != 2:
-        raise layer.unsupported(f"of {type_}")
+    if type_.rank != 2:
+        raise layer.wrong(f"takes 2 axes, got {type_}")
     dtype = dtype_of(layer.integer("dtype"), "the result") if layer.has("dtype") else type_.dtype
-    rows, columns = type_.concrete
-    ones = Constant(np.eye(rows, columns, layer.integer("k"), dtype=np.bool_))
-    return cast(ones, dtype)
+    rows, columns = (call("arange", start=0, stop=d, step=1, dtype="i64") for d in type_.shape)
+    # Held where no diagonal is, so that the sum below does not wrap around.
+    shift = min(max(layer.integer("k"), -(1 << 62)), 1 << 62)
+    diagonal = call("add", reshaped(rows, (type_.shape[0], 1)), scalar(shift, "i64"))
+    return cast(call("equal", diagonal, columns), dtype)
 
 
 # --- pieces ---------------------------------------------------------------------------------------
@@ -376,6 +377,10 @@ def pad_by_inputs(layer: Layer) -> Result:
     if layer.optional(3) is not None:
         axes = tuple(layer.positive(a, rank) for a in layer.numbers(3, "the axes"))
     value = layer.known_one(2) if layer.optional(2) is not None else 0.0
+    if layer.type(0).dtype == "str":
+        if value not in (0.0, ""):
+            raise layer.unsupported(f"text filled up with {str(value)[:40]!r}")
+        value = 0.0  # which stands for ""
     if layer.known(1) is not None and value is not None:
         return _pad(layer, layer.dims(1, "the pads"), axes, float(value))
     if axes != tuple(range(rank)):
@@ -488,6 +493,7 @@ def one_hot(layer: Layer) -> Result:
         depth = cast(reshaped(layer.input(1), ()), "i64")
         return held(layer, "one_hot", [indices, values], {"depth": depth}, axis=axis)
     size = layer.one(1, "the depth")
+    size = size if isinstance(size, SymDim) else int(size)
     return call("one_hot", indices, values, depth=size, axis=axis)
 
 

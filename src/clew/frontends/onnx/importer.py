@@ -39,6 +39,7 @@ from clew.frontends.onnx.tensors import (
 from clew.ir.deferred import DeclaredInput
 from clew.ir.dims import Dim, SymDim
 from clew.ir.expr import Constant, Expr, Function, Tuple, Var, carry_marks
+from clew.ir.late_sizes import Anchors, sizes_told
 from clew.ir.module import Module
 from clew.ir.types import (
     MapType,
@@ -52,6 +53,7 @@ from clew.ir.types import (
 )
 from clew.ir.values import KnownValues
 from clew.ir.visit import post_order
+from clew.ops.registry import get_op
 from clew.support.errors import InputError, ModelError, UnsupportedError, locate
 from clew.trace.lineage import building
 from clew.trace.span import Source, Span
@@ -110,6 +112,8 @@ class Importer:
         # Sizes of loops' states that change from turn to turn: by layer, as state and axis.
         self.changing_sizes: dict[str, set[tuple[int, int]]] = {}
         self._imported = 0
+        # For a size that only a run tells, a value that has it.
+        self._carriers: dict[str, Expr] = {}
         self._total_bytes = 0
         self._text_chars = 0
         self._top = Scope("", {})
@@ -129,10 +133,17 @@ class Importer:
         names = tuple(value.name for value in graph.output)
         if len(set(names)) < len(names):
             raise ModelError("M010", "two outputs of the model have one name")
-        body = Tuple(outputs, span=Span())
+        body: Expr = Tuple(outputs, span=Span())
+        if self._carriers:
+            body = self._anchored(params, body)
         eliminated = self._eliminated(body)
         attrs: dict[str, Any] = {"outputs": names, "eliminated": eliminated}
         return Module({"main": Function(params, body, attrs, span=Span())})
+
+    def _anchored(self, params: Sequence[Var], body: Expr) -> Expr:
+        """Returns the body with all sizes that only a run tells known where they are used."""
+        anchors = Anchors(self._carriers, get_op("sized"))
+        return anchors.rewrite_function(Function(params, body, span=Span())).body
 
     def layer_name(self, index: int) -> str:
         """Returns the name of the layer that a node of the main graph has become."""
@@ -586,6 +597,8 @@ class Importer:
                 mark = Span([replace(source, output=index)])
                 carry_marks(Var(name, expr.type, span=mark), expr)
             bound.add(expr.id)
+            for size in sizes_told([expr.type]):
+                self._carriers.setdefault(size, expr)
             if name in scope.values:
                 raise ModelError("M010", f"value {display(name)!r} is defined twice")
             scope.values[name] = expr

@@ -40,7 +40,7 @@ from clew.ir.types import (
 )
 from clew.ops.optionals import type_named
 from clew.ops.registry import Sample, register_op
-from clew.support.errors import ClewError, GraphTypeError, RunError, UnsupportedError
+from clew.support.errors import ClewError, GraphTypeError, UnsupportedError
 
 if TYPE_CHECKING:
     from clew.frontends.onnx.layer import Layer
@@ -75,6 +75,7 @@ def type_proto(type_: Type) -> TypeProto:
         case TensorType():
             proto.tensor_type.elem_type = number_of(type_.dtype)
             shape = proto.tensor_type.shape
+            shape.SetInParent()  # without axes it is a shape, too
             for dim in type_.shape:
                 entry = shape.dim.add()
                 if isinstance(dim, int):
@@ -276,7 +277,8 @@ def _fresh(type_: Type) -> Type:
 
 @lru_cache(maxsize=1024)
 def _parsed(node: str) -> NodeProto:
-    return NodeProto.FromString(base64.b64decode(node))
+    parsed: NodeProto = NodeProto.FromString(base64.b64decode(node))
+    return parsed
 
 
 def _met(value: Any, declared: Type) -> Type:
@@ -349,6 +351,6 @@ def _imported(
     except ClewError as error:
         if error.code not in ("U002", "U101", "U102"):
             raise
-        raise RunError(
+        raise UnsupportedError(
             "U026", f"{display(node.op_type)}: an input that decides shapes has too many elements"
         ) from error

@@ -243,12 +243,13 @@ class Layer:
     def real(self, name: str, default: float | None = None) -> float:
         """Returns a float attribute."""
         found = self._attribute(name)
-        if found is not None:
-            # The shortest decimal that is the same f32: 0.1 rather than 0.10000000149.
-            return float(str(np.float32(found.f)))
-        if default is None:
+        if found is None and default is None:
             raise self.wrong(f"needs the attribute {name!r}")
-        return default
+        value = np.float32(default if found is None else found.f)
+        if any(x is not None and _is_wide(x) for x in self.inputs):
+            return float(value)  # attributes are f32, and f64 can tell
+        # The shortest decimal that is the same f32: 0.1 rather than 0.10000000149.
+        return float(str(value))
 
     def text(self, name: str, default: str = "") -> str:
         """Returns a text attribute."""
@@ -344,3 +345,7 @@ class Layer:
         Outer values become parameters of `captures`, or are used as they are without it.
         """
         return self.importer.import_subgraph(self, name, inputs, captures)
+
+
+def _is_wide(x: Expr) -> bool:
+    return isinstance(x.type, TensorType) and x.type.dtype == "f64"

@@ -1,4 +1,4 @@
-"""Tree ensembles of models as tables that `forest.walk` walks: checked, and in one form for all
+"""Tree ensembles of models as tables that `forest.step` reads: checked, and in one form for all
 comparisons.
 
 Every way from a root is looked at: it ends at a leaf, meets no node twice, and reads features that
@@ -49,7 +49,7 @@ class Branches:
 
 @dataclass(frozen=True)
 class Forest:
-    """Tables of `forest.walk`; leaves are the nodes from 0 on. Votes: leaf, target and weight."""
+    """Tables of `forest.step`; leaves are the nodes from 0 on. Votes: leaf, target and weight."""
 
     roots: Array
     features: Array
@@ -184,8 +184,8 @@ def _expand_members(given: Branches, leaves: int) -> None:
 
     for place, values in zip(places.tolist(), given.members, strict=True):
         put(place, np.unique(values))
-    for name, values in columns.items():
-        setattr(given, name, np.array(values, getattr(given, name).dtype))
+    for name, column in columns.items():
+        setattr(given, name, np.array(column, getattr(given, name).dtype))
 
 
 # --- ensembles of versions 1 and 3: nodes named by tree and number --------------------------------
@@ -237,7 +237,7 @@ class Named:
         if not known.all():
             n = int(np.argmin(known))
             raise malformed(f"{what} {nodes[n]} of tree {trees[n]} is not there")
-        return self._order[place]
+        return np.asarray(self._order[place])
 
     @property
     def roots(self) -> Array:

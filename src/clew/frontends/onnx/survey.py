@@ -219,7 +219,7 @@ class Survey:
         return UnsupportedError(
             "U001",
             f"{len(lines)} operators are not supported:\n  {details}",
-            hint="`clew ops` lists what is supported",
+            hint="`clew ops --onnx` lists what is supported",
         )
 
 

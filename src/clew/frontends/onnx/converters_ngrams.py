@@ -1,0 +1,105 @@
+"""TfIdfVectorizer: counts of n-grams, weighted."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+
+from clew.frontends.onnx.build import cast, reshaped, scalar
+from clew.frontends.onnx.layer import Layer
+from clew.frontends.onnx.registry import Result, call, converter
+from clew.ir.expr import Constant, Expr
+from clew.ir.types import to_numpy
+
+Array = np.ndarray[Any, Any]
+
+# From as many n-grams on, looking each up costs less than comparing with all.
+_HASHED: Final = 1024
+
+
+@converter("TfIdfVectorizer")
+def tf_idf_vectorizer(layer: Layer) -> Result:
+    """Counts of the n-grams in a pool at their places in the result, weighted by mode."""
+    x, dtype = layer.input(0), layer.type(0).dtype
+    if layer.rank() not in (1, 2):
+        raise layer.wrong(f"takes [C] or [N, C], got {layer.type(0)}")
+    if dtype == "str":
+        pool: Array = np.array(layer.texts("pool_strings"), to_numpy("str"))
+    else:
+        pool = np.array(layer.integers("pool_int64s"), np.int64)
+        x = cast(x, "i64")
+    places = np.array(layer.integers("ngram_indexes"), np.int64)
+    grams, first = _grams(layer, pool)
+    if sum(map(len, grams)) + first != len(places):
+        raise layer.wrong(f"has {len(places)} ngram_indexes for another number of n-grams")
+    width = int(places.max(initial=-1)) + 1
+    if not width or (places < 0).any():
+        raise layer.wrong("has no ngram_indexes, or negative ones")
+    if width > layer.importer.budgets.memory_bytes // 64:
+        raise layer.wrong(f"has an index as large as {width - 1} in ngram_indexes")
+    rows = reshaped(x, (1, *x.tensor.shape)) if layer.rank() == 1 else x
+    skip = layer.integer("max_skip_count")
+    if skip < 0:
+        raise layer.wrong(f"has max_skip_count {skip}")
+    op = "ngram_counts" if dtype == "str" or len(places) < _HASHED else "ngram_counts_by_hash"
+    shortest, longest = layer.integer("min_gram_length"), layer.integer("max_gram_length")
+    counts: list[Expr] = []
+    used: list[Array] = []
+    at = first
+    for table in grams:
+        if len(table):
+            if shortest <= table.shape[1] <= longest:
+                # More is skipped than stands between the ends of a row: never found.
+                counts.append(call(op, rows, Constant(table), max_skip=_useful(skip, rows)))
+                used.append(np.arange(at, at + len(table)))
+            at += len(table)
+    found = _placed(layer, rows, counts, used, places, width)
+    return reshaped(found, (width,)) if layer.rank() == 1 else found
+
+
+def _useful(skip: int, rows: Expr) -> int:
+    size = rows.tensor.shape[1]
+    return min(skip, max(size - 2, 0)) if isinstance(size, int) else min(skip, 1 << 16)
+
+
+def _grams(layer: Layer, pool: Array) -> tuple[list[Array], int]:
+    """Returns the pool as a table `[count, n]` for each length n from 1 on.
+
+    Errors: M012 for boundaries that do not ascend, or leave part of an n-gram.
+    """
+    starts = [*layer.integers("ngram_counts"), len(pool)]
+    if len(starts) < 2 or starts[0] < 0 or any(b < a for a, b in pairwise(starts)):
+        raise layer.wrong(f"has ngram_counts that do not divide a pool of {len(pool)}")
+    tables = []
+    for n, (begin, end) in enumerate(pairwise(starts), 1):
+        if (end - begin) % n:
+            raise layer.wrong(f"has {end - begin} tokens in its pool of {n}-grams")
+        tables.append(pool[begin:end].reshape(-1, n))
+    return tables, 0
+
+
+def _placed(
+    layer: Layer, rows: Expr, counts: list[Expr], used: list[Array], places: Array, width: int
+) -> Expr:
+    """Returns weighted counts at their places."""
+    mode = layer.text("mode")
+    weights = np.array(layer.reals("weights"), np.float32)
+    if mode not in ("TF", "IDF", "TFIDF"):
+        raise layer.wrong(f"has mode {mode[:40]!r}, expected TF, IDF or TFIDF")
+    if weights.size not in (0, len(places)):
+        raise layer.wrong(f"has {weights.size} weights for {len(places)} n-grams")
+    # An n-gram that is nowhere: what columns without one read.
+    nothing = call("full", shape=(rows.tensor.shape[0], 1), value=0.0, dtype="f32")
+    found: Expr = call("concatenate", *counts, nothing, axis=1) if counts else nothing
+    numbers = np.concatenate([*used, np.zeros(0, np.int64)])
+    if mode == "IDF":
+        found = cast(call("greater", found, scalar(0, "f32")), "f32")
+    if mode != "TF" and weights.size:
+        found = call("multiply", found, Constant(np.append(weights[numbers], np.float32(0))))
+    columns = np.full(width, len(numbers), np.int64)
+    columns[places[numbers]] = np.arange(len(numbers))
+    if len(set(places[numbers].tolist())) < len(numbers):
+        raise layer.unsupported("n-grams that share a place in the result")
+    return call("gather", found, Constant(columns), axis=1)

@@ -1,0 +1,80 @@
+"""The largest elements of short rows, by counting for each element how many come before it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from clew import te
+from clew.ir.types import is_float
+from clew.ops.common import axis_of, boolean, f16, f32, i32, need_number
+from clew.ops.host import top_k, top_k_dynamic
+from clew.ops.registry import Sample, register_op
+from clew.support.errors import GraphTypeError
+from clew.te import Scalar, Tensor
+
+Array = np.ndarray[Any, Any]
+
+MOST_RANKED: Final = 512
+"""Rows of more elements are sorted by `top_k`: to count takes the square of their length."""
+
+
+@register_op(
+    "top_k_ranked",
+    samples=(
+        Sample(f32(3, 7), k=3),
+        Sample(i32(5, 3), k=2, axis=0, largest=False, low=0, high=3),
+        Sample(f16(2, 4), k=4),
+        Sample(f32(4), k=0),
+        Sample(f32(0, 4), k=2),
+        Sample(np.array([[np.nan, 1, np.inf, np.nan, -0.0, 0, -np.inf]], "f4"), k=6),
+        Sample(np.array([[np.nan, 1, np.inf, np.nan]], "f4"), k=3, largest=False),
+        Sample(f32(3, 7), k=8, error="T107"),
+        Sample(f32(3, 7), k=1, axis=2, error="T104"),
+        Sample(boolean(3, 7), k=1, error="T105"),
+    ),
+)
+def top_k_ranked(
+    x: Tensor, *, k: int, axis: int = -1, largest: bool = True
+) -> tuple[Tensor, Tensor]:
+    """`top_k` as a kernel, for short rows.
+
+    Errors: T104, T105, T107. Source: ONNX TopK-24.
+    """
+    need_number("top_k_ranked", x)
+    n = axis_of("top_k_ranked", axis, x.rank)
+    size = x.shape[n]
+    if k < 0 or (isinstance(size, int) and k > size):
+        raise GraphTypeError("T107", f"top_k_ranked: k={k} of the {size} elements of axis {axis}")
+
+    def at(i: tuple[Scalar, ...], place: Scalar) -> Scalar:
+        return x[(*i[:n], place, *i[n + 1 :])]
+
+    other = te.reduce_axis(size, "other")
+
+    def rank(*i: Scalar) -> Scalar:
+        a, b = at(i, other), at(i, i[n])
+        before = a > b if largest else a < b
+        same = a.equal(b)
+        if is_float(x.dtype):  # NaN counts as the largest
+            unlike = te.call("isnan", a if largest else b) & ~te.call("isnan", b if largest else a)
+            before = before | unlike
+            same = same | (te.call("isnan", a) & te.call("isnan", b))
+        return te.sum(te.cast("i32", before | (same & (other < i[n]))), other)
+
+    ranks = te.compute(x.shape, rank, "rank")
+    shape = (*x.shape[:n], k, *x.shape[n + 1 :])
+    place = te.reduce_axis(size, "place")
+
+    def holder(*i: Scalar) -> Scalar:
+        found = ranks[(*i[:n], place, *i[n + 1 :])].equal(te.cast("i32", i[n]))
+        return te.sum(te.select(found, place, 0), place)
+
+    places = te.compute(shape, holder, "places")
+    values = te.compute(shape, lambda *i: at(i, places[i]), "top_k")
+    return values, places
+
+
+top_k_ranked.reference(top_k.reference_rule)  # type: ignore[arg-type]
+top_k_ranked.dynamic(top_k_dynamic)

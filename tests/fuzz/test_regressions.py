@@ -1,0 +1,91 @@
+"""What the fuzzer found, one small case each, with what was wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper
+
+import clew
+from clew import te
+from clew.frontends.onnx import load
+from clew.ir.dims import SymDim
+from clew.ir.expr import Function, Tuple, Var
+from clew.ir.interpret import interpret
+from clew.ir.module import Module
+from clew.ir.types import TensorType
+from fuzz.case import model_of
+
+Array = np.ndarray[Any, Any]
+
+
+def results(nodes: list[Any], inputs: dict[str, Array], opset: int = 21, **options: Any) -> Array:
+    """Returns what clew computes, which must be what its references say."""
+    module = load(model_of(nodes, inputs, ["y"], opset))
+    want = interpret(module, inputs)["y"]
+    found = clew.compile(module, cache=False, guard=True, **options).run(inputs)["y"]
+    np.testing.assert_allclose(found, want, rtol=1e-6)
+    return found
+
+
+@pytest.mark.parametrize("alpha", [None, 0.3])
+def test_attributes_are_f32_and_f64_operands_can_tell(alpha: float | None) -> None:
+    """0.3 was read as the decimal it is written as, 4e-8 from what the standard's f32 says."""
+    x = np.array([-1.0, -0.25, 2.0])
+    given = {} if alpha is None else {"alpha": alpha}
+    found = results([helper.make_node("LeakyRelu", ["x"], ["y"], **given)], {"x": x})
+    np.testing.assert_array_equal(found[:2], x[:2] * float(np.float32(alpha or 0.01)))
+
+
+def test_a_size_takes_part_in_expressions_of_elements() -> None:
+    """`n - 1 - i` of a symbolic size ended in a TypeError."""
+
+    @clew.register_op("regressions.turned", overwrite=True)
+    def turned(x: te.Tensor) -> te.Tensor:
+        """Turned round, written as one would."""
+        n = x.shape[0]
+        return te.compute(x.shape, lambda i: x[n - 1 - i] + te.cast("f32", 0 * i + n), "turned")
+
+    x = Var("x", TensorType((SymDim.symbol("n"),), "f32"))
+    module = Module({"main": Function([x], Tuple([turned(x)]), {"outputs": ("y",)})})
+    compiled = clew.compile(module, cache=False)
+    for size in (1, 5, 17):
+        array = np.arange(size, dtype=np.float32)
+        np.testing.assert_array_equal(compiled(array), array[::-1] + size)
+
+
+def test_whole_numbers_of_64_bits_are_multiplied_as_such() -> None:
+    """References of products cut i64 to i32: the interpreter was wrong where kernels were not."""
+    big = np.array([[2**40, -(2**63)], [3, 5]], np.int64)
+    found = results([helper.make_node("MatMul", ["x", "x"], ["y"])], {"x": big})
+    np.testing.assert_array_equal(found, big @ big)
+    for dtype in (np.uint32, np.uint64):
+        x = np.array([[np.iinfo(dtype).max, 2], [7, 1]], dtype)
+        np.testing.assert_array_equal(
+            results([helper.make_node("MatMul", ["x", "x"], ["y"])], {"x": x}), x @ x
+        )
+
+
+def test_sums_of_small_integers_keep_their_type() -> None:
+    """Einsum of u8 gave i32, as products of small integers do inside."""
+    x = np.array([[100, 2, 3], [250, 7, 9]], np.uint8)
+    found = results([helper.make_node("Einsum", ["x", "x"], ["y"], equation="ij,kj->ik")], {"x": x})
+    np.testing.assert_array_equal(found, x @ x.T)
+    assert found.dtype == np.uint8
+
+
+def test_erf_of_whole_numbers() -> None:
+    """It was refused with T105, though the standard allows it."""
+    x = np.array([-6, -1, 0, 1, 6], np.int16)
+    found = results([helper.make_node("Erf", ["x"], ["y"])], {"x": x})
+    np.testing.assert_array_equal(found, np.array([-1, 0, 0, 0, 1], np.int16))
+
+
+def test_the_interpreter_takes_text_as_runs_do() -> None:
+    """Arrays of objects, which ONNX's text is outside, were I023 in the interpreter alone."""
+    x = np.array(["a", "Bc", ""], object)
+    node = helper.make_node("StringConcat", ["x", "x"], ["y"])
+    module = load(model_of([node], {"x": x}, ["y"]))
+    assert interpret(module, {"x": x})["y"].tolist() == ["aa", "BcBc", ""]

@@ -1,0 +1,101 @@
+"""`python -m fuzz`: run, look again at what failed, make it small, say what is covered."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fuzz import engines
+from fuzz.case import Case, case_of
+from fuzz.check import Outcome, check
+from fuzz.coverage import report
+from fuzz.runner import run as run_for
+from fuzz.shrink import died, shrunk
+from fuzz.worker import work as work_through
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, help=__doc__)
+Folder = Annotated[Path, typer.Argument(help="folder of a failure")]
+
+
+@app.command()
+def run(
+    minutes: float = 1.0,
+    workers: int = 1,
+    folder: Path = Path(".cache/fuzz"),
+    first: Annotated[int | None, typer.Option(help="first seed; else it goes on")] = None,
+    graphs: Annotated[int | None, typer.Option(help="stop after so many")] = None,
+    small: Annotated[bool, typer.Option(help="look for smaller cases of failures")] = True,
+) -> None:
+    """Run cases; failures go to FOLDER/failures, counts to FOLDER/summary.json."""
+    counts = run_for(folder, minutes * 60, workers, first, graphs, small)
+    for sort, seeds in counts.failures.items():
+        print(f"{len(seeds):5} {sort}: seeds {', '.join(map(str, seeds[:6]))}")
+    raise typer.Exit(1 if counts.failed else 0)
+
+
+@app.command()
+def work(first: int, count: int, at: Path) -> None:
+    """Check a range of seeds (what `run` starts)."""
+    work_through(first, count, at)
+
+
+@app.command()
+def seed(number: int, save: Path | None = None) -> None:
+    """Check the case of one seed; --save writes its folder."""
+    engines.quiet()
+    case = case_of(number)
+    if save is not None:
+        case.save(save)
+    print(case.plan, *case.operators)
+    _tell(check(case, lambda phase: print(f"  {phase}", file=sys.stderr)))
+
+
+@app.command()
+def again(folder: Folder) -> None:
+    """Check a case that was written down: the small one, where there is one."""
+    engines.quiet()
+    small = folder / "small"
+    case = Case.load(small if small.exists() else folder)
+    print(case.plan, *(n.op_type for n in case.model.graph.node))
+    _tell(check(case, lambda phase: print(f"  {phase}", file=sys.stderr)))
+
+
+@app.command()
+def shrink(folder: Folder, seconds: float = 40.0) -> None:
+    """Make a failure small, into FOLDER/small."""
+    os.environ.setdefault("CLEW_COMPILE_JOBS", "1")
+    engines.quiet()
+    number = Case.load(folder).seed
+    assert number is not None, "only what came from a seed"
+    case = case_of(number)
+    text = (folder / "what.txt").read_text() if (folder / "what.txt").exists() else ""
+    forked = text.startswith(("crash", "hang"))
+    outcome = died(case) if forked else check(case)
+    if not outcome.failed:
+        print("it does not fail")
+        return
+    small = shrunk(case, outcome, seconds, forked)
+    small.save(folder / "small")
+    print(small.plan, *(n.op_type for n in small.model.graph.node))
+    if not forked:
+        found = check(small)
+        (folder / "small" / "what.txt").write_text(f"{found.kind}: {found.what}\n")
+        _tell(found)
+
+
+@app.command()
+def coverage() -> None:
+    """Say which operators are drawn, and why others are not."""
+    print(report())
+
+
+def _tell(outcome: Outcome) -> None:
+    print(f"{outcome.kind}: {outcome.what}" if outcome.what else outcome.kind)
+
+
+if __name__ == "__main__":
+    app()

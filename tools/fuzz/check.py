@@ -1,0 +1,238 @@
+"""Runs one case on all engines and says what came of it."""
+
+from __future__ import annotations
+
+import tempfile
+import traceback
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import clew
+from clew.ir.module import Module
+from clew.support.errors import ClewError, CompileError, UnsupportedError
+from fuzz import engines
+from fuzz.case import Case
+from fuzz.compare import Condition, difference, identical
+from fuzz.disagreements import excuse
+from fuzz.engines import CannotRun, Results
+from fuzz.rewrites import outlined, rewritten
+
+OK: Final = "ok"
+REFUSED: Final = "refused"
+FAILURES: Final = (
+    "mismatch", "uncoded", "rejected", "disputed", "metamorphic", "crash", "hang",
+)  # fmt: skip
+"""What counts as a failure. A `refused` case is valid, and clew says with a code that it cannot."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a case. `judges` are the engines that had a say besides clew."""
+
+    kind: str
+    what: str = ""
+    judges: tuple[str, ...] = ()
+
+    @property
+    def failed(self) -> bool:
+        """Whether it is a failure."""
+        return self.kind in FAILURES
+
+    @property
+    def sort(self) -> str:
+        """What sort of outcome it is: alike for alike causes, mostly."""
+        first = self.what.split("\n")[0]
+        match self.kind:
+            case "mismatch" | "disputed":
+                return f"{self.kind} {first.split()[0].rstrip(',')}"
+            case "uncoded":
+                return f"{self.kind} {first.split(':')[0]}:{first.split(':')[1]}"
+            case "ok":
+                return "ok"
+            case "metamorphic":
+                return f"{self.kind} {first.split(':')[0]}"
+        return f"{self.kind} {' '.join(first.split()[:2])}"
+
+    def is_like(self, other: Outcome) -> bool:
+        """Whether two failures are of one sort."""
+        return self.sort == other.sort
+
+
+def check(case: Case, phase: Callable[[str], None] = lambda name: None) -> Outcome:
+    """Returns what comes of a case. `phase` is told what is about to run."""
+    try:
+        return _checked(case, phase)
+    except UnsupportedError as error:
+        return Outcome(OK if case.hostile else REFUSED, _coded(error))
+    except ClewError as error:
+        if case.hostile:
+            return Outcome(OK, _coded(error))
+        return Outcome(REFUSED if case.symbolic else "rejected", _coded(error))
+    except Exception as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{Path(last.filename).name}:{last.name}"
+        text = "".join(traceback.format_exception(error)[-8:])
+        return Outcome("uncoded", f"{type(error).__name__} in {where}: {error}\n{text}")
+
+
+def _coded(error: ClewError) -> str:
+    return f"{error.code} {error.layer.rstrip('0123456789_')}: {error.message}"
+
+
+def _checked(case: Case, phase: Callable[[str], None]) -> Outcome:
+    phase("import")
+    module = engines.imported(case)
+    phase("interpret")
+    wanted = engines.interpreted(case, module)
+    seed = case.seed or 0
+    condition = Condition(
+        lambda around: engines.interpreted(case, module, around), "f32", seed, loose=True
+    )
+    judges: list[str] = []
+    if not case.hostile:
+        verdict = _others(case, wanted, condition, judges, phase)
+        if verdict is not None:
+            return verdict
+    phase("compile")
+    model = engines.compiled(case, module)
+    phase("run")
+    found = engines.run(model, case.feeds)
+    narrow = Condition(
+        lambda around: engines.interpreted(case, module, around), case.plan.precision, seed
+    )
+    differs = difference(found, wanted, narrow)
+    if differs:
+        return Outcome("mismatch", f"compiled {differs}")
+    phase(case.plan.check)
+    again = engines.run(model, case.feeds)
+    differs = identical(again, found)
+    if differs:
+        return Outcome("metamorphic", f"run twice: {differs}")
+    what = CHECKS[case.plan.check](case, module, model, found, wanted, narrow)
+    return Outcome("metamorphic", what) if what else Outcome(OK, judges=tuple(judges))
+
+
+def _others(
+    case: Case,
+    wanted: Results,
+    condition: Condition,
+    judges: list[str],
+    phase: Callable[[str], None],
+) -> Outcome | None:
+    """Compares with engines of others': a second one is asked where the first disagrees."""
+    said: dict[str, str] = {}
+    for name, engine in (("onnxruntime", engines.onnx_runtime), ("reference", engines.reference)):
+        phase(name)
+        try:
+            found = engine(case)
+        except CannotRun:
+            continue
+        differs = difference(found, wanted, condition)
+        if not differs:
+            judges.append(name)
+            break
+        if not excuse(name, case):
+            said[name] = str(differs)
+    if not said:
+        return None
+    if judges:
+        return Outcome("disputed", f"{next(iter(said))} alone: {'; '.join(said.values())}")
+    return Outcome(
+        "mismatch", f"imported, against {' and '.join(said)}: {'; '.join(said.values())}"
+    )
+
+
+# --- what else must hold --------------------------------------------------------------------------
+
+
+Check = Callable[[Case, Module, Any, Results, Results, Condition], str]
+
+
+def _none(*_: Any) -> str:
+    return ""
+
+
+def _rewritten(
+    case: Case, module: Module, model: Any, found: Results, wanted: Results, condition: Condition
+) -> str:
+    """A model that means the same."""
+    made = rewritten(case, case.plan.salt)
+    if made is None:
+        return ""
+    other, how = made
+    return _same(other, wanted, condition, how)
+
+
+def _outlined(
+    case: Case, module: Module, model: Any, found: Results, wanted: Results, condition: Condition
+) -> str:
+    """The same with a function of the model's."""
+    other = outlined(case, case.plan.salt)
+    return "" if other is None else _same(other, wanted, condition, "outlined")
+
+
+def _same(other: Case, wanted: Results, condition: Condition, how: str) -> str:
+    model = engines.compiled(other, engines.imported(other))
+    differs = difference(engines.run(model, other.feeds), wanted, condition)
+    return f"{how}: {differs}" if differs else ""
+
+
+def _trace(case: Case, module: Module, model: Any, found: Results, *_: Any) -> str:
+    """Without a trace; and the trace is whole where there is one."""
+    plain = engines.compiled(case, module, trace=False, cache=False)
+    differs = identical(engines.run(plain, case.feeds), found)
+    if differs:
+        return f"untraced: {differs}"
+    problems = model.trace.check()
+    return f"trace: {problems[0]}" if problems else ""
+
+
+def _cache(case: Case, module: Module, model: Any, found: Results, *_: Any) -> str:
+    """Without the cache, and out of it."""
+    for cache in (False, True):
+        other = engines.compiled(case, module, cache=cache)
+        differs = identical(engines.run(other, case.feeds), found)
+        if differs:
+            return f"cache {cache}: {differs}"
+    return ""
+
+
+def _saved(case: Case, module: Module, model: Any, found: Results, *_: Any) -> str:
+    """Saved and loaded."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.clew"
+        try:
+            model.save(path)
+        except CompileError as error:
+            if error.code in ("C058", "C059"):  # steps that cannot be saved, and it says so
+                return ""
+            raise
+        other = clew.load_compiled(path, threads=case.plan.threads)
+        differs = identical(engines.run(other, case.feeds), found)
+    return f"saved: {differs}" if differs else ""
+
+
+def _concurrent(case: Case, module: Module, model: Any, found: Results, *_: Any) -> str:
+    """From several threads at once."""
+    with ThreadPoolExecutor(4) as pool:
+        for result in pool.map(lambda _: engines.run(model, case.feeds), range(8)):
+            differs = identical(result, found)
+            if differs:
+                return f"concurrent: {differs}"
+    return ""
+
+
+def _threads(case: Case, module: Module, model: Any, found: Results, *_: Any) -> str:
+    """With another number of threads."""
+    other = engines.compiled(case, module, threads=3 - case.plan.threads)
+    differs = identical(engines.run(other, case.feeds), found)
+    return f"threads: {differs}" if differs else ""
+
+
+CHECKS: Final[dict[str, Check]] = {
+    "none": _none, "rewritten": _rewritten, "outlined": _outlined, "trace": _trace,
+    "cache": _cache, "saved": _saved, "concurrent": _concurrent, "threads": _threads,
+}  # fmt: skip

@@ -1,0 +1,314 @@
+"""Whether two results are the same computation.
+
+Types, shapes, whole numbers and truth values must be equal. A float may be off by what rounding can
+have done to it, and this is not one number for all: the graph is evaluated again with every
+rounding operator's operands moved by an ulp or so, at random, several times. How far a result moves
+is its condition; where it moves far, there is little to compare, and where it does not, there is no
+excuse. An element that changes its kind (finite, infinite, NaN) or its whole value meanwhile lies
+at a jump, and nothing can be said of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+
+from clew.ir.expr import Call
+from clew.ir.types import TensorType, TupleType, Type, is_float
+from fuzz.dtypes import Array
+
+_RUNS: Final = 8
+_MORE_RUNS: Final = 40
+_SLACK: Final = 12.0
+_EXACT: Final = frozenset({
+    "abs", "all", "any", "argmax", "argmin", "broadcast_to", "cast", "ceil", "clip", "compress",
+    "concatenate", "depth_to_space", "equal", "flip", "floor", "full", "gather", "gather_elements",
+    "gather_nd", "greater", "greater_equal", "identity", "isinf", "isnan", "less", "less_equal",
+    "max", "maximum", "min", "minimum", "negative", "nn.max_pool2d", "nn.relu",
+    "nn.global_max_pool2d",
+    "nonzero", "not_equal", "one_hot", "pad", "reshape", "round", "sign", "slice", "space_to_depth",
+    "split", "tile", "top_k", "transpose", "trilu", "trunc", "unique", "where",
+    "non_max_suppression",
+})  # fmt: skip
+"""Operators that round nothing: what they are given is what decides."""
+_LOOSE: Final = frozenset({
+    "nn.elu", "nn.selu", "nn.celu", "nn.gelu", "nn.softplus", "nn.mish", "nn.softsign", "nn.silu",
+    "tanh", "sinh", "erf", "sigmoid", "asinh", "atanh", "log", "sin", "cos", "tan", "resize",
+    "grid_sample", "nn.lrn", "mean",
+})  # fmt: skip
+"""Operators that other engines work out through values as large as one, or as their operands."""
+_NORMS: Final = frozenset(
+    {"nn.layer_norm", "nn.instance_norm", "nn.group_norm", "nn.batch_norm", "nn.rms_norm"}
+)
+"""Those that others work out as `x * a + b`: `a` is as large as one by the root of epsilon."""
+_LARGEST_SCALE: Final = 320.0
+_NEAR_ONE: Final = frozenset({"nn.log_softmax", "logsumexp", "log_sum"})
+"""Operators whose results are logarithms of sums, which may be near one."""
+_NARROW: Final = {"bf16": 2.0**-8, "f16": 2.0**-11}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What two results differ in."""
+
+    output: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.output}: {self.what}"
+
+
+class Condition:
+    """How far results move with rounding; worked out when it is first asked.
+
+    `evaluate` evaluates the graph with operators computed as a function says. `loose` allows for
+    what other engines lose where they could do better.
+    """
+
+    def __init__(
+        self,
+        evaluate: Callable[[Any], Mapping[str, Any]],
+        precision: str,
+        seed: int,
+        loose: bool = False,
+    ) -> None:
+        self._loose = loose
+        self._evaluate = evaluate
+        self._precision = precision
+        self._seed = seed
+        self._runs: list[Mapping[str, Any]] | None = None
+        self._tried = 0
+
+    @property
+    def floor(self) -> float:
+        """How far off a value may be for every largest one beside it, in squares of an ulp for
+        clew's own code: sums of what is exactly zero here are next to zero there.
+        """
+        return 1.0 if self._loose else 0.0
+
+    @property
+    def least(self) -> float:
+        """How far any value may be off: inputs that products read are rounded, too."""
+        return _NARROW.get(self._precision, 0.0)
+
+    @property
+    def runs(self) -> Sequence[Mapping[str, Any]]:
+        """Results of runs with roundings moved."""
+        if self._runs is None:
+            self._runs = []
+            self.more(_RUNS)
+        return self._runs
+
+    def more(self, count: int) -> None:
+        """Runs more often."""
+        runs = self._runs = self._runs or []
+        for _ in range(count):
+            self._tried += 1
+            noise = _Noise(self._seed + self._tried, self._precision, self._loose)
+            with suppress(Exception):  # a size that moved with the noise
+                runs.append(self._evaluate(noise))
+
+    def of(self, output: str) -> list[Any]:
+        """Returns one output in all runs."""
+        return [run[output] for run in self.runs]
+
+
+class _Noise:
+    def __init__(self, seed: int, precision: str, loose: bool) -> None:
+        self._loose = loose
+        self._rng = np.random.default_rng(seed)
+        self._narrow = _NARROW.get(precision, 0.0)
+        self._most = 65504.0 if precision == "f16" else 0.0
+
+    def __call__(
+        self, call: Call, args: Sequence[Any], compute: Callable[[Sequence[Any]], Any]
+    ) -> Any:
+        name = call.op_name
+        if not self._narrow and (name in _EXACT or not _has_floats(call.type)):
+            return compute(args)
+        # Where products are narrow, values that they read are stored rounded for all who read them.
+        moved = [self._moved(a, self._narrow) for a in args]
+        result = compute(moved)
+        if isinstance(result, tuple):
+            return tuple(self._moved(r, self._narrow) for r in result)
+        result = self._moved(result, self._narrow)
+        if name in _NEAR_ONE or (self._loose and name in _LOOSE):
+            return self._blurred(result, moved, 1.0)
+        if self._loose and name in _NORMS:
+            return self._blurred(result, moved, _LARGEST_SCALE)
+        return result
+
+    def _blurred(self, result: Any, args: Sequence[Any], factor: float) -> Any:
+        if not isinstance(result, np.ndarray) or not is_float_array(result):
+            return result
+        sizes = [
+            float(np.max(np.abs(a[np.isfinite(a)].astype(np.float64)), initial=0))
+            for a in args
+            if isinstance(a, np.ndarray) and is_float_array(a)
+        ]
+        step = factor * eps_of(result.dtype) * max(1.0, *sizes)
+        with np.errstate(all="ignore"):
+            blurred = result.astype(np.float64) + step * self._rng.choice([-1.0, 1.0], result.shape)
+            return np.where((result == 0) & (factor == 1), result, blurred).astype(result.dtype)
+
+    def _moved(self, value: Any, least: float) -> Any:
+        if not isinstance(value, np.ndarray) or not is_float_array(value):
+            return value
+        step = max(eps_of(value.dtype), least)
+        signs = self._rng.choice([-1.0, 1.0], value.shape)
+        wide = value.astype(np.float64) * (1 + step * signs)
+        with np.errstate(all="ignore"):
+            moved = wide.astype(value.dtype)
+            if self._most:
+                wide = np.where(np.abs(wide) > self._most, np.copysign(np.inf, wide), wide)
+                moved = wide.astype(value.dtype)
+                return moved
+            kept: Array = np.where(np.isfinite(wide), moved, value).astype(value.dtype)
+        return kept
+
+
+def eps_of(dtype: np.dtype[Any]) -> float:
+    """Returns the distance from one to the next number."""
+    if dtype.isbuiltin == 1:
+        return float(np.finfo(dtype).eps)
+    return {"bfloat16": 2.0**-7, "float8_e4m3fn": 2.0**-3, "float8_e5m2": 2.0**-2}.get(
+        dtype.name, 0.25
+    )
+
+
+def difference(
+    found: Mapping[str, Any], wanted: Mapping[str, Any], condition: Condition
+) -> Difference | None:
+    """Returns the first difference of two engines' results, None where they agree."""
+    for name, want in wanted.items():
+        least, floor = condition.least, condition.floor
+        what = _differs(found[name], want, partial(condition.of, name), least, floor)
+        if what:
+            condition.more(_MORE_RUNS)  # a jump is seldom met
+            what = _differs(found[name], want, partial(condition.of, name), least, floor)
+        if what:
+            return Difference(name, what)
+    return None
+
+
+def identical(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> Difference | None:
+    """Returns the first place where two results are not the same bits."""
+    for name, want in wanted.items():
+        if _bits(found[name]) != _bits(want):
+            what = _differs(found[name], want, list) or "signs of zero or NaNs"
+            return Difference(name, f"not the same bits: {what}")
+    return None
+
+
+def _bits(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_bits(v) for v in value]
+    if value is None:
+        return None
+    array = np.asarray(value)
+    return (array.dtype, array.shape, array.tolist() if array.dtype == object else array.tobytes())
+
+
+def _differs(
+    found: Any, want: Any, moved: Callable[[], list[Any]], least: float = 0.0, floor: float = 0.0
+) -> str:
+    """Returns what differs, nothing where two values agree."""
+    if want is None or found is None:
+        return "" if want is found else f"{found!r} for {want!r}"
+    if isinstance(want, (list, tuple)):
+        if not isinstance(found, (list, tuple)) or len(found) != len(want):
+            return f"{found!r} for a sequence of {len(want)}"
+        for n, (f, w) in enumerate(zip(found, want, strict=True)):
+            what = _differs(f, w, partial(_items, moved, n), least, floor)
+            if what:
+                return f"[{n}] {what}"
+        return ""
+    found, want = np.asarray(found), np.asarray(want)
+    if found.dtype.kind in "OUST" and want.dtype.kind in "OUST":
+        same = found.shape == want.shape and [str(v) for v in found.flat] == [
+            str(v) for v in want.flat
+        ]
+        return "" if same else "strings"
+    if found.dtype != want.dtype:
+        return f"dtype {found.dtype} for {want.dtype}"
+    if found.shape != want.shape:
+        if any(np.shape(m) != want.shape for m in moved()):
+            return ""
+        return f"shape {list(found.shape)} for {list(want.shape)}"
+    return _elements(found, want, moved, least, floor)
+
+
+def _items(moved: Callable[[], list[Any]], n: int) -> list[Any]:
+    return [m[n] for m in moved() if len(m) > n]
+
+
+def _elements(
+    found: Array, want: Array, moved: Callable[[], list[Any]], least: float, floor: float
+) -> str:
+    if not want.size or np.array_equal(found, want):
+        return ""
+    if not is_float_array(want):
+        bad = found != want
+        return _excused(bad, found, want, moved, None)
+    f, w = found.astype(np.float64), want.astype(np.float64)
+    eps = max(eps_of(want.dtype), least)
+    tiny = (
+        float(np.finfo(np.float32).tiny)
+        if want.dtype.itemsize >= 4 or want.dtype.name == "bfloat16"
+        else 2.0**-24
+    )
+    finite = np.isfinite(f) & np.isfinite(w)
+    same = (np.isnan(f) & np.isnan(w)) | (f == w)
+    with np.errstate(all="ignore"):
+        largest = np.max(np.abs(w), initial=0.0, where=np.isfinite(w))
+        step = eps_of(want.dtype)
+        tiny += largest * (step if floor else step * step)
+        near = finite & (np.abs(f - w) <= 4 * eps * np.abs(w) + tiny)
+    bad = ~(same | near)
+    return _excused(bad, f, w, moved, 4 * eps) if bad.any() else ""
+
+
+def _excused(
+    bad: Array, found: Array, want: Array, moved: Callable[[], list[Any]], eps: float | None
+) -> str:
+    runs = [np.asarray(m) for m in moved()]
+    if any(m.shape != want.shape for m in runs):
+        return ""
+    if eps is None:
+        jumps = np.zeros(want.shape, bool)
+        for m in runs:
+            jumps |= m != want
+        bad = bad & ~jumps
+    elif runs:
+        with np.errstate(all="ignore"):
+            wide = [m.astype(np.float64) for m in runs]
+            kinds = np.zeros(want.shape, bool)
+            spread = np.zeros(want.shape)
+            for m in wide:
+                kinds |= np.isnan(m) != np.isnan(want)
+                kinds |= np.isinf(m) != np.isinf(want)
+                spread = np.fmax(spread, np.abs(m - want))
+            allowed = _SLACK * spread + eps * np.abs(want)
+            bad = bad & ~kinds & ~(np.abs(found - want) <= allowed)
+    if not bad.any():
+        return ""
+    n = int(np.argmax(bad.reshape(-1)))
+    place = tuple(int(i) for i in np.unravel_index(n, want.shape))
+    f, w = found.reshape(-1)[n], want.reshape(-1)[n]
+    return f"{int(bad.sum())} of {bad.size} elements, first at {list(place)}: {f} for {w}"
+
+
+def is_float_array(array: Array) -> bool:
+    """Whether an array holds floats, of narrow types too."""
+    return array.dtype.kind == "f" or "float" in array.dtype.name
+
+
+def _has_floats(type_: Type) -> bool:
+    if isinstance(type_, TupleType):
+        return any(_has_floats(t) for t in type_.fields)
+    return isinstance(type_, TensorType) and is_float(type_.dtype)

@@ -1,0 +1,281 @@
+"""Where ONNX Runtime or ONNX's reference is known to disagree with the standard's text.
+
+One entry each: which engines, why, the page of the standard, and when: a narrow predicate on the
+first node whose results differ and on what this node was given. The engine's results are then left
+aside. Some entries name both engines: there the text leaves open what they do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from fuzz import engines
+from fuzz.case import Case
+from fuzz.compare import is_float_array
+from fuzz.locate import Site, first_difference
+
+ORT: Final = "onnxruntime"
+REFERENCE: Final = "reference"
+_ENGINES: Final = {ORT: engines.onnx_runtime, REFERENCE: engines.reference}
+Predicate = Callable[[Site], bool]
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """What some engines do otherwise. `page` is the operator's page of the standard."""
+
+    engines: tuple[str, ...]
+    when: Predicate
+    reason: str
+    page: str
+
+    @property
+    def link(self) -> str:
+        """Where the standard says it."""
+        return f"https://onnx.ai/onnx/operators/onnx__{self.page}.html"
+
+
+KNOWN: Final[list[Disagreement]] = []
+
+
+def disagree(*names: str, page: str, reason: str) -> Callable[[Predicate], Predicate]:
+    """Decorator: enters a predicate for engines."""
+
+    def enter(when: Predicate) -> Predicate:
+        KNOWN.append(Disagreement(names, when, reason, page))
+        return when
+
+    return enter
+
+
+def excuse(engine: str, case: Case) -> str:
+    """Returns why an engine's results do not count in a case, nothing where they do."""
+    site = first_difference(case, _ENGINES[engine])
+    if site is None:
+        return ""
+    return next((d.reason for d in KNOWN if engine in d.engines and d.when(site)), "")
+
+
+def has_nan(value: Any) -> bool:
+    """Whether an operand holds a NaN."""
+    floats = isinstance(value, np.ndarray) and is_float_array(value)
+    return floats and bool(np.isnan(value.astype(np.float64)).any())
+
+
+def nearly_constant(site: Site) -> bool:
+    """Whether some of what is normalised together is nearly all the same."""
+    x = site.operands[0].astype(np.float64)
+    if site.is_a("LayerNormalization"):
+        axis = site.attribute("axis", -1) % x.ndim
+        rows = x.reshape(int(np.prod(x.shape[:axis])), -1)
+    else:
+        groups = site.attribute("num_groups", x.shape[1])
+        rows = x.reshape(x.shape[0] * groups, -1)
+    return bool(np.any(rows.var(-1) < 1e-2 * np.square(rows).mean(-1)))
+
+
+_ORDERED: Final = (
+    "ArgMax", "ArgMin", "Hardmax", "TopK", "Unique", "NonMaxSuppression", "MaxPool",
+    "GlobalMaxPool", "ReduceMax", "ReduceMin", "Max", "Min", "Clip", "MaxRoiPool",
+)  # fmt: skip
+_SUMS: Final = (
+    "Attention", "AveragePool", "BatchNormalization", "Conv", "ConvTranspose", "CumSum", "Einsum",
+    "Gemm", "GlobalAveragePool", "GlobalLpPool", "GroupNormalization", "InstanceNormalization",
+    "LRN", "LayerNormalization", "LogSoftmax", "LpNormalization", "LpPool", "MatMul", "Mean",
+    "MeanVarianceNormalization", "RMSNormalization", "ReduceL1", "ReduceL2", "ReduceLogSum",
+    "ReduceLogSumExp", "ReduceMean", "ReduceProd", "ReduceSum", "ReduceSumSquare", "Resize",
+    "Softmax", "SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss", "CumProd", "Gelu",
+)  # fmt: skip
+
+
+# --- what the text leaves open --------------------------------------------------------------------
+
+
+@disagree(ORT, REFERENCE, page="ArgMax", reason="the order of NaN among numbers is undefined")
+def _(s: Site) -> bool:
+    return s.is_a(*_ORDERED) and any(map(has_nan, s.operands))
+
+
+@disagree(ORT, REFERENCE, page="Cast", reason="what a NaN is as a whole number is undefined")
+def _(s: Site) -> bool:
+    return s.is_a("Cast", "CastLike") and has_nan(s.operands[0])
+
+
+@disagree(ORT, REFERENCE, page="LSTM", reason="clipping and activations of NaN")
+def _(s: Site) -> bool:
+    return s.is_a("LSTM", "GRU", "RNN") and any(map(has_nan, s.operands))
+
+
+@disagree(
+    ORT, REFERENCE, page="DynamicQuantizeLinear", reason="of zeros alone the text divides by zero"
+)
+def _(s: Site) -> bool:
+    return s.is_a("DynamicQuantizeLinear") and not np.any(s.operands[0])
+
+
+@disagree(
+    ORT, page="Dropout", reason="a mask of zeros where nothing is dropped; old texts are mute"
+)
+def _(s: Site) -> bool:
+    return s.is_a("Dropout") and s.opset < 12
+
+
+# --- accuracy --------------------------------------------------------------------
+
+
+@disagree(
+    ORT, REFERENCE, page="Gelu", reason="the root of 2/pi as the definition has it, in f32, for f64"
+)
+def _(s: Site) -> bool:
+    return s.is_a("Gelu") and s.dtype == np.float64
+
+
+@disagree(
+    ORT, REFERENCE, page="GroupNormalization", reason="variance as the difference of two means"
+)
+def _(s: Site) -> bool:
+    norms = ("GroupNormalization", "InstanceNormalization", "LayerNormalization")
+    return s.is_a(*norms) and nearly_constant(s)
+
+
+@disagree(
+    ORT, page="MeanVarianceNormalization", reason="roots what rounding made negative; f16 in f32"
+)
+def _(s: Site) -> bool:
+    return s.is_a("MeanVarianceNormalization")
+
+
+@disagree(ORT, page="Sigmoid", reason="right to about 3e-12 only")
+def _(s: Site) -> bool:
+    return s.is_a("Sigmoid") and s.dtype == np.float64
+
+
+@disagree(REFERENCE, page="HardSwish", reason="f64 computed partly in f32")
+def _(s: Site) -> bool:
+    ops = ("HardSwish", "Selu", "HardSigmoid", "Celu", "AffineGrid", "Erf", "GridSample")
+    return s.is_a(*ops) and s.dtype == np.float64
+
+
+@disagree(REFERENCE, page="ReduceSum", reason="sums of many in f16 or bf16, step by step")
+def _(s: Site) -> bool:
+    return s.is_a(*_SUMS) and str(s.dtype) in ("float16", "bfloat16")
+
+
+# --- ONNX Runtime's mistakes --------------------------------------------------------------------
+
+
+@disagree(ORT, page="GRU", reason="Relu of a NaN is zero")
+def _(s: Site) -> bool:
+    return s.is_a("LSTM", "GRU", "RNN") and b"Relu" in s.attribute("activations", [])
+
+
+@disagree(ORT, page="ReduceProd", reason="saturates whole numbers")
+def _(s: Site) -> bool:
+    return s.is_a("ReduceProd")
+
+
+@disagree(ORT, page="ReduceMax", reason="empty tensors keep sizes that are reduced")
+def _(s: Site) -> bool:
+    return s.node.op_type.startswith("Reduce") and 0 in np.shape(s.operands[0])
+
+
+@disagree(ORT, page="MatMulInteger", reason="the result of an empty sum is not set")
+def _(s: Site) -> bool:
+    ops = ("MatMulInteger", "QLinearMatMul", "ConvInteger")
+    return s.is_a(*ops) and 0 in np.shape(s.operands[0])
+
+
+# --- the reference's mistakes --------------------------------------------------------------------
+
+
+@disagree(REFERENCE, page="Optional", reason="keeps a tensor in a list of one")
+def _(s: Site) -> bool:
+    return s.is_a("Optional", "OptionalGetElement")
+
+
+@disagree(REFERENCE, page="Unique", reason="unsorted, turns the result round along an axis")
+def _(s: Site) -> bool:
+    return s.is_a("Unique") and "axis" in s.attributes and s.attribute("sorted", 1) == 0
+
+
+@disagree(REFERENCE, page="Unsqueeze", reason="takes axes in their order, which must not matter")
+def _(s: Site) -> bool:
+    return s.is_a("Unsqueeze")
+
+
+@disagree(REFERENCE, page="Gemm", reason="whole numbers go through floats")
+def _(s: Site) -> bool:
+    return s.is_a("Gemm") and s.dtype is not None and s.dtype.kind in "iu"
+
+
+@disagree(
+    REFERENCE, page="Loop", reason="joins what is scanned along its first axis, not a new one"
+)
+def _(s: Site) -> bool:
+    return s.is_a("Loop") and len(s.node.output) > len(s.node.input) - 2
+
+
+@disagree(REFERENCE, page="Loop", reason="does not run a loop without a condition")
+def _(s: Site) -> bool:
+    return s.is_a("Loop") and (len(s.node.input) < 2 or not s.node.input[1])
+
+
+@disagree(REFERENCE, page="BatchNormalization", reason="old opsets: takes the form for learning")
+def _(s: Site) -> bool:
+    return s.is_a("BatchNormalization") and s.opset < 14
+
+
+@disagree(REFERENCE, page="LRN", reason="sums other channels at the ends")
+def _(s: Site) -> bool:
+    return s.is_a("LRN")
+
+
+@disagree(REFERENCE, page="LpNormalization", reason="sums elements, not their absolute values")
+def _(s: Site) -> bool:
+    return s.is_a("LpNormalization") and s.attribute("p", 2) == 1
+
+
+@disagree(REFERENCE, page="Softmax", reason="old opsets: one axis where all from it on are meant")
+def _(s: Site) -> bool:
+    return s.is_a("Softmax", "LogSoftmax", "Hardmax") and s.opset < 13
+
+
+@disagree(REFERENCE, page="GlobalMaxPool", reason="wrong axes but for images of two")
+def _(s: Site) -> bool:
+    return s.is_a("GlobalMaxPool", "GlobalAveragePool") and np.ndim(s.operands[0]) != 4
+
+
+@disagree(REFERENCE, page="Conv", reason="pads for a kernel without gaps")
+def _(s: Site) -> bool:
+    return s.is_a("Conv") and {"auto_pad", "dilations"} <= s.attributes
+
+
+@disagree(REFERENCE, page="AveragePool", reason="moves windows for sizes rounded up; uneven pads")
+def _(s: Site) -> bool:
+    odd = {"dilations", "auto_pad", "pads"} & s.attributes or s.attribute("ceil_mode", 0) == 1
+    return s.is_a("AveragePool", "MaxPool", "LpPool") and bool(odd)
+
+
+@disagree(REFERENCE, page="LSTM", reason="neither clips nor ends sequences, but for one direction")
+def _(s: Site) -> bool:
+    lengths = len(s.operands) > 4 and s.operands[4] is not None
+    return s.is_a("LSTM", "GRU", "RNN") and (lengths or bool({"clip", "direction"} & s.attributes))
+
+
+@disagree(REFERENCE, page="GridSample", reason="cubic weights at the border")
+def _(s: Site) -> bool:
+    return s.is_a("GridSample") and s.attribute("mode", b"") in (b"cubic", b"bicubic")
+
+
+@disagree(REFERENCE, page="Resize", reason="one pixel of `pytorch_half_pixel` where there are more")
+def _(s: Site) -> bool:
+    return s.is_a("Resize") and "coordinate_transformation_mode" in s.attributes
+
+
+@disagree(REFERENCE, page="aionnxml_Scaler", reason="keeps whole numbers whole")
+def _(s: Site) -> bool:
+    return s.is_a("Scaler", "Normalizer", "FeatureVectorizer") and s.dtype != np.float32

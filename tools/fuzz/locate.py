@@ -1,0 +1,133 @@
+"""Which node of a case's graph is the first whose results differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import onnx
+from onnx import ModelProto, NodeProto, helper, numpy_helper
+
+from clew.support.errors import ClewError
+from fuzz import engines
+from fuzz.case import Case
+from fuzz.compare import Condition, difference
+from fuzz.engines import CannotRun, Results
+
+
+@dataclass(frozen=True)
+class Site:
+    """A node of the main graph and what it was given: None for operands that are left out."""
+
+    node: NodeProto
+    operands: tuple[Any, ...]
+    opset: int
+    what: str
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        """Returns an attribute's value."""
+        for attribute in self.node.attribute:
+            if attribute.name == name:
+                return helper.get_attribute_value(attribute)
+        return default
+
+    @property
+    def attributes(self) -> set[str]:
+        """Names of the attributes that are given."""
+        return {a.name for a in self.node.attribute}
+
+    @property
+    def dtype(self) -> Any:
+        """The first operand's dtype, None where it is no array."""
+        return getattr(self.operands[0], "dtype", None) if self.operands else None
+
+    def is_a(self, *ops: str) -> bool:
+        """Whether the node is of one of these operators."""
+        return self.node.op_type in ops
+
+    def __str__(self) -> str:
+        attributes = {
+            a.name: helper.get_attribute_value(a)
+            for a in self.node.attribute
+            if not a.HasField("g")
+        }
+        operands = ", ".join(_described(v) for v in self.operands)
+        return f"{self.node.op_type}({operands}) {attributes}: {self.what}"
+
+
+def first_difference(case: Case, engine: Callable[[Case], Results]) -> Site | None:
+    """Returns the first node whose results are not what clew's references say, by an engine's own
+    account; None where there is none, or the engine cannot run all of it.
+    """
+    whole = _with_all_outputs(case)
+    try:
+        module = engines.imported(whole)
+        wanted = engines.interpreted(whole, module)
+        found = engine(whole)
+    except (ClewError, CannotRun, AssertionError):
+        return None
+    precision = case.plan.precision if engine is compiled else "f32"
+    condition = Condition(
+        lambda a: engines.interpreted(whole, module, a), precision, 0, engine is not compiled
+    )
+    return _first(whole, found, wanted, condition)
+
+
+def compiled(case: Case) -> Results:
+    """The engine that is clew, as the case's plan compiles it."""
+    return engines.run(engines.compiled(case, engines.imported(case)), case.feeds)
+
+
+def first_differences(case: Case) -> Iterator[str]:
+    """Yields, for each engine that disagrees, the first node whose results do."""
+    for engine in (engines.onnx_runtime, engines.reference, compiled):
+        site = first_difference(case, engine)
+        if site is not None:
+            yield f"{engine.__name__}: {site}"
+
+
+def _first(case: Case, found: Results, wanted: Results, condition: Condition) -> Site | None:
+    constants = {t.name: t for t in case.model.graph.initializer}
+    opset = next(o.version for o in case.model.opset_import if not o.domain)
+
+    def value(name: str) -> Any:
+        if name in constants:
+            return numpy_helper.to_array(constants[name])
+        return wanted.get(name, case.feeds.get(name))
+
+    for node in case.model.graph.node:
+        results = {o: wanted[o] for o in node.output if o in wanted}
+        differs = difference(found, results, condition)
+        if differs:
+            return Site(node, tuple(value(i) for i in node.input), opset, str(differs))
+    return None
+
+
+def _described(value: Any) -> str:
+    if value is None:
+        return "-"
+    if getattr(value, "size", 9) <= 4 and hasattr(value, "tolist"):
+        return f"{value.dtype}{list(value.shape)} {value.tolist()}"
+    return f"{getattr(value, 'dtype', type(value).__name__)}{list(getattr(value, 'shape', ()))}"
+
+
+def _with_all_outputs(case: Case) -> Case:
+    model = ModelProto()
+    model.CopyFrom(case.model)
+    del model.graph.output[:]
+    kept = {v.name: v for v in case.model.graph.output}
+    for node in case.model.graph.node:
+        for name in node.output:
+            if name:
+                model.graph.output.append(
+                    kept.get(name) or helper.make_empty_tensor_value_info(name)
+                )
+    with suppress(Exception):  # what cannot be inferred stays without a type
+        whole = onnx.shape_inference.infer_shapes(model)
+        types = {v.name: v for v in (*whole.graph.value_info, *whole.graph.output)}
+        for value in model.graph.output:
+            if value.name in types:
+                value.CopyFrom(types[value.name])
+    return Case(model, case.feeds, case.plan, case.operators, case.seed, case.symbolic)
