@@ -33,6 +33,7 @@ TEXTS: Final = (
 )  # fmt: skip
 OPERATORS: Final = tuple(sorted({s.name for s in onnx.defs.get_all_schemas()}))
 
+_KINDS: Final[Any] = tuple(AttributeProto.AttributeType.values())
 _BLIND: Final = 0.2
 
 
@@ -239,7 +240,7 @@ def _attribute(model: ModelProto, other: ModelProto, draw: random.Random) -> Non
         case 0:
             node.attribute.remove(attribute)
         case 1:
-            attribute.type = draw.randrange(15)
+            attribute.type = draw.choice(_KINDS)
         case 2:
             attribute.f = draw.choice(FLOATS)
         case _:
