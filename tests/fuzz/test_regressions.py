@@ -126,3 +126,11 @@ def test_an_attribute_that_no_input_tells(level: int) -> None:
     ]
     found = results(nodes, x, opt_level=level)
     np.testing.assert_array_equal(found, np.array([-5, 1, 1, 1, -5], np.float32))
+
+
+def test_sums_along_an_axis_without_elements() -> None:
+    """An exclusive CumSum took the first element of none: an IndexError of numpy's."""
+    x = np.zeros((2, 0), np.int64)
+    nodes = [helper.make_node("Constant", [], ["a"], value_int=1)]
+    nodes.append(helper.make_node("CumSum", ["x", "a"], ["y"], exclusive=1, reverse=1))
+    assert results(nodes, {"x": x}).shape == (2, 0)

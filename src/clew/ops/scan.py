@@ -85,7 +85,7 @@ def _scanned(
 def _scanned_reference(function: Any, x: Array, axis: int, exclusive: bool, reverse: bool) -> Array:
     y = np.flip(x, axis) if reverse else x
     if exclusive:
-        first = np.full_like(np.take(y, [0], axis), int(function is np.cumprod))
+        first = np.full_like(np.take(y, range(min(1, y.shape[axis])), axis), int(function is np.cumprod))
         y = np.concatenate([first, np.delete(y, -1, axis)], axis)
     total = function(y, axis, dtype=x.dtype)
     return np.flip(total, axis) if reverse else np.asarray(total)
