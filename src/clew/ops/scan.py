@@ -86,7 +86,7 @@ def _scanned_reference(function: Any, x: Array, axis: int, exclusive: bool, reve
     y = np.flip(x, axis) if reverse else x
     if exclusive:
         first = np.full_like(np.take(y, range(min(1, y.shape[axis])), axis), int(function is np.cumprod))
-        y = np.concatenate([first, np.delete(y, -1, axis)], axis)
+        y = np.concatenate([first, np.take(y, range(y.shape[axis] - 1), axis)], axis)
     total = function(y, axis, dtype=x.dtype)
     return np.flip(total, axis) if reverse else np.asarray(total)
 
