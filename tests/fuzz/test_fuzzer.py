@@ -65,10 +65,10 @@ def test_what_fails_is_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
         return Outcome("mismatch", "compiled y") if "Add" in ops else Outcome("ok")
 
     monkeypatch.setattr("fuzz.shrink.check", wrong)
-    several = (c for c in map(case_of, range(200)) if 3 <= len(c.operators) <= 4)
+    several = (c for c in map(case_of, range(400)) if 4 <= len(c.model.graph.node) <= 6)
     case = next(c for c in several if wrong(c).failed)
     small = shrunk(case, wrong(case), seconds=600)
-    assert len(small.model.graph.node) <= 2
+    assert len(small.model.graph.node) <= 3 < len(case.model.graph.node)
 
 
 def test_a_wrong_result_is_seen_and_a_rounded_one_is_not() -> None:
