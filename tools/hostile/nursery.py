@@ -28,6 +28,8 @@ from clew.support.errors import ClewError
 
 LIMIT_S = 5.0
 MOST_MB = 1000
+# What happens to processes takes its time; `HOSTILE_ROUNDS` multiplies it.
+PROCESS_LIMIT_S = 30.0 * int(os.environ.get("HOSTILE_ROUNDS", "1"))
 # A child may wait for others' work on the machine; the limit is of its own CPU time.
 _PATIENCE = 12.0
 ADDRESS_SPACE_BYTES = 8 << 30
@@ -119,8 +121,16 @@ def outcome_of(action: Callable[[], Any]) -> tuple[str, str, str]:
     return "ok", "", ""
 
 
+def processes_of() -> list[Any]:
+    """Returns the cases of `processes`, which make models at once."""
+    from hostile import processes  # noqa: PLC0415
+
+    return processes.ALL
+
+
 def main(arguments: Sequence[str]) -> int:
-    """Runs the catalogue (with `--quick` without slow cases), or the cases whose names hold an
+    """Runs the catalogue (with `--quick` without slow cases, with `--processes` that
+    of processes), or the cases whose names hold an
     argument, one JSON line each.
     """
     from clew.build import build  # noqa: F401, PLC0415  (loaded once, not in every child)
@@ -130,11 +140,13 @@ def main(arguments: Sequence[str]) -> int:
     # What children make of freed memory is theirs; what was there before is shared.
     gc.freeze()
     defects = 0
-    quick, wanted = "--quick" in arguments, [a for a in arguments if a != "--quick"]
-    for case in cases.ALL:
+    quick, wanted = "--quick" in arguments, [a for a in arguments if not a.startswith("--")]
+    processes = "--processes" in arguments
+    chosen = processes_of() if processes else cases.ALL
+    for case in chosen:
         if (quick and case.slow) or (wanted and not any(a in case.name for a in wanted)):
             continue
-        ending = run_case(case.name, case.attack)
+        ending = run_case(case.name, case.attack, PROCESS_LIMIT_S if processes else LIMIT_S)
         defects += ending.is_defect
         print(json.dumps({**asdict(ending), "expected": case.expected}), flush=True)
     return 1 if defects else 0

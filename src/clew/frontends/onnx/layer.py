@@ -232,7 +232,8 @@ class Layer:
         found = self._attribute(name)
         if found is not None:
             return int(found.i)
-        assert default is not None, name
+        if default is None:
+            raise self.wrong(f"needs the attribute {name!r}")
         return default
 
     def flag(self, name: str, default: bool | None = None) -> bool:
@@ -242,7 +243,8 @@ class Layer:
     def real(self, name: str, default: float | None = None) -> float:
         """Returns a float attribute."""
         found = self._attribute(name)
-        assert found is not None or default is not None, name
+        if found is None and default is None:
+            raise self.wrong(f"needs the attribute {name!r}")
         value = np.float32(default if found is None else found.f)
         if any(x is not None and _is_wide(x) for x in self.inputs):
             return float(value)  # attributes are f32, and f64 can tell
@@ -276,7 +278,8 @@ class Layer:
     def tensor(self, name: str) -> NDArray[Any]:
         """Returns a tensor attribute. Errors: those of `to_array`."""
         found = self._attribute(name)
-        assert found is not None, name
+        if found is None:
+            raise self.wrong(f"needs the attribute {name!r}")
         return to_array(found.t, self.importer.external, self.importer.budgets)
 
     def attribute(self, name: str) -> AttributeProto | None:
