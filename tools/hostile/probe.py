@@ -156,7 +156,9 @@ class Probe:
         except ClewError as error:
             ending = Ending("coded", error.code)
             if error.code in _OURS or isinstance(error.__cause__, AssertionError):
-                ending = Ending("uncoded", error.code, f"{error.code} {error.message[:60]}", str(error))
+                ending = Ending(
+                    "uncoded", error.code, f"{error.code} {error.message[:60]}", str(error)
+                )
         except BaseException as error:
             ending = _uncoded(error)
         finally:

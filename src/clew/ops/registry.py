@@ -446,14 +446,11 @@ def argument_references(attrs: Mapping[str, Any]) -> dict[str, int]:
 
 def runs_on_host(call: Call) -> bool:
     """Whether a call is computed between kernels: its operator is a host operator, or a value that
-    it reads or gives is none that kernels can hold (text, complex numbers, sequences, ...), or an
-    attribute waits for a value of the run.
+    it reads or gives is none that kernels can hold (text, complex numbers, sequences, ...).
     """
     if not isinstance(call.op, Op):
         return False
-    if call.op.host or any(isinstance(v, ArgRef) for v in call.attrs.values()):
-        return True
-    return not all(is_native(t) for t in (call.type, *(a.type for a in call.args)))
+    return call.op.host or not all(is_native(t) for t in (call.type, *(a.type for a in call.args)))
 
 
 _REGISTRY: Final[dict[str, Op]] = {}
