@@ -347,3 +347,8 @@ def _(s: Site) -> bool:
 @disagree(REFERENCE, page="Det", reason="f64 for narrow floats")
 def _(s: Site) -> bool:
     return s.is_a("Det") and s.dtype != np.float32
+
+
+@disagree(ORT, page="Gemm", reason="an empty product leaves beta out")
+def _(s: Site) -> bool:
+    return s.is_a("Gemm") and 0 in np.shape(s.operands[0])
