@@ -36,6 +36,19 @@ def test_the_file_names_the_suites_cases() -> None:
         assert ratchet.read().keys() == all_cases().keys()
 
 
+def test_every_case_that_does_not_pass_has_a_code_or_is_explained() -> None:
+    reasons = {
+        key: words.removeprefix("excluded ")
+        for key, words in ratchet.read().items()
+        if words.startswith("excluded")
+    }
+    explained = set(ratchet.EXPLAINED.values())
+    assert not {
+        k: r for k, r in reasons.items() if not r.startswith("error[") and r not in explained
+    }
+    assert explained <= set(reasons.values())
+
+
 @pytest.mark.parametrize("side", GuardSide)
 def test_kernels_of_the_suite_stay_in_their_buffers(side: GuardSide) -> None:
     """Every 16th passing case, another set at each side; the command's `--guard` runs all."""
