@@ -34,7 +34,7 @@ EXPLAINED: Final[Mapping[str, str]] = {
 
 def words(key: str, result: Outcome) -> str:
     """Returns what the file says of a case's outcome."""
-    if not result.passed and not result.is_coded:
+    if result.passed or not result.is_coded:
         for start, why in EXPLAINED.items():
             if key.startswith(start):
                 return f"excluded {why}"
@@ -70,4 +70,6 @@ def complaint(before: str | None, now: Outcome) -> str | None:
         if before != now.text:
             return f"better than before: {now.text}"
         return None
+    if before.removeprefix("excluded ") in EXPLAINED.values():
+        return None if now.passed or not now.is_coded else f"is refused now: {now.reason}"
     return "passes now" if now.passed else None
