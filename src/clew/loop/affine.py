@@ -66,6 +66,7 @@ class Simplifier:
         self._atoms: dict[int, Scalar] = {}
         self._numbers: dict[int, tuple[Scalar, int]] = {}
         self._structures: dict[tuple[object, ...], int] = {}
+        self._canonical: dict[int, Scalar] = {}
         self._simple: dict[int, tuple[Scalar, Scalar]] = {}
         self._ranges: dict[int, tuple[Scalar, Range]] = {}
         self._decided: dict[int, tuple[Scalar, bool | None]] = {}
@@ -282,21 +283,50 @@ class Simplifier:
         """Returns the expression with its index arithmetic simplified and decided selects taken."""
         if isinstance(expr, (Imm, Index)) and not (isinstance(expr, Index) and expr.extent == 1):
             return expr
-        memo = self._simple  # holds what it was made of, so that ids stay their own
+        memo: dict[int, Scalar] = {}
         stack: list[tuple[Scalar, bool]] = [(expr, False)]
         while stack:
             node, expanded = stack.pop()
             if id(node) in memo:
                 continue
             if node.dtype == INDEX and isinstance(node, (Binary, Index, Unary)):
-                memo[id(node)] = (node, self.rebuild(self.linear(node)))
+                memo[id(node)] = self.rebuild(self.linear(node))
+            elif id(node) in self._simple:
+                memo[id(node)] = self._simple[id(node)][1]
             elif not expanded and node.children:
                 stack.append((node, True))
                 stack.extend((c, False) for c in node.children)
             else:
-                new = self._simplify_node(node, [memo[id(c)][1] for c in node.children])
-                memo[id(node)] = (node, new)
-        return memo[id(expr)][1]
+                new = self._simplify_node(node, [memo[id(c)] for c in node.children])
+                memo[id(node)] = new
+                if node.dtype == INDEX:  # what indices are made of: kept, as linear forms are
+                    self._simple[id(node)] = (node, new)
+        return memo[id(expr)]
+
+    def canonical(self, expr: Scalar, images: dict[int, Scalar]) -> Scalar:
+        """Returns the expression with parts of one structure as one object, which is then also what
+        linear forms have as their atom. `images` tell what became of each part, by its id.
+        """
+        stack: list[tuple[Scalar, bool]] = [(expr, False)]
+        while stack:
+            node, expanded = stack.pop()
+            if id(node) in images:
+                continue
+            children = node.children
+            if not expanded and children:
+                stack.append((node, True))
+                stack.extend((c, False) for c in children)
+                continue
+            made = [images[id(c)] for c in children]
+            same = all(a is b for a, b in zip(children, made, strict=True))
+            new = node if same else node.rebuild(made)
+            number = self.number(new)
+            new = images[id(node)] = self._canonical.setdefault(number, new)
+            if new.dtype == INDEX and not isinstance(new, (Imm, Index, Binary, Unary)):
+                self._atoms[number] = new
+                self._linear[id(new)] = (new, Linear(((new, 1),), 0))
+                self._simple[id(new)] = (new, new)
+        return images[id(expr)]
 
     def _simplify_node(self, node: Scalar, children: list[Scalar]) -> Scalar:
         same = all(a is b for a, b in zip(children, node.children, strict=True))
@@ -340,13 +370,13 @@ def _key(expr: Scalar, children: Sequence[int]) -> tuple[object, ...]:
     """Returns a key by structure, given the numbers of what it is made of; leaves by identity."""
     match expr:
         case Imm():
-            return ("imm", expr.value, expr.dtype)
+            return ("imm", expr.value, str(expr.value), expr.dtype)  # -0.0 is not 0.0
         case Binary():
             return (expr.op, *children)
         case Load():
             return ("load", id(expr.source), *children)
     if children:
-        name = getattr(expr, "name", getattr(expr, "op", ""))
+        name = getattr(expr, "name", getattr(expr, "op", getattr(expr, "stage", "")))
         return (type(expr).__name__, name, expr.dtype, *children)
     return ("leaf", id(expr))
 
