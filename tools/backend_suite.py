@@ -43,7 +43,7 @@ def main() -> int:
         worse += _report(results, cases, options)
     if options.update:
         before = ratchet.read() if options.case and ratchet.FILE.exists() else {}
-        ratchet.write({**before, **{key: r.text for key, r in results.items()}})
+        ratchet.write({**before, **{key: ratchet.words(key, r) for key, r in results.items()}})
         for path, text in onnx_operators.texts().items():
             path.write_text(text)
     return 1 if worse and not options.update else 0

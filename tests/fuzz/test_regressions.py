@@ -89,3 +89,48 @@ def test_the_interpreter_takes_text_as_runs_do() -> None:
     node = helper.make_node("StringConcat", ["x", "x"], ["y"])
     module = load(model_of([node], {"x": x}, ["y"]))
     assert interpret(module, {"x": x})["y"].tolist() == ["aa", "BcBc", ""]
+
+
+def test_what_is_imported_late_binds_attributes_to_other_inputs() -> None:
+    """A model whose sizes one input decides, and an axis another: the axis was left open, which
+    ended in a TypeError.
+    """
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    feeds = {"x": x, "shape": np.array([2, 3, 4]), "axis": np.array(1)}
+    nodes = [
+        helper.make_node("CumSum", ["x", "axis"], ["c"]),
+        helper.make_node("Expand", ["c", "shape"], ["e"]),
+        helper.make_node("ReduceSum", ["e", "axis1"], ["y"], keepdims=0),
+    ]
+    feeds["axis1"] = np.array([0])
+    compiled = clew.compile(model_of(nodes, feeds, ["y"]), cache=False)
+    for axis in (1, 0, -1):
+        for size in (2, 5):
+            feeds |= {"axis": np.array(axis), "shape": np.array([size, 3, 4])}
+            np.testing.assert_allclose(compiled.run(feeds)["y"], size * x.cumsum(axis))
+
+
+@pytest.mark.parametrize("level", [0, 3])
+def test_an_attribute_that_no_input_tells(level: int) -> None:
+    """A pad's value out of an If was bound to a kernel, which cannot read it: a TypeError."""
+    x = {"x": np.ones(3, np.float32), "v": np.array(5, np.float32), "c": np.array(True)}
+    bodies = {}
+    for branch, op in (("then_branch", "Neg"), ("else_branch", "Abs")):
+        out = helper.make_tensor_value_info(branch, 1, [])
+        node = helper.make_node(op, ["v"], [branch])
+        bodies[branch] = helper.make_graph([node], branch, [], [out])
+    nodes = [
+        helper.make_node("If", ["c"], ["w"], **bodies),
+        helper.make_node("Constant", [], ["p"], value_ints=[1, 1]),
+        helper.make_node("Pad", ["x", "p", "w"], ["y"]),
+    ]
+    found = results(nodes, x, opt_level=level)
+    np.testing.assert_array_equal(found, np.array([-5, 1, 1, 1, -5], np.float32))
+
+
+def test_sums_along_an_axis_without_elements() -> None:
+    """An exclusive CumSum took the first element of none: an IndexError of numpy's."""
+    x = np.zeros((2, 0), np.int64)
+    nodes = [helper.make_node("Constant", [], ["a"], value_int=1)]
+    nodes.append(helper.make_node("CumSum", ["x", "a"], ["y"], exclusive=1, reverse=1))
+    assert results(nodes, {"x": x}).shape == (2, 0)

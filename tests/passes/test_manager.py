@@ -185,6 +185,7 @@ def test_the_pipeline_grows_with_the_level() -> None:
     assert names[0] == [
         "InlineComposites",
         "SimplifyInference",
+        "FoldStructure",
         "DecomposeOps",
         "InlineComposites",
         "FuseOps",

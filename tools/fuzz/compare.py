@@ -47,8 +47,10 @@ _NORMS: Final = frozenset(
 )
 """Those that others work out as `x * a + b`: `a` is as large as one by the root of epsilon."""
 _LARGEST_SCALE: Final = 320.0
-_NEAR_ONE: Final = frozenset({"nn.log_softmax", "logsumexp", "log_sum"})
-"""Operators whose results are logarithms of sums, which may be near one."""
+_NEAR_ONE: Final = frozenset({"nn.log_softmax", "logsumexp", "log_sum", "nn.gelu"})
+"""Operators whose definition rounds at one: logarithms of sums, one plus an error function."""
+_FLAT: Final = frozenset({"dft", "stft"})
+"""Operators each of whose results is off by as much as the largest."""
 _NARROW: Final = {"bf16": 2.0**-8, "f16": 2.0**-11}
 
 
@@ -139,6 +141,8 @@ class _Noise:
         result = self._moved(result, self._narrow)
         if name in _NEAR_ONE or (self._loose and name in _LOOSE):
             return self._blurred(result, moved, 1.0)
+        if name in _FLAT:
+            return self._blurred(result, moved, 4.0)
         if self._loose and name in _NORMS:
             return self._blurred(result, moved, _LARGEST_SCALE)
         return result

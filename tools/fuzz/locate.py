@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import onnx
 from onnx import ModelProto, NodeProto, helper, numpy_helper
 
 from clew.support.errors import ClewError
 from fuzz import engines
-from fuzz.case import Case
+from fuzz.case import Case, Plan, model_of
 from fuzz.compare import Condition, difference
 from fuzz.engines import CannotRun, Results
 
@@ -23,6 +24,7 @@ class Site:
 
     node: NodeProto
     operands: tuple[Any, ...]
+    results: Mapping[str, Any]
     opset: int
     what: str
 
@@ -101,8 +103,33 @@ def _first(case: Case, found: Results, wanted: Results, condition: Condition) ->
         results = {o: wanted[o] for o in node.output if o in wanted}
         differs = difference(found, results, condition)
         if differs:
-            return Site(node, tuple(value(i) for i in node.input), opset, str(differs))
+            operands = tuple(value(i) for i in node.input)
+            return Site(node, operands, results, opset, str(differs))
     return None
+
+
+def case_at(site: Site) -> Case | None:
+    """Returns the case of a node by itself; None where some operand is no tensor of numbers."""
+    feeds = {n: v for n, v in zip(site.node.input, site.operands, strict=True) if n}
+    if not all(isinstance(v, np.ndarray) and v.dtype.isbuiltin == 1 for v in feeds.values()):
+        return None
+    inner = any(a.HasField("g") for a in site.node.attribute)
+    if inner or site.node.domain or any(v.dtype == object for v in feeds.values()):
+        return None
+    node = NodeProto()
+    node.CopyFrom(site.node)
+    for n, name in enumerate(node.output):
+        if name not in site.results:
+            node.output[n] = ""
+    model = model_of([node], feeds, list(site.results), site.opset)
+    with suppress(Exception):
+        inferred = onnx.shape_inference.infer_shapes(model)
+        model.graph.ClearField("output")
+        model.graph.output.extend(inferred.graph.output)
+    for value in model.graph.output:
+        kind = helper.np_dtype_to_tensor_dtype(np.asarray(site.results[value.name]).dtype)
+        value.type.tensor_type.elem_type = kind
+    return Case(model, feeds, Plan())
 
 
 def _described(value: Any) -> str:

@@ -19,6 +19,27 @@ _HEADER: Final = f"""\
 # Written by `{UPDATE}`.
 """
 
+# Cases that do not pass and are not meant to: starts of their keys, and why.
+EXPLAINED: Final[Mapping[str, str]] = {
+    "node/test_bernoulli": "random: expected are the numbers that numpy draws for one seed, which "
+    "the standard leaves open",
+    "node/test_resize_downsample_scales_linear_align_corners": "expected is a length before it is "
+    "rounded; the standard's text and ONNX Runtime take the whole number",
+    "node/test_resize_downsample_scales_cubic_align_corners": "expected is a length before it is "
+    "rounded; the standard's text and ONNX Runtime take the whole number",
+    "node/test_dft_inverse": "expected are the last bits of sums in f64 where f32 gives 0, with an "
+    "absolute tolerance of 1e-7",
+}
+
+
+def words(key: str, result: Outcome) -> str:
+    """Returns what the file says of a case's outcome."""
+    if result.passed or not result.is_coded:
+        for start, why in EXPLAINED.items():
+            if key.startswith(start):
+                return f"excluded {why}"
+    return result.text
+
 
 def read() -> dict[str, str]:
     """Returns the words for each case by key."""
@@ -49,4 +70,6 @@ def complaint(before: str | None, now: Outcome) -> str | None:
         if before != now.text:
             return f"better than before: {now.text}"
         return None
+    if before.removeprefix("excluded ") in EXPLAINED.values():
+        return None if now.passed or not now.is_coded else f"is refused now: {now.reason}"
     return "passes now" if now.passed else None

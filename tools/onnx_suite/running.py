@@ -96,7 +96,15 @@ def run(
 
 def _interpreted(compiled: Any, feeds: Mapping[str, Any]) -> Mapping[str, Any]:
     module = compiled.module
-    return interpret(module, {name: feeds[name] for name in module.input_names})
+    found = interpret(module, {name: feeds[name] for name in module.input_names})
+    return {name: _as_given(value) for name, value in found.items()}
+
+
+def _as_given(value: Any) -> Any:
+    """Returns texts as a compiled model gives them."""
+    if isinstance(value, (list, tuple)):
+        return [_as_given(v) for v in value]
+    return value.astype(object) if getattr(value, "dtype", np.dtype(bool)).kind == "T" else value
 
 
 def _compare(

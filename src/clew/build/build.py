@@ -31,7 +31,7 @@ from clew.passes.fuse_ops import FuseOps
 from clew.passes.manager import PassManager
 from clew.passes.place_parts import PlaceParts
 from clew.passes.specialize import Specialize
-from clew.passes.views import has_static_shapes
+from clew.passes.views import is_settled
 from clew.runtime.cache import Cache, default_cache
 from clew.runtime.context import SymbolTable
 from clew.runtime.cpu import check_machine, needs_of
@@ -158,7 +158,7 @@ def static_calls(module: Module) -> list[Call]:
     found: dict[int, Call] = {}
     for node in post_order(roots, into_functions=True):
         called = node.op if isinstance(node, Call) else None
-        if isinstance(called, Function) and called.is_primitive and has_static_shapes(called):
+        if isinstance(called, Function) and called.is_primitive and is_settled(called):
             assert isinstance(node, Call)
             found.setdefault(called.id, node)
     return list(found.values())
@@ -172,7 +172,7 @@ def kernel_names(main: Function) -> dict[int, str]:
     def visit(function: Function) -> None:
         for node in post_order(function.body):
             called = node.op if isinstance(node, Call) else None
-            if isinstance(called, Function) and called.is_primitive and has_static_shapes(called):
+            if isinstance(called, Function) and called.is_primitive and is_settled(called):
                 base = name_of(called)
                 count = taken.get(base, 0)
                 taken[base] = count + 1

@@ -15,7 +15,6 @@ from clew.ir.types import memory_bytes
 from clew.loop.affine import Linear, Simplifier
 from clew.loop.ir import Buffer
 from clew.te.expr import COMPARISONS, INDEX, Binary, Imm, Index, Load, Scalar, Unary, binary
-from clew.te.tensor import nodes
 
 
 @dataclass
@@ -178,6 +177,9 @@ class Addresses(ABC):
 
     def constant_of(self, expr: Scalar) -> int | None:
         """Returns the value of an index expression whose loop variables are numbers now."""
+        return self._constant(expr, {})
+
+    def _constant(self, expr: Scalar, known: dict[int, int | None]) -> int | None:
         match expr:
             case Imm():
                 return int(expr.value)
@@ -187,43 +189,63 @@ class Addresses(ABC):
                     return bound.const
                 return 0 if expr.extent == 1 else None
             case Binary():
-                if len(self.numbers(expr)) != len(self.leaves(expr).indices):
-                    return None
-                a = self.constant_of(expr.a)
-                b = self.constant_of(expr.b) if a is not None else None
-                if a is None or b is None:
-                    return None
-                folded = binary(expr.op, Imm(a, INDEX), Imm(b, INDEX))
-                return int(folded.value) if isinstance(folded, Imm) else None
+                if id(expr) not in known:
+                    known[id(expr)] = self._folded(expr, known)
+                return known[id(expr)]
         return None
+
+    def _folded(self, expr: Binary, known: dict[int, int | None]) -> int | None:
+        if len(self.numbers(expr)) != len(self.leaves(expr).indices):
+            return None
+        a = self._constant(expr.a, known)
+        b = self._constant(expr.b, known) if a is not None else None
+        if a is None or b is None:
+            return None
+        folded = binary(expr.op, Imm(a, INDEX), Imm(b, INDEX))
+        return int(folded.value) if isinstance(folded, Imm) else None
 
     def leaves(self, expr: Scalar) -> _Leaves:
         """Returns the loop variables in an expression; remembered."""
-        found = self._leaves.get(id(expr))
-        if found is None:
-            indices: dict[int, Index] = {}
-            reads_memory = False
-            for node in nodes(expr):
-                if isinstance(node, Index):
-                    indices[id(node)] = node
-                reads_memory = reads_memory or isinstance(node, Load)
-            found = _Leaves(expr, tuple(indices.values()), reads_memory)
-            self._leaves[id(expr)] = found
-        return found
+        known = self._leaves
+        stack = [expr]
+        while stack:
+            node = stack[-1]
+            todo = [c for c in node.children if id(c) not in known]
+            if todo and id(node) not in known:
+                stack += todo
+                continue
+            stack.pop()
+            if id(node) in known:
+                continue
+            parts = [known[id(c)] for c in node.children]
+            indices = {id(i): i for part in parts for i in part.indices}
+            if isinstance(node, Index):
+                indices[id(node)] = node
+            reads_memory = isinstance(node, Load) or any(part.reads_memory for part in parts)
+            known[id(node)] = _Leaves(node, tuple(indices.values()), reads_memory)
+        return known[id(expr)]
 
     def truth_of(self, cond: Scalar) -> bool | None:
         """Returns whether a condition holds, if its loop variables are numbers now."""
+        return self._truth(cond, {})
+
+    def _truth(self, cond: Scalar, asked: dict[int, bool | None]) -> bool | None:
+        if id(cond) not in asked:
+            asked[id(cond)] = self._truth_in(cond, asked)
+        return asked[id(cond)]
+
+    def _truth_in(self, cond: Scalar, asked: dict[int, bool | None]) -> bool | None:
         match cond:
             case Imm():
                 return bool(cond.value)
             case Binary(op="and" | "or" as op, dtype="bool"):
                 strong = op == "or"
-                a, b = self.truth_of(cond.a), self.truth_of(cond.b)
+                a, b = self._truth(cond.a, asked), self._truth(cond.b, asked)
                 if a is strong or b is strong:
                     return strong
                 return None if a is None or b is None else not strong
             case Unary(op="not", dtype="bool"):
-                inner = self.truth_of(cond.a)
+                inner = self._truth(cond.a, asked)
                 return None if inner is None else not inner
             case Binary() if cond.op in COMPARISONS and cond.a.dtype == INDEX:
                 known = self.constant_of(cond)
@@ -274,7 +296,7 @@ class Addresses(ABC):
         found = scope.values.get(key)
         if found is None:
             with self.b.writing_to(scope.place):
-                found = self._compute(atom)
+                found = self._compute(atom, {})
             scope.values[key] = found
         return found, depth
 
@@ -288,7 +310,12 @@ class Addresses(ABC):
         """Returns the value of an index expression that reads memory; set by the value emitter."""
         ...
 
-    def _compute(self, expr: Scalar) -> Value:
+    def _compute(self, expr: Scalar, made: dict[int, Value]) -> Value:
+        if id(expr) not in made:
+            made[id(expr)] = self._computed(expr, made)
+        return made[id(expr)]
+
+    def _computed(self, expr: Scalar, made: dict[int, Value]) -> Value:
         match expr:
             case Imm():
                 return literal(expr.value, INDEX)
@@ -296,13 +323,14 @@ class Addresses(ABC):
                 return self.index_value(expr)
             case Binary(op="floordiv" | "mod", b=Imm(value=int() as by)) if by > 0:
                 low, _ = self.simplifier.bounds(expr.a)
-                a = self._linear_value(self.simplifier.linear(expr.a))
+                a = self._linear_value(self.simplifier.linear(expr.a), made)
                 if low >= 0:
                     op = "udiv" if expr.op == "floordiv" else "urem"
                     return self.b.value(f"{op} i64 {a.text}, {by}", INDEX)
                 return arith.binary(self.b, expr.op, a, literal(by, INDEX))
             case Binary():
-                return arith.binary(self.b, expr.op, self._compute(expr.a), self._compute(expr.b))
+                a, b = self._compute(expr.a, made), self._compute(expr.b, made)
+                return arith.binary(self.b, expr.op, a, b)
         return self.load_value(expr)
 
     def index_value(self, index: Index) -> Value:
@@ -318,7 +346,7 @@ class Addresses(ABC):
         assert bound.value is not None
         return bound.value
 
-    def _linear_value(self, form: Linear) -> Value:
+    def _linear_value(self, form: Linear, made: dict[int, Value]) -> Value:
         total: Value | None = None
         const = form.const
         for atom, coefficient in form.terms:
@@ -326,7 +354,7 @@ class Addresses(ABC):
             if known is not None:
                 const += known * coefficient
                 continue
-            value = self._compute(atom)
+            value = self._compute(atom, made)
             if coefficient != 1:
                 value = arith.binary(self.b, "mul", value, literal(coefficient, INDEX))
             total = value if total is None else arith.binary(self.b, "add", total, value)

@@ -93,8 +93,13 @@ def _shared(buffers: Iterable[object]) -> dict[int, Buffer]:
 
 def _walks(index: Scalar, variables: set[int]) -> bool:
     """Whether an index grows with a variable; the inner of two fused loops begins again."""
-    if id(index) in variables:
-        return True
-    if isinstance(index, Binary) and index.op == "mod":
-        return False
-    return any(_walks(c, variables) for c in index.children)
+    seen: set[int] = set()
+    stack = [index]
+    while stack:
+        node = stack.pop()
+        if id(node) in variables:
+            return True
+        if id(node) not in seen and not (isinstance(node, Binary) and node.op == "mod"):
+            seen.add(id(node))
+            stack.extend(node.children)
+    return False

@@ -220,6 +220,7 @@ class _Function:
     def _statement(self, stmt: Stmt) -> None:
         before = self.b.line
         self.b.line = self.lines.get(id(stmt), before)
+        self.v.memo, self.v.shared = {}, {}
         match stmt:
             case Block():
                 for child in stmt.stmts:
@@ -486,7 +487,8 @@ class _Function:
             raise unfit_register(stmt.buffer, "before it is set")
         product = _product(stmt.value) if stmt.combiner == "sum" and is_float(old.dtype) else None
         if product is not None and old.dtype in ("f32", "f64"):
-            v.memo = {}
+            product = _product(v.begin(stmt.value))
+            assert product is not None
             a, b = v.value(product.a), v.value(product.b)
             lanes = max(a.lanes, b.lanes, old.lanes)
             return arith.fma(self.b, *v.widen([a, b, old], lanes))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
@@ -19,6 +20,7 @@ from clew.codegen.address import (
 from clew.codegen.builder import Builder, Value, llvm_type
 from clew.codegen.lanes import literal
 from clew.codegen.runs import read_runs, runs_of
+from clew.codegen.shared import Plan, plan_of, reads_in_reads
 from clew.codegen.vectors import active_lanes, literal_mask, mask_lanes
 from clew.codegen.vmath import intrinsic
 from clew.ir.types import is_float
@@ -38,11 +40,17 @@ from clew.te.expr import (
     Scalar,
     Select,
     Unary,
+    shared_parts,
 )
 
 # A register tile's element: its buffer and the literal offset of its first lane.
 Register = tuple[int, int]
 _TRUE: Final = "true"
+# How many nodes an expression has spelled out, from where on what it repeats is computed ahead: few
+# where memory says where in memory to read where to read.
+_CHAIN: Final = 3
+_FEW_NODES: Final = 64
+_MANY_NODES: Final = 1024
 
 
 class Values(Addresses):
@@ -64,17 +72,53 @@ class Values(Addresses):
         self._widths: dict[Register, int] = {}
         self.loads: dict[tuple[object, ...], Value] = {}
         self.memo: dict[int, Value] = {}
+        self.shared: dict[int, Value] = {}
+        self.anywhere = False
+        self._plans: dict[int, tuple[Scalar, Plan | None]] = {}
 
     # --- expressions ---
 
     def statement(self, expr: Scalar) -> Value:
         """Returns the value of a statement's expression; shared parts are emitted once."""
-        self.memo = {}
-        return self.value(expr)
+        return self.value(self.begin(expr))
+
+    def begin(self, expr: Scalar) -> Scalar:
+        """Begins a statement: returns what to evaluate for its expression.
+
+        Parts that would be computed in many branches or under many masks are computed now, once;
+        those that might not be wanted read inside of their buffers whatever their indices are.
+        """
+        self.memo, self.shared = {}, {}
+        found = self._plans.get(id(expr))
+        if found is None:
+            found = self._plans[id(expr)] = (expr, self._plan(expr))
+        plan = found[1]
+        if plan is None:
+            return expr
+        line = self.b.line
+        for part in plan.parts:
+            self.b.line = self.lines.get(id(part), line)
+            self.anywhere = id(part) not in plan.certain
+            self.shared[id(part)] = self.value(part)
+        self.b.line, self.anywhere = line, False
+        return plan.expr
+
+    def _plan(self, expr: Scalar) -> Plan | None:
+        steps = _FEW_NODES if reads_in_reads(expr) >= _CHAIN else _MANY_NODES
+        if not shared_parts(expr, least=steps):
+            return None
+        images: dict[int, Scalar] = {}
+        plan = plan_of(self.simplifier.canonical(expr, images), steps)
+        if plan is not None:
+            lines = {id(new): self.lines[old] for old, new in images.items() if old in self.lines}
+            self.lines = lines | self.lines
+        return plan
 
     def value(self, expr: Scalar) -> Value:
         """Returns an expression's value: one lane if it is the same in all."""
         found = self.memo.get(id(expr))
+        if found is None:
+            found = self.shared.get(id(expr))
         if found is None:
             found = self._value(expr)
             self.memo[id(expr)] = found
@@ -139,10 +183,10 @@ class Values(Addresses):
         return found
 
     def _index_expression(self, expr: Scalar) -> Value:
-        if any(True for _ in buffer_loads(expr)):
+        if self.leaves(expr).reads_memory:
             return self.load_value(expr)
         form = self.simplifier.linear(expr)
-        if self.lane_index is None or not form.depends_on(self.lane_index):
+        if not any(self.uses_lane(atom) for atom, _ in form.terms):
             known = self.constant_of(self.simplifier.rebuild(form))
             if known is not None:
                 return literal(known, INDEX)
@@ -177,12 +221,21 @@ class Values(Addresses):
 
     def load_value(self, expr: Scalar) -> Value:
         """Returns an index expression's value node by node."""
-        match expr:
-            case Index():
-                return self.index_value(expr)
-            case Binary():
-                return self._binary(expr.op, self.load_value(expr.a), self.load_value(expr.b))
-        return self.value(expr)
+        return self._index_value(expr, {})
+
+    def _index_value(self, expr: Scalar, made: dict[int, Value]) -> Value:
+        found = self.shared.get(id(expr)) or made.get(id(expr))
+        if found is None:
+            match expr:
+                case Index():
+                    found = self.index_value(expr)
+                case Binary():
+                    a, b = self._index_value(expr.a, made), self._index_value(expr.b, made)
+                    found = self._binary(expr.op, a, b)
+                case _:
+                    found = self.value(expr)
+            made[id(expr)] = found
+        return found
 
     # --- conditions ---
 
@@ -191,8 +244,8 @@ class Values(Addresses):
         if known is not None and all(k is known[0] for k in known):
             return self.value(expr.a if known[0] else expr.b)
         cond = self.value(expr.cond) if known is None else literal_mask(known)
-        loads = [load for side in (expr.a, expr.b) for load in buffer_loads(side)]
-        guards = any(id(load) not in self.memo for load in loads)
+        loads = [load for side in (expr.a, expr.b) for load in buffer_loads(side, self.shared)]
+        guards = not self.anywhere and any(id(load) not in self.memo for load in loads)
         if guards and cond.lanes == 1:
             masked = self._masked_or_zero(cond, expr)
             return self._branches(cond, expr) if masked is None else masked
@@ -284,6 +337,8 @@ class Values(Addresses):
         form = self.flat(expr, buffer, expr.indices)
         if buffer.scope == "register":
             return self._read_register(buffer, form)
+        if self.anywhere:
+            return self._read_inside(buffer, form)
         place = self.place(buffer, form)
         lanes = self.lanes if place.step or place.lane_parts else 1
         masked = self.mask is not None and lanes > 1
@@ -298,6 +353,24 @@ class Values(Addresses):
                 self.loads[key[0], place.offset + n, *key[2:]] = column
             found = columns[0]
         return found
+
+    def _read_inside(self, buffer: Buffer, form: Linear) -> Value:
+        """Returns what a load reads, or another element of its buffer where it would read beyond
+        it: its value is not wanted then.
+        """
+        size, element = math.prod(buffer.shape), memory_type(buffer.dtype)
+        stored, align = stored_dtype(buffer.dtype), element_bytes(buffer.dtype)
+        if size == 0:
+            return literal(0, buffer.dtype)
+        offset = self._binary("max", self._sum(form), literal(0, INDEX))
+        offset = self._binary("min", offset, literal(size - 1, INDEX))
+        pointer = f"getelementptr {element}, ptr {self.base(buffer)}, {offset.typed}"
+        pointer = self.b.pointer(pointer)
+        if offset.lanes > 1:
+            value = vectors.gather(self.b, stored, pointer, align, offset.lanes, None)
+        else:
+            value = self.b.value(f"load {element}, ptr {pointer}, align {align}", stored)
+        return self._from_memory(buffer, value)
 
     def _turned(self, expr: Load, form: Linear, place: Place) -> list[Value]:
         """Returns what a load and the next ones of an unrolled loop read, if that is one block."""

@@ -99,9 +99,9 @@ def interpret_values(
 
 def _checked(param: Var, value: Array) -> Array:
     type_ = param.type
-    array = np.asarray(value)
     if not isinstance(type_, TensorType):
         return value
+    array = np.asarray(value)
     if type_.dtype == "str" and array.dtype.kind in "OSU":
         array = as_text(array)
     fits = len(array.shape) == type_.rank and all(

@@ -5,7 +5,7 @@ them.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from clew.te.expr import (
@@ -63,7 +63,15 @@ class Simplifier:
 
     def __init__(self) -> None:
         self._linear: dict[int, tuple[Scalar, Linear]] = {}
-        self._atoms: dict[tuple[object, ...], Scalar] = {}
+        self._atoms: dict[int, Scalar] = {}
+        self._numbers: dict[int, tuple[Scalar, int]] = {}
+        self._structures: dict[tuple[object, ...], int] = {}
+        self._canonical: dict[int, Scalar] = {}
+        self._simple: dict[int, tuple[Scalar, Scalar]] = {}
+        self._ranges: dict[int, tuple[Scalar, Range]] = {}
+        self._decided: dict[int, tuple[Scalar, bool | None]] = {}
+        self._divided: dict[tuple[str, Linear, int], Linear] = {}
+        self._flat: dict[Linear, Linear] = {}
 
     def linear(self, expr: Scalar) -> Linear:
         """Returns the linear form of an index expression."""
@@ -112,6 +120,12 @@ class Simplifier:
 
     def divide(self, op: str, form: Linear, by: int) -> Linear:
         """Returns a form's `floordiv` or `mod` by a positive number."""
+        found = self._divided.get((op, form, by))
+        if found is None:
+            found = self._divided[op, form, by] = self._divide(op, form, by)
+        return found
+
+    def _divide(self, op: str, form: Linear, by: int) -> Linear:
         if by == 1:
             return form if op == "floordiv" else Linear((), 0)
         form = self.flatten(form)
@@ -159,11 +173,36 @@ class Simplifier:
 
     def flatten(self, form: Linear) -> Linear:
         """Returns the form with `c*a*(x // a) + c*(x % a)` joined to `c*x` where both are there."""
-        return _recombine(self, form) if len(form.terms) > 1 else form
+        if len(form.terms) < 2:
+            return form
+        found = self._flat.get(form)
+        if found is None:
+            found = self._flat[form] = _recombine(self, form)
+        return found
 
     def _atom(self, expr: Scalar) -> Scalar:
         """Returns one object for equal atoms, so that they add up."""
-        return self._atoms.setdefault(_key(expr), expr)
+        return self._atoms.setdefault(self.number(expr), expr)
+
+    def number(self, expr: Scalar) -> int:
+        """Returns a number that expressions of one structure have, and only they; leaves but
+        literals count by identity.
+        """
+        known = self._numbers
+        stack: list[tuple[Scalar, bool]] = [(expr, False)]
+        while stack:
+            node, expanded = stack.pop()
+            if id(node) in known:
+                continue
+            children = node.children
+            if not expanded and children:
+                stack.append((node, True))
+                stack.extend((c, False) for c in children)
+                continue
+            key = _key(node, [known[id(c)][1] for c in children])
+            number = self._structures.setdefault(key, len(self._structures))
+            known[id(node)] = (node, number)  # holds it, so that its id stays its own
+        return known[id(expr)][1]
 
     def rebuild(self, form: Linear) -> Scalar:
         """Returns the expression of a linear form."""
@@ -189,6 +228,12 @@ class Simplifier:
         return self.range_of(self.linear(expr))
 
     def _atom_range(self, atom: Scalar) -> Range:
+        found = self._ranges.get(id(atom))
+        if found is None:
+            found = self._ranges[id(atom)] = (atom, self._range_of_atom(atom))
+        return found[1]
+
+    def _range_of_atom(self, atom: Scalar) -> Range:
         match atom:
             case Index(extent=int() as extent):
                 return 0.0, float(extent - 1)
@@ -211,6 +256,12 @@ class Simplifier:
 
     def decide(self, cond: Scalar) -> bool | None:
         """Returns whether a condition always or never holds; None when the bounds do not tell."""
+        found = self._decided.get(id(cond))
+        if found is None:
+            found = self._decided[id(cond)] = (cond, self._decide(cond))
+        return found[1]
+
+    def _decide(self, cond: Scalar) -> bool | None:
         match cond:
             case Imm():
                 return bool(cond.value)
@@ -232,8 +283,6 @@ class Simplifier:
         """Returns the expression with its index arithmetic simplified and decided selects taken."""
         if isinstance(expr, (Imm, Index)) and not (isinstance(expr, Index) and expr.extent == 1):
             return expr
-        if expr.dtype == INDEX and isinstance(expr, (Binary, Index, Unary)):
-            return self.rebuild(self.linear(expr))
         memo: dict[int, Scalar] = {}
         stack: list[tuple[Scalar, bool]] = [(expr, False)]
         while stack:
@@ -242,12 +291,42 @@ class Simplifier:
                 continue
             if node.dtype == INDEX and isinstance(node, (Binary, Index, Unary)):
                 memo[id(node)] = self.rebuild(self.linear(node))
+            elif id(node) in self._simple:
+                memo[id(node)] = self._simple[id(node)][1]
             elif not expanded and node.children:
                 stack.append((node, True))
                 stack.extend((c, False) for c in node.children)
             else:
-                memo[id(node)] = self._simplify_node(node, [memo[id(c)] for c in node.children])
+                new = self._simplify_node(node, [memo[id(c)] for c in node.children])
+                memo[id(node)] = new
+                if node.dtype == INDEX:  # what indices are made of: kept, as linear forms are
+                    self._simple[id(node)] = (node, new)
         return memo[id(expr)]
+
+    def canonical(self, expr: Scalar, images: dict[int, Scalar]) -> Scalar:
+        """Returns the expression with parts of one structure as one object, which is then also what
+        linear forms have as their atom. `images` tell what became of each part, by its id.
+        """
+        stack: list[tuple[Scalar, bool]] = [(expr, False)]
+        while stack:
+            node, expanded = stack.pop()
+            if id(node) in images:
+                continue
+            children = node.children
+            if not expanded and children:
+                stack.append((node, True))
+                stack.extend((c, False) for c in children)
+                continue
+            made = [images[id(c)] for c in children]
+            same = all(a is b for a, b in zip(children, made, strict=True))
+            new = node if same else node.rebuild(made)
+            number = self.number(new)
+            new = images[id(node)] = self._canonical.setdefault(number, new)
+            if new.dtype == INDEX and not isinstance(new, (Imm, Index, Binary, Unary)):
+                self._atoms[number] = new
+                self._linear[id(new)] = (new, Linear(((new, 1),), 0))
+                self._simple[id(new)] = (new, new)
+        return images[id(expr)]
 
     def _simplify_node(self, node: Scalar, children: list[Scalar]) -> Scalar:
         same = all(a is b for a, b in zip(children, node.children, strict=True))
@@ -287,18 +366,18 @@ def _decide(op: str, low: float, high: float) -> bool | None:
     return False if never[op] else None
 
 
-def _key(expr: Scalar) -> tuple[object, ...]:
-    """Returns a key by structure; leaves by identity."""
+def _key(expr: Scalar, children: Sequence[int]) -> tuple[object, ...]:
+    """Returns a key by structure, given the numbers of what it is made of; leaves by identity."""
     match expr:
         case Imm():
-            return ("imm", expr.value, expr.dtype)
+            return ("imm", expr.value, str(expr.value), expr.dtype)  # -0.0 is not 0.0
         case Binary():
-            return (expr.op, _key(expr.a), _key(expr.b))
+            return (expr.op, *children)
         case Load():
-            return ("load", id(expr.source), *(_key(i) for i in expr.indices))
-    if expr.children:
-        name = getattr(expr, "name", getattr(expr, "op", ""))
-        return (type(expr).__name__, name, expr.dtype, *(_key(c) for c in expr.children))
+            return ("load", id(expr.source), *children)
+    if children:
+        name = getattr(expr, "name", getattr(expr, "op", getattr(expr, "stage", "")))
+        return (type(expr).__name__, name, expr.dtype, *children)
     return ("leaf", id(expr))
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from clew.ir.types import to_numpy
 from clew.loop.ir import Block, Buffer, For, If, Nest, Prefetch, Stmt, Store, TileProduct
-from clew.te.expr import INDEX, Binary, Imm, Index, Inlined, Load, Scalar, Select, render
+from clew.te.expr import INDEX, Binary, Imm, Index, Inlined, Load, Scalar, Select
 from clew.te.interpret import COMBINE, apply
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -194,10 +194,10 @@ class _Run:
         values = ", ".join(f"{self.names[i]}={n}" for i, n in self.loops.items())
         match self.stmt:
             case Store() as store:
-                place = f"{store.buffer.name}[{', '.join(map(render, store.indices))}]"
-                text = f"{place} = {render(store.value)}"
+                place = f"{store.buffer.name}[{', '.join(map(str, store.indices))}]"
+                text = f"{place} = {store.value}"
             case If() as guard:
-                text = f"if {render(guard.cond)}"
+                text = f"if {guard.cond}"
             case _:
                 text = ""
         return f"{what} in `{text}` at {values}"

@@ -21,7 +21,7 @@ schedule primitive returns a new nest. `stage` names the te stage whose work a s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
@@ -240,13 +240,13 @@ def map_expressions(stmt: Stmt, rewrite: Callable[[Scalar], Scalar]) -> Stmt:
     return transform(stmt, visit)
 
 
-def buffer_loads(expr: Scalar) -> Iterator[Load]:
-    """Yields the loads in an expression, each shared one once."""
+def buffer_loads(expr: Scalar, without: Container[int] = ()) -> Iterator[Load]:
+    """Yields the loads in an expression, each shared one once; none of parts left out by id."""
     seen: set[int] = set()
     stack = [expr]
     while stack:
         node = stack.pop()
-        if id(node) in seen:
+        if id(node) in seen or id(node) in without:
             continue
         seen.add(id(node))
         if isinstance(node, Load):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from clew.loop.ir import Buffer, For, Nest, Scope, Stmt, Store, block
 from clew.te.expr import Imm, Index, Load, Reduce, Scalar
 from clew.te.interpret import identity_of
-from clew.te.tensor import Tensor, loads, stages, substitute
+from clew.te.tensor import Tensor, map_loads, stages
 
 
 def lower(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Nest:
@@ -49,11 +49,7 @@ def _stage(stage: Tensor, buffer: Buffer, buffers: dict[int, Buffer]) -> list[St
 
 
 def _on_buffers(expr: Scalar, names: dict[int, Scalar], buffers: dict[int, Buffer]) -> Scalar:
-    replaced = dict(names)
-    for load in loads(expr):
-        indices = [substitute(i, replaced) for i in load.indices]
-        replaced[id(load)] = Load(buffers[id(load.source)], indices)
-    return substitute(expr, replaced)
+    return map_loads(expr, lambda load, new: Load(buffers[id(load.source)], new), names)
 
 
 def _nest(axes: Sequence[Index], inner: Stmt) -> Stmt:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from clew.loop.ir import (
@@ -11,14 +11,13 @@ from clew.loop.ir import (
     Stmt,
     Store,
     block,
-    buffer_loads,
     map_expressions,
     reads,
     transform,
     walk,
 )
 from clew.te.expr import Load, Scalar
-from clew.te.tensor import substitute
+from clew.te.tensor import map_loads
 
 
 def part_of(nest: Nest, stages: Collection[str]) -> tuple[Nest, frozenset[str]]:
@@ -42,12 +41,11 @@ def part_of(nest: Nest, stages: Collection[str]) -> tuple[Nest, frozenset[str]]:
     renamed: dict[int, Buffer] = {**inputs, **outputs}
 
     def on_buffers(expr: Scalar) -> Scalar:
-        replaced: dict[int, Scalar] = {}
-        for load in reversed(list(buffer_loads(expr))):
-            if id(load.source) in renamed:
-                indices = [substitute(i, replaced) for i in load.indices]
-                replaced[id(load)] = Load(renamed[id(load.source)], indices)
-        return substitute(expr, replaced) if replaced else expr
+        def change(load: Load, indices: Sequence[Scalar]) -> Scalar | None:
+            buffer = renamed.get(id(load.source))
+            return None if buffer is None else Load(buffer, indices)
+
+        return map_loads(expr, change)
 
     def on_stores(stmt: Stmt) -> Stmt | None:
         if isinstance(stmt, Store) and id(stmt.buffer) in renamed:

@@ -20,8 +20,7 @@ from clew.loop.ir import (
     TileProduct,
     expressions,
 )
-from clew.te.expr import Inlined, Scalar, render
-from clew.te.tensor import substitute
+from clew.te.expr import Inlined, Scalar, render, shared_parts
 
 _ASSIGN = {
     "": "=", "sum": "+=", "prod": "*=", "max": "max=", "min": "min=", "and": "&=", "or": "|=",
@@ -101,32 +100,28 @@ def _stages(stmt: Stmt, known: dict[int, tuple[str, ...]]) -> tuple[str, ...]:
 
 def _inlined(expr: Scalar) -> list[Inlined]:
     """Returns the inlined operators in an expression, producers first, each once."""
-    order: list[Inlined] = []
+    return [node for node in _named(expr, set()) if isinstance(node, Inlined)]
+
+
+def _named(expr: Scalar, shared: set[int]) -> list[Scalar]:
+    """Returns what has a line of its own in an expression: inlined operators, and those in `shared`
+    by id, producers first, each once.
+    """
+    order: list[Scalar] = []
     seen: set[int] = set()
     stack: list[tuple[Scalar, bool]] = [(expr, False)]
     while stack:
         node, expanded = stack.pop()
         if expanded:
-            if isinstance(node, Inlined):
-                order.append(node)
+            order.append(node)
             continue
         if id(node) in seen:
             continue
         seen.add(id(node))
-        if isinstance(node, Inlined):
+        if isinstance(node, Inlined) or id(node) in shared:
             stack.append((node, True))
         stack.extend((c, False) for c in reversed(node.children))
     return order
-
-
-class _Name(Scalar):
-    """Stands for an inlined value that has a line of its own."""
-
-    __slots__ = ("name",)
-
-    def __init__(self, name: str, dtype: str) -> None:
-        self.name = name
-        self.dtype = dtype
 
 
 def _print(stmt: Stmt, depth: int, out: PrintedNest) -> None:
@@ -139,11 +134,11 @@ def _print(stmt: Stmt, depth: int, out: PrintedNest) -> None:
             out.add(id(stmt), depth, head, out.held(stmt))
             _print(stmt.body, depth + 1, out)
         case If():
-            cond = _lines(stmt.cond, depth, out)
+            cond = _lines(stmt.cond, depth, out, out.held(stmt))
             out.add(id(stmt), depth, f"if {cond}:", out.held(stmt))
             _print(stmt.body, depth + 1, out)
         case Store():
-            value = _lines(stmt.value, depth, out)
+            value = _lines(stmt.value, depth, out, (stmt.stage,))
             place = f"{stmt.buffer.name}[{', '.join(map(render, stmt.indices))}]"
             text = f"{place} {_ASSIGN[stmt.combiner]} {value}"
             if stmt.nontemporal:
@@ -158,12 +153,37 @@ def _print(stmt: Stmt, depth: int, out: PrintedNest) -> None:
             out.add(id(stmt), depth, f"prefetch {place}", (stmt.stage,))
 
 
-def _lines(expr: Scalar, depth: int, out: PrintedNest) -> str:
-    """Prints the inlined operators of an expression, a line each; returns what is left as text."""
-    names: dict[int, Scalar] = {}
-    for inlined in _inlined(expr):
-        name = f"%{len(names)}"
-        value = render(substitute(inlined.value, names))
-        out.add(id(inlined), depth, f"{name} = {value}  # {inlined.stage}", (inlined.stage,))
-        names[id(inlined)] = _Name(name, inlined.dtype)
-    return render(substitute(expr, names))
+def _lines(expr: Scalar, depth: int, out: PrintedNest, stages: tuple[str, ...]) -> str:
+    """Prints the inlined operators of an expression, a line each, and large parts that it uses more
+    than once (`stages` have what is in none); returns what is left as text.
+    """
+    parts = shared_parts(expr, lines=True)
+    shared = {id(part) for part in parts}
+    owners = _owners(expr, stages) if parts else {}
+    names: dict[int, str] = {}
+    count = 0
+    for node in _named(expr, shared):
+        value = render(node.value if isinstance(node, Inlined) else node, names)
+        if isinstance(node, Inlined):
+            name, text, own = f"%{count}", f"%{count} = {value}  # {node.stage}", (node.stage,)
+            count += 1
+        else:
+            name = f"%t{len(names) - count}"
+            own = owners[id(node)]
+            text = f"let {name} = {value}"
+        out.add(id(node), depth, text, own)
+        names[id(node)] = name
+    return render(expr, names)
+
+
+def _owners(expr: Scalar, stages: tuple[str, ...]) -> dict[int, tuple[str, ...]]:
+    """Returns the stages whose work each part of an expression is, by id."""
+    found: dict[int, tuple[str, ...]] = {}
+    stack = [(expr, stages)]
+    while stack:
+        node, own = stack.pop()
+        if id(node) not in found:
+            found[id(node)] = own
+            inside = (node.stage,) if isinstance(node, Inlined) else own
+            stack.extend((c, inside) for c in node.children)
+    return found

@@ -77,13 +77,16 @@ def arange(
     _known_dtype("arange", dtype)
     if step == 0:
         raise GraphTypeError("T107", "arange: step is 0")
+    size = arange_size(start, stop, step)
+    if isinstance(size, int) and size > _MOST:
+        raise GraphTypeError("T107", f"arange: {size} numbers from {start} in steps of {step}")
 
     def value(i: Scalar) -> Scalar:
         if is_float(dtype):
             return te.cast(dtype, i) * float(step) + float(start)
         return te.cast(dtype, i * te.size(step) + te.size(start))  # type: ignore[arg-type]
 
-    return te.compute((arange_size(start, stop, step),), value, "arange")
+    return te.compute((size,), value, "arange")
 
 
 def arange_size(start: Any, stop: Any, step: Any) -> Dim:
@@ -95,8 +98,6 @@ def arange_size(start: Any, stop: Any, step: Any) -> Dim:
         raise GraphTypeError("T107", f"arange: from {start} to {stop} in steps of {step}")
     whole = all(isinstance(v, int) for v in (start, stop, step))
     count = -((start - stop) // step) if whole else math.ceil((stop - start) / step)
-    if count > _MOST:
-        raise GraphTypeError("T107", f"arange: {count} numbers from {start} in steps of {step}")
     return max(0, int(count))
 
 

@@ -85,8 +85,10 @@ def _scanned(
 def _scanned_reference(function: Any, x: Array, axis: int, exclusive: bool, reverse: bool) -> Array:
     y = np.flip(x, axis) if reverse else x
     if exclusive:
-        first = np.full_like(np.take(y, [0], axis), int(function is np.cumprod))
-        y = np.concatenate([first, np.delete(y, -1, axis)], axis)
+        size = y.shape[axis]
+        first = np.take(y, range(min(1, size)), axis)
+        neutral = np.full_like(first, int(function is np.cumprod))
+        y = np.concatenate([neutral, np.take(y, range(size - 1), axis)], axis)
     total = function(y, axis, dtype=x.dtype)
     return np.flip(total, axis) if reverse else np.asarray(total)
 

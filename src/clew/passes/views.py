@@ -63,9 +63,14 @@ def part_offsets(call: Expr) -> tuple[int, ...] | None:
     return tuple(offsets)
 
 
-def has_static_shapes(function: Function) -> bool:
-    """Whether all sizes in a primitive function are numbers."""
-    return all(_is_static(n.type) for n in (*function.params, *post_order(function.body)))
+def is_settled(function: Function) -> bool:
+    """Whether all that a primitive function's loops depend on is known before the run: sizes are
+    numbers, and no attribute waits for a value.
+    """
+    nodes = (*function.params, *post_order(function.body))
+    if any(isinstance(n, Call) and argument_references(n.attrs) for n in nodes):
+        return False
+    return all(_is_static(n.type) for n in nodes)
 
 
 def _is_static(type_: Type) -> bool:

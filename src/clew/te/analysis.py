@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import TypeAlias
 
 from clew.ir.dims import Dim, product
 from clew.ir.types import memory_bytes
@@ -138,13 +139,26 @@ def _strides(shape: Sequence[Dim]) -> list[int]:
 
 def _linear(expr: Scalar) -> tuple[dict[int, int], int] | None:
     """Returns the factor of each axis, by its id, and the constant of a linear index expression."""
+    return _linear_in(expr, {})
+
+
+_Form: TypeAlias = "tuple[dict[int, int], int] | None"
+
+
+def _linear_in(expr: Scalar, known: dict[int, _Form]) -> _Form:
+    if id(expr) not in known:
+        known[id(expr)] = _linear_of(expr, known)
+    return known[id(expr)]
+
+
+def _linear_of(expr: Scalar, known: dict[int, _Form]) -> _Form:
     match expr:
         case Imm():
             return {}, int(expr.value)
         case Index():
             return {id(expr): 1}, 0
         case Binary(op="add" | "sub"):
-            a, b = _linear(expr.a), _linear(expr.b)
+            a, b = _linear_in(expr.a, known), _linear_in(expr.b, known)
             if a is None or b is None:
                 return None
             sign = 1 if expr.op == "add" else -1
@@ -153,7 +167,7 @@ def _linear(expr: Scalar) -> tuple[dict[int, int], int] | None:
                 factors[axis] = factors.get(axis, 0) + sign * factor
             return factors, a[1] + sign * b[1]
         case Binary(op="mul", b=Imm(value=by)):
-            a = _linear(expr.a)
+            a = _linear_in(expr.a, known)
             return a and ({axis: factor * by for axis, factor in a[0].items()}, a[1] * by)
     return None
 

@@ -7,7 +7,8 @@ once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 from clew.ir.dims import Dim, SymDim
@@ -114,7 +115,7 @@ class Scalar:
         return self
 
     def __repr__(self) -> str:
-        return render(self)
+        return spelled_out(self)
 
 
 ScalarLike: TypeAlias = "Scalar | SymDim | int | float | bool"
@@ -445,8 +446,68 @@ _INFIX: Final = {
 }  # fmt: skip
 
 
-def render(expr: Scalar) -> str:
-    """Returns the expression as text."""
+# Where an expression spelled out is longer than this, and so many times longer than what it is made
+# of, its shared parts get names. A part smaller than that is spelled out all the same.
+_LEAST_SPELLED_OUT: Final = 1024
+_LEAST_TIMES_LONGER: Final = 4
+_LEAST_SHARED: Final = 8
+
+
+def shared_parts(
+    expr: Scalar, *, lines: bool = False, least: int = _LEAST_SPELLED_OUT
+) -> list[Scalar]:
+    """Returns the parts that must be named (or computed once) for the rest to stay short: those
+    that are used more than once and are large, producers first; none where the expression is
+    short enough spelled out (`least` nodes). With `lines`, inlined values have names already.
+    """
+    order: list[Scalar] = []
+    uses: dict[int, int] = {}
+    stack: list[tuple[Scalar, bool]] = [(expr, False)]
+    while stack:
+        node, expanded = stack.pop()
+        if expanded:
+            order.append(node)
+        elif id(node) in uses:
+            uses[id(node)] += 1
+        else:
+            uses[id(node)] = 1
+            stack.append((node, True))
+            stack.extend((c, False) for c in reversed(node.children))
+    sizes: dict[int, int] = {}
+    spelled = 0
+    for node in order:
+        size = 1 + sum(sizes[id(c)] for c in node.children)
+        if node is expr or (lines and isinstance(node, Inlined)):
+            spelled, size = spelled + size, 1
+        sizes[id(node)] = size
+    if spelled <= max(least, _LEAST_TIMES_LONGER * len(order)):
+        return []
+    parts: list[Scalar] = []
+    for node in order:
+        size = 1 + sum(sizes[id(c)] for c in node.children)
+        named = lines and isinstance(node, Inlined)
+        if not named and uses[id(node)] > 1 and size >= _LEAST_SHARED:
+            parts.append(node)
+            named = True
+        sizes[id(node)] = 1 if named else size
+    return parts
+
+
+def spelled_out(expr: Scalar) -> str:
+    """Returns the expression as text, shared parts of a long one before it under names."""
+    names: dict[int, str] = {}
+    text = ""
+    for part in shared_parts(expr):
+        text += f"let %t{len(names)} = {render(part, names)}; "
+        names[id(part)] = f"%t{len(names)}"
+    return text + render(expr, names)
+
+
+def render(expr: Scalar, names: Mapping[int, str] = MappingProxyType({})) -> str:
+    """Returns the expression as text; parts that have a name, by their ids, as that name."""
+    named = names.get(id(expr))
+    if named is not None:
+        return named
     match expr:
         case Imm():
             return str(expr.value).lower() if expr.dtype == "bool" else str(expr.value)
@@ -454,23 +515,22 @@ def render(expr: Scalar) -> str:
             return expr.name
         case Binary():
             if expr.op in _INFIX:
-                return f"({render(expr.a)} {_INFIX[expr.op]} {render(expr.b)})"
-            return f"{expr.op}({render(expr.a)}, {render(expr.b)})"
+                return f"({render(expr.a, names)} {_INFIX[expr.op]} {render(expr.b, names)})"
+            return f"{expr.op}({render(expr.a, names)}, {render(expr.b, names)})"
         case Unary():
-            return f"{expr.op}({render(expr.a)})"
+            return f"{expr.op}({render(expr.a, names)})"
         case Intrinsic():
-            return f"{expr.name}({', '.join(map(render, expr.args))})"
+            return f"{expr.name}({', '.join(render(a, names) for a in expr.args)})"
         case Select():
-            return f"select({render(expr.cond)}, {render(expr.a)}, {render(expr.b)})"
+            return f"select({', '.join(render(a, names) for a in expr.children)})"
         case Cast() | Bitcast():
             prefix = "bits_" if isinstance(expr, Bitcast) else ""
-            return f"{prefix}{expr.dtype}({render(expr.a)})"
+            return f"{prefix}{expr.dtype}({render(expr.a, names)})"
         case Load():
-            return f"{expr.source.name}[{', '.join(map(render, expr.indices))}]"
+            return f"{expr.source.name}[{', '.join(render(a, names) for a in expr.indices)}]"
         case Reduce():
             axes = ", ".join(a.name for a in expr.axes)
-            return f"{expr.combiner}({render(expr.value)}, over=[{axes}])"
+            return f"{expr.combiner}({render(expr.value, names)}, over=[{axes}])"
         case Inlined():
-            return render(expr.value)
-    name: str = expr.name  # type: ignore[attr-defined]
-    return name  # a name a printer gave
+            return render(expr.value, names)
+    return str(getattr(expr, "name", getattr(expr, "dim", "?")))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from clew.ir.dims import Dim, product
@@ -216,6 +216,36 @@ def substitute(expr: Scalar, values: dict[int, Scalar]) -> Scalar:
         new = [memo[id(c)] for c in children]
         same = all(a is b for a, b in zip(children, new, strict=True))
         memo[id(node)] = node if same else node.rebuild(new)
+    return memo[id(expr)]
+
+
+def map_loads(
+    expr: Scalar,
+    change: Callable[[Load, Sequence[Scalar]], Scalar | None],
+    values: Mapping[int, Scalar] | None = None,
+) -> Scalar:
+    """Returns the expression with loads replaced, inner ones first; sharing is kept.
+
+    `change` is given each load once with its new indices; None leaves it. `values` replace
+    subexpressions by identity.
+    """
+    memo: dict[int, Scalar] = dict(values or {})
+    stack: list[tuple[Scalar, bool]] = [(expr, False)]
+    while stack:
+        node, expanded = stack.pop()
+        if id(node) in memo:
+            continue
+        children = node.children
+        if not expanded and children:
+            stack.append((node, True))
+            stack.extend((c, False) for c in children if id(c) not in memo)
+            continue
+        new = [memo[id(c)] for c in children]
+        changed = change(node, new) if isinstance(node, Load) else None
+        if changed is None:
+            same = all(a is b for a, b in zip(children, new, strict=True))
+            changed = node if same else node.rebuild(new)
+        memo[id(node)] = changed
     return memo[id(expr)]
 
 

@@ -168,7 +168,8 @@ def conv(g: Grower) -> object:
     out = (
         groups * g.choices.pick((2, 1, 3, 16, 5)) if groups < 4 else groups * g.choices.pick((1, 2))
     )
-    w = g.leaf(x.dtype, (out, c // groups, *kernel))
+    # Infinite weights times the zeros of padding are NaN to some; "unit" has none.
+    w = g.leaf(x.dtype, (out, c // groups, *kernel), "unit")
     b = g.leaf(x.dtype, (out,)) if g.choices.integer(0, 1) else None
     shape = kernel if g.choices.integer(0, 1) else None
     return g.emit(

@@ -193,7 +193,7 @@ def gather(g: Grower) -> object:
 
 @operator("GatherElements")
 def gather_elements(g: Grower) -> object:
-    x = g.tensor(ranks=(1, 4))
+    x = g.tensor(ranks=(1, 4), nonempty=True)
     axis = g.axis(x.rank)
     shape = [g.choices.integer(1, max(s, 1)) for s in x.sizes]
     shape[axis] = g.choices.pick((2, 1, 5))

@@ -109,9 +109,17 @@ def _depends(cond: Scalar, loop: str) -> bool:
 
 
 def _conjuncts(cond: Scalar) -> list[Scalar]:
-    if isinstance(cond, Binary) and cond.op == "and" and cond.dtype == "bool":
-        return [*_conjuncts(cond.a), *_conjuncts(cond.b)]
-    return [cond]
+    found: list[Scalar] = []
+    seen: set[int] = set()
+    stack = [cond]
+    while stack:
+        node = stack.pop()
+        if not (isinstance(node, Binary) and node.op == "and" and node.dtype == "bool"):
+            found.append(node)
+        elif id(node) not in seen:
+            seen.add(id(node))
+            stack += [node.b, node.a]
+    return found
 
 
 def _raised(loop: For) -> Stmt:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from clew.loop.affine import Simplifier, contains
-from clew.loop.ir import Buffer, For, Nest, Stmt, Store, block, buffer_loads, reads, walk
+from clew.loop.ir import Buffer, For, Nest, Stmt, Store, block, reads, walk
 from clew.loop.primitives.common import canonical_store, primitive, stage_statements
 from clew.support.errors import ScheduleError
 from clew.te.expr import INDEX, Binary, Imm, Index, Load, Scalar, binary
-from clew.te.tensor import nodes, substitute
+from clew.te.tensor import map_loads, nodes, substitute
 
 
 @primitive
@@ -87,11 +88,12 @@ class _Merged:
         """Returns a stage's loops and store with `axes` as one."""
         name = "+".join([axes[0].name, *(a.name.rsplit(".", 1)[-1] for a in axes[1:])])
         index = Index(name, math.prod(a.extent for a in axes))
-        replaced: dict[int, Scalar] = {}
-        for load in reversed(list(buffer_loads(store.value))):
-            buffer, indices = self._access(load.source, load.indices, axes, index)
-            replaced[id(load)] = Load(buffer, [substitute(i, replaced) for i in indices])
-        value = substitute(store.value, replaced)
+
+        def change(load: Load, new: Sequence[Scalar]) -> Scalar:
+            moved, indices = self._access(load.source, tuple(new), axes, index)
+            return Load(moved, indices)
+
+        value = map_loads(store.value, change)
         if any(contains(value, a.index) for a in axes):
             raise _unfit(f"stage {store.stage!r}", f"depends on {axes[0].name} itself")
         buffer, indices = self._access(store.buffer, store.indices, axes, index)

@@ -15,7 +15,6 @@ from clew.loop.ir import (
     Stmt,
     Store,
     block,
-    buffer_loads,
     loops,
     map_expressions,
     reads,
@@ -31,7 +30,7 @@ from clew.loop.primitives.common import (
 from clew.support.errors import ScheduleError
 from clew.te.expr import INDEX, Imm, Index, Inlined, Load, Scalar, all_of, any_of, binary
 from clew.te.interpret import identity_of
-from clew.te.tensor import substitute
+from clew.te.tensor import map_loads, nodes, substitute
 
 
 def _untouched(nest: Nest, stage: str) -> list[tuple[list[For], Store]]:
@@ -66,25 +65,21 @@ def inline(nest: Nest, simplifier: Simplifier, *, stage: str) -> Nest:
     made: dict[tuple[object, ...], Scalar] = {}
 
     def expand(expr: Scalar) -> Scalar:
-        replaced: dict[int, Scalar] = {}
-        for load in _loads_inner_first(expr):
+        def change(load: Load, new: Sequence[Scalar]) -> Scalar | None:
             if load.source is not store.buffer:
-                continue
-            indices = [simplifier.simplify(substitute(i, replaced)) for i in load.indices]
-            key = tuple(id(i) if isinstance(i, Index) else str(i) for i in indices)
+                return None
+            indices = [simplifier.simplify(i) for i in new]
+            key = tuple(simplifier.number(i) for i in indices)
             if key not in made:
                 values = {i: indices[n] for i, n in axes.items()}
                 made[key] = Inlined(stage, substitute(store.value, values))
-            replaced[id(load)] = made[key]
-        return substitute(expr, replaced) if replaced else expr
+            return made[key]
+
+        return map_loads(expr, change)
 
     own = {id(s) for s in stage_statements(nest, stage)}
     stmts = [map_expressions(s, expand) for s in nest.body.stmts if id(s) not in own]
     return nest.with_body(block(*stmts))
-
-
-def _loads_inner_first(expr: Scalar) -> list[Load]:
-    return list(reversed(list(buffer_loads(expr))))
 
 
 @dataclass(frozen=True)
@@ -192,10 +187,10 @@ def _aligned(part: _Region, align: int, extent: int, simplifier: Simplifier) -> 
 
 def _only_of(expr: Scalar, inner: dict[int, Index]) -> bool:
     """Whether an expression is of inner loops and literals alone."""
-    if isinstance(expr, Index):
-        return id(expr) in inner
-    loads = any(True for _ in buffer_loads(expr))
-    return not loads and all(_only_of(c, inner) for c in expr.children)
+    return all(
+        id(node) in inner if isinstance(node, Index) else not isinstance(node, Load)
+        for node in nodes(expr)
+    )
 
 
 def _produce(
@@ -230,15 +225,16 @@ def _produce(
 def _move_loads(
     expr: Scalar, buffer: Buffer, local: Buffer, region: list[_Region], simplifier: Simplifier
 ) -> Scalar:
-    replaced: dict[int, Scalar] = {}
-    for load in _loads_inner_first(expr):
-        if load.source is buffer:
-            moved = [
-                simplifier.simplify(binary("sub", substitute(i, replaced), part.start))
-                for i, part in zip(load.indices, region, strict=True)
-            ]
-            replaced[id(load)] = Load(local, moved)
-    return substitute(expr, replaced) if replaced else expr
+    def change(load: Load, indices: Sequence[Scalar]) -> Scalar | None:
+        if load.source is not buffer:
+            return None
+        moved = [
+            simplifier.simplify(binary("sub", i, part.start))
+            for i, part in zip(indices, region, strict=True)
+        ]
+        return Load(local, moved)
+
+    return map_loads(expr, change)
 
 
 @primitive
