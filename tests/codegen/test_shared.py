@@ -103,8 +103,8 @@ def compiled_down(make: Callable[[], tuple[list[Tensor], Tensor]]) -> tuple[int,
 
 
 def a_walk(depth: int) -> tuple[list[Tensor], Tensor]:
-    inputs = operands()
-    return inputs, walk(inputs[0], *inputs[1:], depth=depth)
+    x, a, b, c = inputs = operands()
+    return inputs, walk(x, a, b, c, depth)
 
 
 def hashed(depth: int) -> tuple[list[Tensor], Tensor]:
@@ -139,7 +139,7 @@ def test_work_and_text_grow_with_the_expression(
     make: Callable[[int], tuple[list[Tensor], Tensor]],
 ) -> None:
     make(2)
-    short, long = (compiled_down(lambda d=depth: make(d)) for depth in (12, 48))
+    short, long = (compiled_down(functools.partial(make, depth)) for depth in (12, 48))
     for one, other in zip(short[1:], long[1:], strict=True):
         assert len(other) < 5 * len(one)
     assert long[0] < 8 * short[0]
