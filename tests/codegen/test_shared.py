@@ -19,6 +19,7 @@ import clew.ops
 from clew import te
 from clew.codegen.kernel import emit_kernel
 from clew.explorer.views.code import code_of
+from clew.explorer.views.schedule import schedule_steps
 from clew.ir.expr import Function, Tuple, Var
 from clew.ir.module import Module
 from clew.ir.types import TensorType
@@ -228,6 +229,8 @@ def test_users_operators_of_long_chains_compile(opt_level: int, trace: bool) -> 
             for number, used in enumerate(model.trace.kernels):
                 shown = code_of(number, used)
                 texts += [*shown.loops, *shown.llvm, *shown.asm]
+            for kernel in model.kernels:
+                texts += [line for s in schedule_steps(kernel.schedule, {}) for line in s.loops]
         sizes.append(sum(map(len, texts)))
     assert sizes[1] < 5 * sizes[0]
 
