@@ -39,6 +39,7 @@ SUMMARIES: Final = {
     "M010": "the model contradicts itself: names, outputs or types",
     "M009": "the model has more nodes, once expanded, than the budget allows",
     "M030": "the model asks for more than a budget allows, which the message names",
+    "I043": "an input is of another dtype or kind than the model takes, or no array",
     "I210": "a request's JSON does not fit the wire format, which is read strictly",
     "I211": "there is no such build, job, file or route",
     "I212": "an upload or a request's body has more bytes than are taken",

@@ -169,7 +169,7 @@ class Shepherd:
         _, wall, cpu = _STATE.unpack(self._state)
         if time.monotonic() - wall < LIMIT_S:
             return False
-        used = _cpu_seconds(child) - cpu
+        used: float = _cpu_seconds(child) - cpu
         return used > LIMIT_S or time.monotonic() - wall > WALL_LIMIT_S
 
     def _note(self, number: int, ending: Ending, seconds: float) -> None:

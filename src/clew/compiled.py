@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -48,6 +47,7 @@ from clew.runtime.program import Program
 from clew.runtime.threads import shared_pool
 from clew.support.budgets import in_force
 from clew.support.errors import GraphTypeError, InputError
+from clew.support.locks import Lock
 from clew.target import Target
 from clew.te.analysis import product_dtypes_of
 from clew.trace.trace import Trace
@@ -208,7 +208,7 @@ class CompiledModel(ProfiledModel[Kernel]):
         )
         self._builds: dict[SizesKey, Build] = {}
         self._traces: dict[int, Trace] = {}
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._last: Build | None = None
         self._stored: LoadedModel | None = None
         if not self._symbolic and isinstance(module, Module):

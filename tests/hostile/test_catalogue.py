@@ -1,4 +1,5 @@
-"""Every hostile file of the catalogue: one coded error or a right result, in seconds and megabytes.
+"""Every hostile file, and everything that may happen to a process: one coded error or a right
+result, in seconds and megabytes.
 
 `python -m hostile.nursery` (with `tools` on the path) runs all cases, those too that take seconds.
 """
@@ -14,21 +15,22 @@ from typing import Any
 
 import pytest
 
+from hostile import processes
 from hostile.cases import ALL
+from hostile.catalogue import Case
 from hostile.nursery import MOST_MB
 
 ROOT = Path(__file__).parents[2]
-QUICK = [case for case in ALL if not case.slow]
+FILES = [case for case in ALL if not case.slow]
 
 
-@pytest.fixture(scope="module")
-def endings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def endings_of(cache: Path, *options: str) -> dict[str, Any]:
     """How each case ended, run in processes forked from one that has nothing but clew."""
     paths = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tools")])
-    cache = tmp_path_factory.mktemp("cache")
     environment = {**os.environ, "PYTHONPATH": paths, "CLEW_CACHE_DIR": str(cache)}
+    environment["CLEW_COMPILE_JOBS"] = "1"
     done = subprocess.run(
-        [sys.executable, "-m", "hostile.nursery", "--quick"],
+        [sys.executable, "-m", "hostile.nursery", "--quick", *options],
         env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
     lines = [json.loads(line) for line in done.stdout.splitlines()]
@@ -36,10 +38,32 @@ def endings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return {line["name"]: line for line in lines}
 
 
-@pytest.mark.parametrize("name", [case.name for case in QUICK])
-def test_hostile(endings: dict[str, Any], name: str) -> None:
-    ending = endings[name]
+def check(ending: dict[str, Any]) -> None:
     assert ending["kind"] in ("ok", "coded"), ending["message"]
     assert ending["peak_mb"] < MOST_MB
     if ending["expected"]:
         assert (ending["code"] or "ok") in ending["expected"], ending["message"]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return endings_of(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="module")
+def happenings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return endings_of(tmp_path_factory.mktemp("cache"), "--processes")
+
+
+def names(cases: list[Case]) -> list[str]:
+    return [case.name for case in cases if not case.slow]
+
+
+@pytest.mark.parametrize("name", names(ALL))
+def test_hostile_file(files: dict[str, Any], name: str) -> None:
+    check(files[name])
+
+
+@pytest.mark.parametrize("name", names(processes.ALL))
+def test_process(happenings: dict[str, Any], name: str) -> None:
+    check(happenings[name])

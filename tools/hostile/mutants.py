@@ -33,6 +33,7 @@ TEXTS: Final = (
 )  # fmt: skip
 OPERATORS: Final = tuple(sorted({s.name for s in onnx.defs.get_all_schemas()}))
 
+_KINDS: Final[tuple[Any, ...]] = tuple(AttributeProto.AttributeType.values())
 _BLIND: Final = 0.2
 
 
@@ -239,7 +240,7 @@ def _attribute(model: ModelProto, other: ModelProto, draw: random.Random) -> Non
         case 0:
             node.attribute.remove(attribute)
         case 1:
-            attribute.type = draw.randrange(15)
+            attribute.type = draw.choice(_KINDS)
         case 2:
             attribute.f = draw.choice(FLOATS)
         case _:
@@ -257,7 +258,7 @@ def _new_attribute(node: NodeProto, draw: random.Random) -> None:
     except onnx.defs.SchemaError:
         known = []
     made = AttributeProto(name=draw.choice([*known, "axis", "x"]))
-    made.type = draw.choice((1, 2, 3, 6, 7, 8))
+    made.type = draw.choice((1, 2, 3, 6, 7, 8))  # type: ignore[assignment]
     made.i, made.f = draw.choice(INTS), draw.choice(FLOATS)
     made.s = draw.choice(TEXTS).encode()
     made.ints.extend(draw.choice(INTS) for _ in range(draw.randrange(5)))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -45,6 +43,8 @@ from clew.runtime.segment import NativeSegment
 from clew.runtime.threads import ThreadPool
 from clew.support.budgets import Budgets, current, exceeded
 from clew.support.errors import CompileError, GraphTypeError, UnsupportedError, locate
+from clew.support.lazy import cached_property
+from clew.support.locks import Lock
 from clew.target import Target
 from clew.te.analysis import flops_of
 from clew.trace.stages import StageRecord
@@ -215,6 +215,7 @@ class _Native:
             source = self.sources.setdefault(source.key, source)
             self.source_of[function.id] = source
             keys[function.id] = source.key
+            _check_bytes(call)
             _check_work(source)
             if source.key in self.binaries or any(s is source for s, _ in waiting):
                 continue
@@ -313,7 +314,7 @@ class DeferredKernel:
         self._deciding = deciding_params(function)
         self._values_met = 0
         self._known: OrderedDict[tuple[Any, ...], Callable[..., Any]] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def to_json(self) -> dict[str, Any]:
         """Returns the kernel as JSON values: its operators as text, from which it is compiled where
@@ -435,6 +436,26 @@ def deciding_params(function: Function) -> tuple[int, ...]:
         return ()
     reached = {n.id for n in post_order(wanted)}
     return tuple(n for n, p in enumerate(function.params) if p.id in reached)
+
+
+def _check_bytes(call: Call) -> None:
+    """Errors: C140 for a value that the machine, or the budget, has no room for."""
+    budgets = current()
+    for value in (*call.args, call):
+        for leaf in leaves(value.type):
+            size_bytes = leaf.size_bytes if isinstance(leaf, TensorType) else 0
+            if size_bytes > budgets.run_bytes:
+                what = f"bytes of {leaf}"
+                raise exceeded(
+                    CompileError, "C140", what, size_bytes, "run_bytes", budgets.run_bytes
+                )
+            if size_bytes > budgets.allocated_bytes:
+                raise CompileError(
+                    "C140",
+                    f"{leaf} takes {size_bytes} bytes, and this machine has "
+                    f"{budgets.allocated_bytes}",
+                    hint="the model needs a larger machine, or smaller inputs",
+                )
 
 
 def _check_work(source: KernelSource) -> None:

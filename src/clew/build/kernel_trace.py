@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Final
 
 from clew.build.build import Build, KernelUse
@@ -14,6 +13,7 @@ from clew.build.lowering import KernelSource, operator_calls
 from clew.codegen.disassemble import disassemble
 from clew.ir.expr import Function
 from clew.loop.printer import PrintedNest
+from clew.support.lazy import cached_property
 from clew.trace.kernels import Instruction
 
 _LOCATION: Final = re.compile(r"^!(\d+) = !DILocation\(line: (\d+),")

@@ -14,7 +14,6 @@ import re
 import struct
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from typing import Any, Final
 
 from clew.build.schedule_choice import ScheduleFor, name_of
@@ -33,6 +32,7 @@ from clew.loop.schedule import Schedule
 from clew.ops.registry import Op
 from clew.schedules import schedule_kernel, schedule_melted, schedule_stack
 from clew.support.errors import CompileError
+from clew.support.lazy import cached_property
 from clew.target import Target
 from clew.te.expr import Imm
 from clew.te.tensor import Tensor, compute, placeholder, stages

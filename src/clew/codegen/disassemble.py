@@ -10,11 +10,12 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any, Final
 
 from clew.codegen.newer_x86 import decode
 from clew.support.errors import CompileError
+from clew.support.lazy import cached_property
 
 
 @dataclass(frozen=True)

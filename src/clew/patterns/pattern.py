@@ -9,7 +9,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
@@ -21,6 +20,7 @@ from clew.ops.registry import Op
 from clew.patterns.goals import Above, Chain, Tested
 from clew.patterns.text import text
 from clew.support.errors import InputError
+from clew.support.lazy import cached_property
 from clew.te.analysis import Kind
 
 if TYPE_CHECKING:

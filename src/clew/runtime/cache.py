@@ -12,13 +12,14 @@ import hashlib
 import os
 import re
 import tempfile
-import threading
 import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from clew.support.files import only_ours, open_plain
+from clew.support.locks import Lock
 from clew.support.settings import settings
 
 _MAGIC = b"clew-cache-1\n"
@@ -53,7 +54,7 @@ class Cache:
         self.root = root
         self._hits = self._misses = self._damaged = self._puts = 0
         self._warned = False
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def get(self, key: str) -> bytes | None:
         """Returns the data put under `key`, or None."""
@@ -146,7 +147,8 @@ class Cache:
     def _read(self, key: str) -> bytes | None:
         path = self._path(key)
         try:
-            content = path.read_bytes()
+            with open_plain(path, links=False) as file:
+                content = file.read()
         except OSError:
             return None
         data = content[_HEADER_BYTES:]
@@ -190,4 +192,12 @@ def _remove(path: Path) -> bool:
 def default_cache() -> Cache:
     """Returns the cache at the place that the settings name, or one that keeps nothing."""
     current = settings()
-    return Cache(current.cache_dir if current.cache_enabled else None)
+    if not current.cache_enabled:
+        return Cache(None)
+    if not only_ours(current.cache_dir):  # it holds native code, which is run
+        warnings.warn(
+            f"clew goes on without its disk cache: others may write to {current.cache_dir}",
+            stacklevel=3,
+        )
+        return Cache(None)
+    return Cache(current.cache_dir)

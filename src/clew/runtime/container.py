@@ -33,6 +33,7 @@ import numpy as np
 from clew.runtime.memory import round_up
 from clew.support.arrays import ALIGNMENT_BYTES
 from clew.support.errors import CompileError
+from clew.support.files import open_plain
 
 MAGIC: Final = b"\x89CLEW\r\n\x1a"
 FORMAT_VERSION: Final = 2
@@ -130,7 +131,7 @@ def read_container(path: Path, *, checked: bool = False) -> Container:
     format), C053 (cut off or with something behind it), C054 (damaged).
     """
     try:
-        with path.open("rb") as stream:
+        with open_plain(path) as stream:
             head = stream.read(HEADER_BYTES)
             _check_magic(path, head)
             pages = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import itertools
-import threading
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import llvmlite.binding as llvm
+from llvmlite.binding import ffi
 
 from clew.codegen.artifact import ObjectCode
 from clew.support.errors import CompileError
+from clew.support.locks import Lock
 
 _numbers = itertools.count()
 _initialised = False
-_init_lock = threading.Lock()
+_init_lock = Lock()
+
+
+# llvmlite lets one thread at a time into LLVM. A fork waits until none is: the child would find
+# the door locked, and LLVM in the middle of something.
+_llvm_lock = ffi.lib._lock
+os.register_at_fork(
+    before=_llvm_lock.__enter__,
+    after_in_parent=lambda: _llvm_lock.__exit__(None, None, None),
+    after_in_child=lambda: _llvm_lock.__exit__(None, None, None),
+)
 
 
 def _initialise() -> None:

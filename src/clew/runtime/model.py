@@ -50,6 +50,18 @@ class InputSpec:
         what = "no tensor" if self.dtype is None else f"{self.dtype}[{shape}]"
         return f"<{self.name}: {what}{', its value decides sizes' if self.decides else ''}>"
 
+    def _array(self, given: Any) -> Any:
+        """Returns as an array what is none: a list, a number, another library's tensor.
+
+        Errors: I043.
+        """
+        try:
+            return np.from_dlpack(given) if hasattr(given, "__dlpack__") else np.asarray(given)
+        except Exception as error:  # whatever another library raises
+            raise InputError(
+                "I043", f"input {self.name!r} cannot be read as an array: {error}"
+            ) from error
+
     def check(self, given: Any) -> Any:
         """Returns the input as an array that the model can take.
 
@@ -61,7 +73,7 @@ class InputSpec:
         if not isinstance(array, np.ndarray):
             if self.dtype is None:
                 return given
-            array = np.from_dlpack(given) if hasattr(given, "__dlpack__") else np.asarray(given)
+            array = self._array(given)
         if self.dtype is not None and self.dtype.kind == "T":
             array = self._text(array)
         dtype = array.dtype

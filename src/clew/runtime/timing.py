@@ -14,7 +14,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from clew.runtime.driver import driver
 from clew.runtime.program import Branch, Instruction, Program, Repeat, RunHost, RunSegment, View
 from clew.runtime.segment import NativeSegment
 from clew.runtime.watch import Watch
+from clew.support.lazy import cached_property
 
 # Of a run's time, what stamps may take: with what they disturb, that is well below a hundredth.
 _SHARE_OF_STAMPS = 0.004

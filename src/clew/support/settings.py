@@ -61,6 +61,13 @@ def _count(variable: str, default: int) -> int:
     return int(text)
 
 
+def _home() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError:  # a user without a name, in a container say
+        return Path("/nonexistent")
+
+
 def settings() -> Settings:
     """Returns the settings in force.
 
@@ -68,7 +75,7 @@ def settings() -> Settings:
     """
     cache = os.environ.get("CLEW_CACHE_DIR")
     base = os.environ.get("XDG_CACHE_HOME")
-    home = Path(base) if base else Path.home() / ".cache"
+    home = Path(base) if base else _home() / ".cache"
     return Settings(
         cache_dir=Path(cache) if cache else home / "clew",
         cache_enabled=os.environ.get("CLEW_CACHE", "1") != "0",

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
+from clew.support.lazy import cached_property
 from clew.trace.lineage import Lineage, recording
 
 

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from clew.support.errors import InputError
+from clew.support.lazy import cached_property
 from clew.trace.fates import Fate, Gap, fate_of, find_gaps
 from clew.trace.kernels import KernelTrace
 from clew.trace.links import Link, LinkKind, StageLinks, links_from

@@ -465,3 +465,29 @@ def test_strange_names(name):
     error = fails(ModelError, "M004", model([node("Relu", ["gone"], ["y"], name)]))
     assert len(str(error).splitlines()) < 5
     assert len(error.layer) <= 90
+
+
+def test_kinds_that_an_operator_never_takes():
+    sequence = helper.make_tensor_sequence_value_info("s", TensorProto.FLOAT, [2])
+    made = model([node("Erf", ["s"], ["y"], "erf")], inputs=(sequence,))
+    assert fails(ModelError, "M012", made).layer == "erf"
+    text = helper.make_tensor_value_info("t", TensorProto.STRING, [2])
+    made = model([node("Mul", ["t", "t"], ["y"], "product")], inputs=(text,))
+    assert fails(ModelError, "M012", made).layer == "product"
+
+
+@pytest.mark.parametrize("version", [0, -1, 2**31, 2**62])
+def test_versions_of_other_operator_sets_out_of_range(version):
+    made = model([helper.make_node("Scaler", ["x"], ["y"], domain="ai.onnx.ml")])
+    made.opset_import.append(helper.make_opsetid("ai.onnx.ml", version))
+    fails(UnsupportedError, "U001", made)
+
+
+def test_a_constant_reshaped_to_another_count():
+    weight = numpy_helper.from_array(np.zeros(4, np.float32), "w")
+    shape = numpy_helper.from_array(np.array([3], np.int64), "s")
+    made = model([node("Reshape", ["w", "s"], ["y"], "shaped")], initializers=[weight, shape])
+    with pytest.raises(ClewError) as caught:
+        load(made)
+    assert caught.value.code.startswith("T")
+    assert caught.value.layer == "shaped"

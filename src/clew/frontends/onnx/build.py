@@ -9,7 +9,7 @@ import numpy as np
 
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import call
-from clew.ir.dims import Dim
+from clew.ir.dims import Dim, product
 from clew.ir.expr import ArgRef, Call, Constant, Expr, TupleGetItem
 from clew.ir.types import STORAGE, TensorType, is_float, to_numpy
 
@@ -24,7 +24,7 @@ def reshaped(x: Expr, shape: Sequence[Dim]) -> Expr:
     shape = tuple(shape)
     if x.tensor.shape == shape:
         return x
-    if isinstance(x, Constant) and all(isinstance(d, int) for d in shape):
+    if isinstance(x, Constant) and product(shape) == x.tensor.size:
         return Constant(x.data.reshape(shape), name=x.name, span=x.span)
     return call("reshape", x, shape=shape)
 

@@ -7,7 +7,6 @@ imported when it is called, with the values of the inputs that the importer aske
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -17,6 +16,7 @@ from onnx import GraphProto
 from clew.frontends.onnx.importer import Importer
 from clew.ir.module import Module
 from clew.support.errors import ClewError
+from clew.support.locks import Lock
 
 MAX_DECIDING_ELEMENTS: Final = 1024
 """An input with more elements than this is data: a build for each of its values is not meant."""
@@ -37,7 +37,7 @@ class DeferredModel:
         self._make = make
         self._asked = asked_for(importer, error)
         self.why = error
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self.inputs = tuple(importer.declared_inputs())
         self.output_names = tuple(value.name for value in graph.output)
 

@@ -13,6 +13,7 @@ from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TypeProto
 from onnx import ValueInfoProto as ValueInfo
 
 from clew.frontends.onnx.budgets import Budgets, over
+from clew.frontends.onnx.kinds import check_kinds
 from clew.frontends.onnx.late import inferred_type, is_unranked, late_layer, type_proto
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.loader import Loaded, opsets
@@ -488,10 +489,10 @@ class Importer:
         if schema is None:
             raise UnsupportedError("U001", f"{display(node.op_type)} is not supported")
         layer = Layer(name, node.op_type, schema, attributes, inputs, node.output, self, scope)
-        if not takes_values(domain, node.op_type) and any(
-            expr is not None and is_unranked(expr.type) for expr in inputs
-        ):
-            return late_layer(layer, domain)
+        if not takes_values(domain, node.op_type):
+            if any(expr is not None and is_unranked(expr.type) for expr in inputs):
+                return late_layer(layer, domain)
+            check_kinds(layer)
         converter = find(domain, node.op_type, schema.since_version)
         if converter is None:
             body = function_body(schema) or _context_body(schema, node, layer)

@@ -83,6 +83,8 @@ class CustomSchema:
 
 @lru_cache(maxsize=4096)
 def _standard_schema(domain: str, op_type: str, version: int) -> Schema | None:
+    if not 0 < version < 1 << 31:  # beyond what onnx keeps versions in
+        return None
     try:
         return onnx.defs.get_schema(op_type, version, domain)
     except onnx.defs.SchemaError:
