@@ -302,13 +302,27 @@ class Op:
         known = dict(attrs)
         for name, array in values.items():
             wanted = str(self.signature.attributes[name].annotation)
-            known[name] = array.reshape(-1).tolist() if "tuple" in wanted else array.item()
+            several = "tuple" in wanted
+            if not several and array.size != 1:
+                raise GraphTypeError(
+                    "T013", f"{self.name}: {name} is one value, and was given {array.size}"
+                )
+            known[name] = array.reshape(-1).tolist() if several else array.item()
         bound = self.bind(known)
         if self.resolver_rule is not None:
             bound = self.bind({**bound, **self.resolver_rule(types, dict(bound))})
         return bound
 
     def _infer(self, types: tuple[Type, ...], attrs: Attrs) -> Type:
+        result = self._result_type(types, attrs)
+        for leaf in leaves(result):
+            if isinstance(leaf, TensorType) and any(
+                isinstance(d, int) and d < 0 for d in leaf.shape
+            ):
+                raise GraphTypeError("T110", f"{self.name}: the result would be {leaf}")
+        return result
+
+    def _result_type(self, types: tuple[Type, ...], attrs: Attrs) -> Type:
         if self.type_rule is not None:
             return self.type_rule(*types, **attrs)
         for position, type_ in enumerate(types):

@@ -127,11 +127,16 @@ def _check(model: ModelProto) -> None:
 def opsets(imports: object, what: str) -> dict[str, int]:
     """Returns the versions of a model's or function's operator sets by domain; `""` is ONNX's own.
 
-    Errors: M008 for versions of ONNX's own operators out of range, or none at all.
+    Errors: M008 for versions of ONNX's own operators out of range, or that are none, or none at
+    all.
     """
     versions: dict[str, int] = {}
     for entry in imports:  # type: ignore[attr-defined]
         domain = "" if entry.domain == "ai.onnx" else entry.domain
+        if not 0 <= entry.version < 1 << 31:
+            raise ModelError(
+                "M008", f"{what} uses version {entry.version} of {display(domain) or 'ai.onnx'!r}"
+            )
         versions[domain] = max(entry.version, versions.get(domain, 0))
     newest = onnx.defs.onnx_opset_version()
     version = versions.get("")
