@@ -95,12 +95,6 @@ def not_finite(value: Any) -> bool:
     return floats and not bool(np.isfinite(value.astype(np.float64)).all())
 
 
-def overflows(site: Site) -> bool:
-    """Whether a sum of squares is past what f32 holds."""
-    x = site.operands[0].astype(np.float64)
-    return bool(np.square(x[np.isfinite(x)]).sum() > float(np.finfo(np.float32).max))
-
-
 def nearly_constant(site: Site) -> bool:
     """Whether some of what is normalised together is nearly all the same."""
     x = site.operands[0].astype(np.float64)
@@ -253,9 +247,10 @@ def _(s: Site) -> bool:
     return mask is not None and mask.dtype == bool and not mask.any(-1).all()
 
 
-@disagree(ORT, page="InstanceNormalization", reason="means of squares that overflow")
+@disagree(ORT, page="InstanceNormalization", reason="`x * a + b`, of which `a` is past f32")
 def _(s: Site) -> bool:
-    return s.is_a("InstanceNormalization", "GroupNormalization") and overflows(s)
+    norms = s.is_a("InstanceNormalization", "GroupNormalization", "BatchNormalization")
+    return norms and any(map(not_finite, s.operands))
 
 
 @disagree(ORT, page="LSTM", reason="does not clip what goes into the last activation")
