@@ -134,3 +134,13 @@ def test_sums_along_an_axis_without_elements() -> None:
     nodes = [helper.make_node("Constant", [], ["a"], value_int=1)]
     nodes.append(helper.make_node("CumSum", ["x", "a"], ["y"], exclusive=1, reverse=1))
     assert results(nodes, {"x": x}).shape == (2, 0)
+
+
+def test_sigmoids_of_f16_far_below_zero() -> None:
+    """The reference was zero below -11.1, where `exp(-x)` is past what f16 holds."""
+    x = np.array([-11.92, -14, 3, np.inf, -np.inf], np.float16)
+    node = helper.make_node("Sigmoid", ["x"], ["y"])
+    module = load(model_of([node], {"x": x}, ["y"]))
+    want = (1 / (1 + np.exp(-x.astype(np.float64)))).astype(np.float16)
+    np.testing.assert_array_max_ulp(interpret(module, {"x": x})["y"], want, 2)
+    np.testing.assert_array_max_ulp(clew.compile(module, cache=False).run({"x": x})["y"], want, 2)
