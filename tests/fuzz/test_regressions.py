@@ -144,3 +144,20 @@ def test_sigmoids_of_f16_far_below_zero() -> None:
     want = (1 / (1 + np.exp(-x.astype(np.float64)))).astype(np.float16)
     np.testing.assert_array_max_ulp(interpret(module, {"x": x})["y"], want, 2)
     np.testing.assert_array_max_ulp(clew.compile(module, cache=False).run({"x": x})["y"], want, 2)
+
+
+def test_choices_among_whole_numbers_ahead_of_loops() -> None:
+    """What a power's exponent is was used ahead of the loops in which it was computed: LLVM broke
+    off.
+    """
+    x = np.array([[1, -3]], np.int64)
+    for exponent in (0, 5):
+        nodes = [
+            helper.make_node("Constant", [], ["e"], value_int=exponent),
+            helper.make_node("Pow", ["x", "e"], ["y"]),
+        ]
+        np.testing.assert_array_equal(results(nodes, {"x": x}), x**exponent)
+    powers = [helper.make_node("Split", ["x"], ["a", "b"], axis=1, num_outputs=2)]
+    powers.append(helper.make_node("ReduceSum", ["a"], ["s"]))
+    powers.append(helper.make_node("Pow", ["s", "b"], ["y"]))
+    results(powers, {"x": np.abs(x)})
