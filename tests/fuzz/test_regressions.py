@@ -162,3 +162,20 @@ def @main(%x: f32[3, 7], %w: f32[3, 9]) -> (f32[3],) {
     x, w = (rng.normal(size=(3, n)).astype(np.float32) for n in (7, 9))
     found = clew.compile(parse_module(text), cache=False)(x, w)
     np.testing.assert_allclose(found, (np.pad(x, ((0, 0), (1, 1))) * w).sum(1), rtol=1e-5)
+
+
+def test_choices_among_whole_numbers_ahead_of_loops() -> None:
+    """What a power's exponent is was used ahead of the loops in which it was computed: LLVM broke
+    off.
+    """
+    x = np.array([[1, -3]], np.int64)
+    for exponent in (0, 5):
+        nodes = [
+            helper.make_node("Constant", [], ["e"], value_int=exponent),
+            helper.make_node("Pow", ["x", "e"], ["y"]),
+        ]
+        np.testing.assert_array_equal(results(nodes, {"x": x}), x**exponent)
+    powers = [helper.make_node("Split", ["x"], ["a", "b"], axis=1, num_outputs=2)]
+    powers.append(helper.make_node("ReduceSum", ["a"], ["s"]))
+    powers.append(helper.make_node("Pow", ["s", "b"], ["y"]))
+    results(powers, {"x": np.abs(x)})

@@ -236,7 +236,13 @@ class Values(Addresses):
                     a, b = self.load_value(expr.a), self.load_value(expr.b)
                     found = self.steps[key] = self._binary(expr.op, a, b)
                 return found
-        return self.value(expr)
+        if self.leaves(expr).reads_memory:
+            return self.value(expr)
+        # It may be computed ahead of loops, where what was computed in them is not known yet.
+        before, self.memo, self.shared = (self.memo, self.shared), {}, {}
+        found = self.value(expr)
+        self.memo, self.shared = before
+        return found
 
     # --- conditions ---
 
