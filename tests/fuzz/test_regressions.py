@@ -15,6 +15,7 @@ from clew.ir.dims import SymDim
 from clew.ir.expr import Function, Tuple, Var
 from clew.ir.interpret import interpret
 from clew.ir.module import Module
+from clew.ir.parser import parse_module
 from clew.ir.types import TensorType
 from fuzz.case import model_of
 
@@ -134,3 +135,47 @@ def test_sums_along_an_axis_without_elements() -> None:
     nodes = [helper.make_node("Constant", [], ["a"], value_int=1)]
     nodes.append(helper.make_node("CumSum", ["x", "a"], ["y"], exclusive=1, reverse=1))
     assert results(nodes, {"x": x}).shape == (2, 0)
+
+
+def test_sigmoids_of_f16_far_below_zero() -> None:
+    """The reference was zero below -11.1, where `exp(-x)` is past what f16 holds."""
+    x = np.array([-11.92, -14, 3, np.inf, -np.inf], np.float16)
+    node = helper.make_node("Sigmoid", ["x"], ["y"])
+    module = load(model_of([node], {"x": x}, ["y"]))
+    want = (1 / (1 + np.exp(-x.astype(np.float64)))).astype(np.float16)
+    np.testing.assert_array_max_ulp(interpret(module, {"x": x})["y"], want, 2)
+    np.testing.assert_array_max_ulp(clew.compile(module, cache=False).run({"x": x})["y"], want, 2)
+
+
+def test_a_padded_row_times_another_summed() -> None:
+    """The soak: a sum of products along a padded row was asked for its channels, and has none."""
+    text = """clew 1
+def @main(%x: f32[3, 7], %w: f32[3, 9]) -> (f32[3],) {
+  %0: f32[3, 9] = pad(%x, pads=[0, 1, 0, 1])
+  %1: f32[3, 9] = multiply(%0, %w)
+  %2: f32[3] = sum(%1, axes=[1], keepdims=false)
+  %3: (f32[3],) = (%2,)
+  return %3
+}
+"""
+    rng = np.random.default_rng(1)
+    x, w = (rng.normal(size=(3, n)).astype(np.float32) for n in (7, 9))
+    found = clew.compile(parse_module(text), cache=False)(x, w)
+    np.testing.assert_allclose(found, (np.pad(x, ((0, 0), (1, 1))) * w).sum(1), rtol=1e-5)
+
+
+def test_choices_among_whole_numbers_ahead_of_loops() -> None:
+    """What a power's exponent is was used ahead of the loops in which it was computed: LLVM broke
+    off.
+    """
+    x = np.array([[1, -3]], np.int64)
+    for exponent in (0, 5):
+        nodes = [
+            helper.make_node("Constant", [], ["e"], value_int=exponent),
+            helper.make_node("Pow", ["x", "e"], ["y"]),
+        ]
+        np.testing.assert_array_equal(results(nodes, {"x": x}), x**exponent)
+    powers = [helper.make_node("Split", ["x"], ["a", "b"], axis=1, num_outputs=2)]
+    powers.append(helper.make_node("ReduceSum", ["a"], ["s"]))
+    powers.append(helper.make_node("Pow", ["s", "b"], ["y"]))
+    results(powers, {"x": np.abs(x)})

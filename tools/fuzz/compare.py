@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any, Final
 
 import numpy as np
@@ -22,8 +22,9 @@ from clew.ir.expr import Call
 from clew.ir.types import TensorType, TupleType, Type, is_float
 from fuzz.dtypes import Array
 
-_RUNS: Final = 8
-_MORE_RUNS: Final = 40
+_FEW: Final = 8
+_BATCHES: Final = (2, 2, 4, 8, 32)
+"""Runs with roundings moved: what two of them allow, more allow, too; a jump is seldom met."""
 _SLACK: Final = 12.0
 _EXACT: Final = frozenset({
     "abs", "all", "any", "argmax", "argmin", "broadcast_to", "cast", "ceil", "clip", "compress",
@@ -83,8 +84,9 @@ class Condition:
         self._evaluate = evaluate
         self._precision = precision
         self._seed = seed
-        self._runs: list[Mapping[str, Any]] | None = None
+        self._runs: list[Mapping[str, Any]] = []
         self._tried = 0
+        self.asked = False
 
     @property
     def floor(self) -> float:
@@ -98,26 +100,25 @@ class Condition:
         """How far any value may be off: inputs that products read are rounded, too."""
         return _NARROW.get(self._precision, 0.0)
 
-    @property
-    def runs(self) -> Sequence[Mapping[str, Any]]:
-        """Results of runs with roundings moved."""
-        if self._runs is None:
-            self._runs = []
-            self.more(_RUNS)
-        return self._runs
-
-    def more(self, count: int) -> None:
-        """Runs more often."""
-        runs = self._runs = self._runs or []
+    def more(self, most: int) -> bool:
+        """Runs again a few times; False where it has run `most` times."""
+        if self._tried >= most:
+            return False
+        past = 0
+        count = next(n for n in _BATCHES if (past := past + n) > self._tried)
         for _ in range(count):
             self._tried += 1
             noise = _Noise(self._seed + self._tried, self._precision, self._loose)
             with suppress(Exception):  # a size that moved with the noise
-                runs.append(self._evaluate(noise))
+                self._runs.append(self._evaluate(noise))
+        return True
 
     def of(self, output: str) -> list[Any]:
-        """Returns one output in all runs."""
-        return [run[output] for run in self.runs]
+        """Returns one output in all runs until now."""
+        self.asked = True
+        if not self._tried:
+            self.more(1)
+        return [run[output] for run in self._runs]
 
 
 class _Noise:
@@ -157,14 +158,17 @@ class _Noise:
         ]
         step = factor * eps_of(result.dtype) * max(1.0, *sizes)
         with np.errstate(all="ignore"):
-            blurred = result.astype(np.float64) + step * self._rng.choice([-1.0, 1.0], result.shape)
+            blurred = result.astype(np.float64) + step * self._signs(result.shape)
             return np.where((result == 0) & (factor == 1), result, blurred).astype(result.dtype)
+
+    def _signs(self, shape: tuple[int, ...]) -> Array:
+        return self._rng.integers(0, 2, shape, np.int8) * 2.0 - 1.0
 
     def _moved(self, value: Any, least: float) -> Any:
         if not isinstance(value, np.ndarray) or not is_float_array(value):
             return value
         step = max(eps_of(value.dtype), least)
-        signs = self._rng.choice([-1.0, 1.0], value.shape)
+        signs = self._signs(value.shape)
         wide = value.astype(np.float64) * (1 + step * signs)
         with np.errstate(all="ignore"):
             moved = wide.astype(value.dtype)
@@ -176,6 +180,7 @@ class _Noise:
         return kept
 
 
+@cache
 def eps_of(dtype: np.dtype[Any]) -> float:
     """Returns the distance from one to the next number."""
     if dtype.isbuiltin == 1:
@@ -186,17 +191,21 @@ def eps_of(dtype: np.dtype[Any]) -> float:
 
 
 def difference(
-    found: Mapping[str, Any], wanted: Mapping[str, Any], condition: Condition
+    found: Mapping[str, Any],
+    wanted: Mapping[str, Any],
+    condition: Condition,
+    few: bool = False,
 ) -> Difference | None:
-    """Returns the first difference of two engines' results, None where they agree."""
+    """Returns the first difference of two engines' results, None where they agree. After a `few`
+    runs with roundings moved it may see one that more of them would excuse.
+    """
+    most = _FEW if few else sum(_BATCHES)
     for name, want in wanted.items():
         least, floor = condition.least, condition.floor
-        what = _differs(found[name], want, partial(condition.of, name), least, floor)
-        if what:
-            condition.more(_MORE_RUNS)  # a jump is seldom met
-            what = _differs(found[name], want, partial(condition.of, name), least, floor)
-        if what:
-            return Difference(name, what)
+        condition.asked = False
+        while what := _differs(found[name], want, partial(condition.of, name), least, floor):
+            if not (condition.asked and condition.more(most)):
+                return Difference(name, what)
     return None
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import ModelProto, NodeProto, helper, numpy_helper
 
+from clew.ir.module import Module
 from clew.support.errors import ClewError
 from fuzz import engines
 from fuzz.case import Case, Plan, model_of
@@ -59,22 +61,58 @@ class Site:
         return f"{self.node.op_type}({operands}) {attributes}: {self.what}"
 
 
-def first_difference(case: Case, engine: Callable[[Case], Results]) -> Site | None:
-    """Returns the first node whose results are not what clew's references say, by an engine's own
-    account; None where there is none, or the engine cannot run all of it.
+class Whole:
+    """A case with all values of its main graph as outputs, and what clew's references say of them.
+
+    Made when it is first asked; `condition` is then there for the case's own outputs, too.
     """
-    whole = _with_all_outputs(case)
-    try:
-        module = engines.imported(whole)
-        wanted = engines.interpreted(whole, module)
-        found = engine(whole)
-    except (ClewError, CannotRun, AssertionError):
-        return None
-    precision = case.plan.precision if engine is compiled else "f32"
-    condition = Condition(
-        lambda a: engines.interpreted(whole, module, a), precision, 0, engine is not compiled
-    )
-    return _first(whole, found, wanted, condition)
+
+    def __init__(self, case: Case, precision: str = "f32", loose: bool = True) -> None:
+        self.condition = Condition(self._evaluated, precision, case.seed or 0, loose)
+        self._case = case
+        self._found: dict[str, Results] = {}
+
+    @cached_property
+    def case(self) -> Case:
+        """The case with all outputs; the case itself where this cannot be imported."""
+        return self._made[0]
+
+    @property
+    def module(self) -> Module:
+        """That case, imported."""
+        return self._made[1]
+
+    @cached_property
+    def wanted(self) -> Results:
+        """What clew's references say."""
+        return engines.interpreted(self.case, self.module)
+
+    @cached_property
+    def _made(self) -> tuple[Case, Module]:
+        whole = _with_all_outputs(self._case)
+        try:
+            module = engines.imported(whole)
+            engines.interpreted(whole, module)
+            return whole, module
+        except (ClewError, AssertionError):
+            return self._case, engines.imported(self._case)
+
+    def _evaluated(self, around: Any) -> Results:
+        return engines.interpreted(self.case, self.module, around)
+
+    def differs(self, engine: Callable[[Case], Results], few: bool = False) -> Site | None:
+        """Returns the first node whose results are not what clew's references say, by an engine's
+        own account; None where there is none, or the engine cannot run all of it.
+        """
+        if self.case is self._case:
+            return None
+        name = engine.__name__
+        try:
+            if name not in self._found:
+                self._found[name] = engine(self.case)
+            return _first(self.case, self._found[name], self.wanted, self.condition, few)
+        except (ClewError, CannotRun, AssertionError):
+            return None
 
 
 def compiled(case: Case) -> Results:
@@ -85,12 +123,16 @@ def compiled(case: Case) -> Results:
 def first_differences(case: Case) -> Iterator[str]:
     """Yields, for each engine that disagrees, the first node whose results do."""
     for engine in (engines.onnx_runtime, engines.reference, compiled):
-        site = first_difference(case, engine)
+        ours = engine is compiled
+        whole = Whole(case, case.plan.precision if ours else "f32", not ours)
+        site = whole.differs(engine)
         if site is not None:
             yield f"{engine.__name__}: {site}"
 
 
-def _first(case: Case, found: Results, wanted: Results, condition: Condition) -> Site | None:
+def _first(
+    case: Case, found: Results, wanted: Results, condition: Condition, few: bool
+) -> Site | None:
     constants = {t.name: t for t in case.model.graph.initializer}
     opset = next(o.version for o in case.model.opset_import if not o.domain)
 
@@ -101,7 +143,7 @@ def _first(case: Case, found: Results, wanted: Results, condition: Condition) ->
 
     for node in case.model.graph.node:
         results = {o: wanted[o] for o in node.output if o in wanted}
-        differs = difference(found, results, condition)
+        differs = difference(found, results, condition, few)
         if differs:
             operands = tuple(value(i) for i in node.input)
             return Site(node, operands, results, opset, str(differs))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -19,6 +20,9 @@ def work(first: int, count: int, at: Path) -> None:
     `at` holds seed and phase of what is under way, for who finds the process dead.
     """
     engines.quiet()
+    # Compiling makes many small objects and few cycles; what was imported stays anyway.
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
     notes = os.open(at, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     for seed in range(first, first + count):
 

@@ -42,10 +42,11 @@ def _accesses(
 ) -> tuple[Access, ...]:
     """Returns how pieces and lines access each argument, whose loop variables are `along`."""
     found: dict[int, Access] = {}
+    grows = [_Growth(variables) for variables in along]
     for buffer, indices in places:
         if not isinstance(buffer, Buffer) or id(buffer.root) not in arguments:
             continue
-        pieces, lines = (_run(buffer, indices, variables) for variables in along)
+        pieces, lines = (_run(buffer, indices, growth) for growth in grows)
         number = arguments[id(buffer.root)]
         known = found.get(number)
         if known is not None:
@@ -54,10 +55,10 @@ def _accesses(
     return tuple(found.values())
 
 
-def _run(buffer: Buffer, indices: Sequence[Scalar], variables: set[int]) -> int:
+def _run(buffer: Buffer, indices: Sequence[Scalar], growth: _Growth) -> int:
     """Returns the bytes within which a buffer's place grows with a variable; 0 where none does."""
     for axis, index in enumerate(indices):
-        if _walks(index, variables):
+        if growth.of(index):
             return buffer.size_bytes // max(1, math.prod(buffer.shape[:axis]))
     return 0
 
@@ -91,15 +92,27 @@ def _shared(buffers: Iterable[object]) -> dict[int, Buffer]:
     }
 
 
-def _walks(index: Scalar, variables: set[int]) -> bool:
-    """Whether an index grows with a variable; the inner of two fused loops begins again."""
-    seen: set[int] = set()
-    stack = [index]
-    while stack:
-        node = stack.pop()
-        if id(node) in variables:
-            return True
-        if id(node) not in seen and not (isinstance(node, Binary) and node.op == "mod"):
-            seen.add(id(node))
-            stack.extend(node.children)
-    return False
+class _Growth:
+    """Which indices grow with variables; the inner of two fused loops begins again."""
+
+    def __init__(self, variables: set[int]) -> None:
+        self.variables = variables
+        self.known: dict[int, bool] = {}
+
+    def of(self, index: Scalar) -> bool:
+        """Whether an index does, which must live on; what is shared is looked at once."""
+        stack: list[tuple[Scalar, bool]] = [(index, False)]
+        while stack:
+            node, expanded = stack.pop()
+            if id(node) in self.known:
+                continue
+            if id(node) in self.variables:
+                self.known[id(node)] = True
+            elif isinstance(node, Binary) and node.op == "mod":
+                self.known[id(node)] = False
+            elif not expanded:
+                stack.append((node, True))
+                stack.extend((c, False) for c in node.children)
+            else:
+                self.known[id(node)] = any(self.known[id(c)] for c in node.children)
+        return self.known[id(index)]

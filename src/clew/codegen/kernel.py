@@ -220,7 +220,7 @@ class _Function:
     def _statement(self, stmt: Stmt) -> None:
         before = self.b.line
         self.b.line = self.lines.get(id(stmt), before)
-        self.v.memo, self.v.shared = {}, {}
+        self.v.forget_statement()
         match stmt:
             case Block():
                 for child in stmt.stmts:

@@ -73,6 +73,7 @@ class Values(Addresses):
         self.loads: dict[tuple[object, ...], Value] = {}
         self.memo: dict[int, Value] = {}
         self.shared: dict[int, Value] = {}
+        self.steps: dict[tuple[int, ...], Value] = {}
         self.anywhere = False
         self._plans: dict[int, tuple[Scalar, Plan | None]] = {}
 
@@ -82,13 +83,17 @@ class Values(Addresses):
         """Returns the value of a statement's expression; shared parts are emitted once."""
         return self.value(self.begin(expr))
 
+    def forget_statement(self) -> None:
+        """Drops what was computed for one statement."""
+        self.memo, self.shared, self.steps = {}, {}, {}
+
     def begin(self, expr: Scalar) -> Scalar:
         """Begins a statement: returns what to evaluate for its expression.
 
         Parts that would be computed in many branches or under many masks are computed now, once;
         those that might not be wanted read inside of their buffers whatever their indices are.
         """
-        self.memo, self.shared = {}, {}
+        self.forget_statement()
         found = self._plans.get(id(expr))
         if found is None:
             found = self._plans[id(expr)] = (expr, self._plan(expr))
@@ -221,20 +226,22 @@ class Values(Addresses):
 
     def load_value(self, expr: Scalar) -> Value:
         """Returns an index expression's value node by node."""
-        return self._index_value(expr, {})
-
-    def _index_value(self, expr: Scalar, made: dict[int, Value]) -> Value:
-        found = self.shared.get(id(expr)) or made.get(id(expr))
-        if found is None:
-            match expr:
-                case Index():
-                    found = self.index_value(expr)
-                case Binary():
-                    a, b = self._index_value(expr.a, made), self._index_value(expr.b, made)
-                    found = self._binary(expr.op, a, b)
-                case _:
-                    found = self.value(expr)
-            made[id(expr)] = found
+        match expr:
+            case Index():
+                return self.index_value(expr)
+            case Binary():
+                key = (id(expr), *self.numbers(expr))
+                found = self.shared.get(id(expr)) or self.steps.get(key)
+                if found is None:
+                    a, b = self.load_value(expr.a), self.load_value(expr.b)
+                    found = self.steps[key] = self._binary(expr.op, a, b)
+                return found
+        if self.leaves(expr).reads_memory:
+            return self.value(expr)
+        # It may be computed ahead of loops, where what was computed in them is not known yet.
+        before, self.memo, self.shared = (self.memo, self.shared), {}, {}
+        found = self.value(expr)
+        self.memo, self.shared = before
         return found
 
     # --- conditions ---
@@ -306,20 +313,20 @@ class Values(Addresses):
     @contextmanager
     def isolated(self) -> Iterator[None]:
         """What is computed inside is not known outside (a branch)."""
-        loads, memo = dict(self.loads), dict(self.memo)
+        before = dict(self.loads), dict(self.memo), dict(self.steps)
         yield
-        self.loads, self.memo = loads, memo
+        self.loads, self.memo, self.steps = before
 
     @contextmanager
     def masked(self, mask: Value) -> Iterator[None]:
         """Inside, only the lanes of `mask` load and store."""
-        before = self.mask, self.memo, dict(self.loads)
+        before = self.mask, self.memo, self.steps, dict(self.loads)
         wide = self.broadcast(mask, self.lanes)
         self.mask = wide if before[0] is None else self._both(before[0], wide)
-        self.memo = {}
+        self.memo, self.steps = {}, {}
         yield
         known = None if self.mask is None else mask_lanes(self.mask)
-        self.mask, self.memo, loads = before
+        self.mask, self.memo, self.steps, loads = before
         if known is None or not any(known):
             self.loads = loads  # else what was read is as good as outside: no branch was taken
 

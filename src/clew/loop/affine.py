@@ -67,6 +67,7 @@ class Simplifier:
         self._numbers: dict[int, tuple[Scalar, int]] = {}
         self._structures: dict[tuple[object, ...], int] = {}
         self._canonical: dict[int, Scalar] = {}
+        self._uses: dict[int, tuple[Scalar, dict[int, tuple[Scalar, bool]]]] = {}
         self._simple: dict[int, tuple[Scalar, Scalar]] = {}
         self._ranges: dict[int, tuple[Scalar, Range]] = {}
         self._decided: dict[int, tuple[Scalar, bool | None]] = {}
@@ -202,6 +203,22 @@ class Simplifier:
             key = _key(node, [known[id(c)][1] for c in children])
             number = self._structures.setdefault(key, len(self._structures))
             known[id(node)] = (node, number)  # holds it, so that its id stays its own
+        return known[id(expr)][1]
+
+    def uses(self, expr: Scalar, index: Scalar) -> bool:
+        """Whether a loop variable occurs in an expression; remembered for all of its parts."""
+        known = self._uses.setdefault(id(index), (index, {}))[1]
+        stack: list[tuple[Scalar, bool]] = [(expr, False)]
+        while stack:
+            node, expanded = stack.pop()
+            if id(node) in known:
+                continue
+            if not expanded:
+                stack.append((node, True))
+                stack.extend((c, False) for c in node.children)
+                continue
+            found = node is index or any(known[id(c)][1] for c in node.children)
+            known[id(node)] = (node, found)
         return known[id(expr)][1]
 
     def rebuild(self, form: Linear) -> Scalar:

@@ -165,13 +165,12 @@ def _lines(expr: Scalar, depth: int, out: PrintedNest, stages: tuple[str, ...]) 
     for node in _named(expr, shared):
         value = render(node.value if isinstance(node, Inlined) else node, names)
         if isinstance(node, Inlined):
-            name, text, own = f"%{count}", f"%{count} = {value}  # {node.stage}", (node.stage,)
+            name = f"%{count}"
+            out.add(id(node), depth, f"{name} = {value}  # {node.stage}", (node.stage,))
             count += 1
         else:
             name = f"%t{len(names) - count}"
-            own = owners[id(node)]
-            text = f"let {name} = {value}"
-        out.add(id(node), depth, text, own)
+            out.add(id(node), depth, f"let {name} = {value}", owners[id(node)])
         names[id(node)] = name
     return render(expr, names)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -15,7 +16,6 @@ from clew.ir.types import TensorType, TupleType, Type, bits, is_float, is_intege
 from clew.ops.common import broadcast_shapes, f32, i64, tensor_type
 from clew.ops.registry import Sample, register_op
 from clew.support.errors import GraphTypeError
-from clew.support.regex import Regex, RegexError
 from clew.support.text_arrays import TEXT
 
 Array = np.ndarray[Any, Any]
@@ -193,17 +193,27 @@ def _text_normalize_types(x: Type, *, case: str, **attrs: Any) -> Type:
 
 
 @lru_cache(maxsize=64)
-def compiled_pattern(pattern: str) -> Regex:
+def compiled_pattern(pattern: str) -> Any:
     """Returns a compiled pattern.
 
-    Errors: T162 for one that does not follow RE2's syntax, or is too large.
+    Errors: T162 for one that does not follow RE2's syntax, or is too large; T168 where RE2 is not
+    installed.
     """
     try:
-        return Regex.of(pattern)
-    except RegexError as error:
-        shown = pattern if len(pattern) < 80 else pattern[:77] + "..."
+        re2 = importlib.import_module("re2")
+    except ImportError as error:
         raise GraphTypeError(
-            "T162", f"text.full_match: pattern {shown!r}: {error}", hint="RE2's syntax is read"
+            "T168", "text.full_match: RE2 is not installed", hint="pip install 'clew[text]'"
+        ) from error
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        return re2.compile(pattern, options=options)
+    except re2.error as error:
+        shown = pattern if len(pattern) < 80 else pattern[:77] + "..."
+        said = error.args[0].decode(errors="replace") if error.args else "it is none"
+        raise GraphTypeError(
+            "T162", f"text.full_match: pattern {shown!r}: {said}", hint="RE2's syntax is read"
         ) from error
 
 
@@ -219,13 +229,14 @@ def compiled_pattern(pattern: str) -> Regex:
     ),
 )
 def text_full_match(x: Array, *, pattern: str) -> Array:
-    """Whether all of a text matches a pattern in RE2's syntax (`support/regex.py`), in time linear
-    in the text: `bool[...]`.
+    """Whether all of a text matches a pattern in RE2's syntax, in time linear in the text:
+    `bool[...]`.
 
-    Errors: T105, T162. Source: ONNX RegexFullMatch-20.
+    Errors: T105, T162, T168. Source: ONNX RegexFullMatch-20.
     """
     regex = compiled_pattern(pattern)
-    return np.array([regex.matches(text) for text in texts_of(x)], bool).reshape(x.shape)
+    found = [regex.fullmatch(text) is not None for text in texts_of(x)]
+    return np.array(found, bool).reshape(x.shape)
 
 
 @text_full_match.types

@@ -163,13 +163,9 @@ def offset_stride(
         total = binary("add", total, binary("mul", position, Imm(step, INDEX)))
     form = simplifier.flatten(simplifier.linear(total))
     others = [a for a, _ in form.terms if a is not index]
-    if any(_uses(a, index) for a in others):
+    if any(simplifier.uses(a, index) for a in others):
         return None
     return form.coefficient(index)
-
-
-def _uses(expr: Scalar, index: Index) -> bool:
-    return any(node is index for node in nodes(expr))
 
 
 def lane_stride(load: Load, index: Index, lanes: int, simplifier: Simplifier) -> int | None:
@@ -178,6 +174,9 @@ def lane_stride(load: Load, index: Index, lanes: int, simplifier: Simplifier) ->
     A packed operand, indexed by `j // 32` and `j % 32`, is side by side within 32 and not beyond.
     """
     assert isinstance(index.extent, int)
+    inner = (within for i in load.indices for within in buffer_loads(i))
+    if any(simplifier.uses(within, index) for within in inner):
+        return None  # wherever memory says
     outer, lane = Index("o", -(-index.extent // lanes)), Index("l", lanes)
     split = binary("add", binary("mul", outer, Imm(lanes, INDEX)), lane)
     indices = tuple(substitute(i, {id(index): split}) for i in load.indices)

@@ -56,6 +56,8 @@ def _is_block(channels: int, lanes: int) -> bool:
 
 def reads_own_channels(info: StageInfo) -> bool:
     """Whether every operand depends on the output channel: channels share no loads."""
+    if len(info.axes) < 2:
+        return False  # no image
     axis = info.axes[-1 if len(info.axes) == _BLOCKED else 1]
     channel = next(n.index for n in info.loops if n.name == axis)
     return all(

@@ -11,7 +11,6 @@ from onnx import TensorProto, helper
 
 import clew
 from clew.support.errors import ClewError
-from clew.support.regex import Regex, RegexError
 
 STRING = TensorProto.STRING
 WORDS = np.array([["b", "a", "é"], ["", "b", "long text that is kept elsewhere"]], object)
@@ -189,20 +188,19 @@ def test_patterns(pattern: str, texts: list[str], expected: list[int]) -> None:
     "pattern",
     [
         "(", ")", "[", "a**", "*a", r"\1", r"(?=a)", r"(?<=a)b", r"(?P<1-2>a)", "[b-a]", r"\y",
-        r"\p{Greek}", "a{1001}", "a{3,2}", "((a{1000}){1000}){1000}", "(" * 500, "\\",
+        r"\p{Nobody}", "a{1001}", "a{3,2}", "((a{1000}){1000}){1000}", "(" * 500, "\\",
         r"\x{110000}",
     ],
 )  # fmt: skip
 def test_patterns_that_are_none(pattern: str) -> None:
-    with pytest.raises(RegexError):
-        Regex.of(pattern)
     with pytest.raises(ClewError, match="T162"):
         run("RegexFullMatch", I(["a"], object), pattern=pattern)
 
 
 @pytest.mark.parametrize("pattern", ["(a+)+b", "(a|a)*b", "(a*)*b", "(.*a){20}"])
 def test_patterns_that_go_back_take_no_time(pattern: str) -> None:
-    assert not Regex.of(pattern).matches("a" * 3000 + "c")
+    (found,) = run("RegexFullMatch", I(["a" * 3000 + "c"], object), pattern=pattern)
+    assert not found[0]
 
 
 # --- hostile text ---------------------------------------------------------------------------------

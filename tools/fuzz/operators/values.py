@@ -59,7 +59,9 @@ def insert(g: Grower) -> object:
 
 @operator("SequenceErase")
 def erase(g: Grower) -> object:
-    return g.emit("SequenceErase", [_sequence(g)])
+    sequence = _sequence(g)  # which may be empty: what was erased from is a sequence, too
+    (longer,) = g.emit("SequenceInsert", [sequence, _item(g, sequence)])
+    return g.emit("SequenceErase", [longer])
 
 
 @operator("SplitToSequence")
