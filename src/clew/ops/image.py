@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from clew import te
@@ -227,7 +228,7 @@ def _narrowed(value: Scalar, dtype: str, rounds: bool) -> Scalar:
     if value.dtype == dtype or not is_integer(dtype):
         return te.cast(dtype, value)
     if rounds:
-        info = np.iinfo(to_numpy(dtype))
+        info: Any = ml_dtypes.iinfo(to_numpy(dtype))  # type: ignore[no-untyped-call]
         # The largest float below what the dtype ends at.
         high = np.nextafter(float(info.max) + 1, 0) if bits(dtype) > 32 else float(info.max)
         value = te.minimum(te.maximum(te.call("round", value), float(info.min)), float(high))

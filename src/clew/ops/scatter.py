@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+import ml_dtypes
 import numpy as np
 
 from clew import te
@@ -89,7 +90,7 @@ def _neutral(combiner: str, dtype: str) -> Scalar:
         return te.as_scalar(combiner == "min", dtype)
     if is_float(dtype):
         return te.as_scalar(-math.inf if combiner == "max" else math.inf, dtype)
-    info = np.iinfo(to_numpy(dtype))
+    info: Any = ml_dtypes.iinfo(to_numpy(dtype))  # type: ignore[no-untyped-call]
     return te.as_scalar(int(info.min if combiner == "max" else info.max), dtype)
 
 

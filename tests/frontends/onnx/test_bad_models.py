@@ -537,3 +537,13 @@ def test_a_size_divided_by_a_size_of_none():
     assert compiled(np.zeros((3, 2, 5), np.float32)).shape == (3, 10)
     with suppress(ClewError):
         compiled(np.zeros((0, 2, 5), np.float32))
+
+
+def test_images_of_numbers_of_two_bits():
+    image = helper.make_tensor_value_info("x", TensorProto.UINT2, [1, 1, 4, 4])
+    sizes = numpy_helper.from_array(np.array([1, 1, 3, 3], np.int64), "s")
+    bad = node("Resize", ["x", "", "", "s"], ["y"], "resized", mode="linear", antialias=1)
+    with suppress(ClewError):
+        clew.compile(
+            model([bad], inputs=[image], initializers=[sizes], opset=19), threads=1, cache=False
+        )
