@@ -77,7 +77,7 @@ def refused(made: object, given: Budgets, *arrays: np.ndarray) -> ClewError:
         (PRODUCT, [ONES], "run_bytes", 1 << 10, 1 << 20, "C140"),
         (PRODUCT, [ONES], "run_operations", 1 << 10, 1 << 23, "C141"),
         (LOOP, [X], "loop_steps", 19, 20, "I266"),
-        (LATE, [np.full((2, 3), 700, np.float32)], "tensor_bytes", 4096, 1 << 20, "M006"),
+        (LATE, [np.full((2, 3), 700, np.float32)], "run_bytes", 4096, 1 << 20, "C140"),
     ],
 )
 def test_budgets_of_a_run(made, arrays, name, less, enough, code) -> None:

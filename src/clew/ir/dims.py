@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from clew.support.errors import GraphTypeError
+
 Dim: TypeAlias = "int | SymDim"
 _Monomial: TypeAlias = "tuple[tuple[Atom, int], ...]"
 
@@ -212,6 +214,8 @@ def _substitute_atom(atom: Atom, sizes: Mapping[str, Dim]) -> Dim:
     if not atom.op:
         return sizes.get(atom.name, SymDim.symbol(atom.name))
     left, right = (substitute(arg, sizes) for arg in atom.args)
+    if right == 0 and atom.op in ("//", "%"):
+        raise GraphTypeError("T110", f"a size is {left} {atom.op} 0")
     if atom.op == "//":
         return left // right
     if atom.op == "%":

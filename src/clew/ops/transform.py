@@ -142,7 +142,8 @@ def _reshape_resolver(types: Sequence[TensorType], attrs: dict[str, Any]) -> dic
 )
 def transpose(x: Tensor, *, axes: tuple[int, ...]) -> Tensor:
     """Axis `n` of the result is axis `axes[n]` of `x`. Source: ONNX Transpose-24."""
-    if sorted(a % x.rank if x.rank else a for a in axes) != list(range(x.rank)):
+    inside = all(-x.rank <= a < x.rank for a in axes)
+    if not inside or sorted(a % x.rank for a in axes) != list(range(x.rank)):
         raise GraphTypeError(
             "T104", f"transpose: axes {axes} are no permutation of the {x.rank} of {x.type}"
         )

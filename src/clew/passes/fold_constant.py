@@ -129,9 +129,10 @@ class _Folder(Rewriter):
         assert isinstance(size, int)
         if not self._affordable(old, new, args, size):
             return False
-        if size > max(self._options.max_growth_elems, 2 * stored) and not _stays_splat(
-            self._ctx, new, args
-        ):
+        most = self._options.max_growth_elems
+        if new.type.size_bytes > current().run_bytes:
+            most = 0  # left to the run, which may refuse it
+        if size > max(most, 2 * stored) and not _stays_splat(self._ctx, new, args):
             self._ctx.remark(old, f"not folded: {size} elements would be stored for {stored}")
             return False
         return True

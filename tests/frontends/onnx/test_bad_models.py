@@ -520,3 +520,20 @@ def test_a_run_that_asks_for_a_negative_size():
     assert run(made, np.int64(3)).tolist() == [[0, 1, 0]]
     with pytest.raises(ClewError):
         run(made, np.int64(-3))
+
+
+def test_axes_far_outside():
+    bad = node("Transpose", ["x"], ["y"], "turned", perm=[2**62 + 1, 0])
+    with pytest.raises(ClewError) as caught:
+        load(model([bad]))
+    assert caught.value.layer == "turned"
+
+
+def test_a_size_divided_by_a_size_of_none():
+    shape = numpy_helper.from_array(np.array([0, -1], np.int64), "s")
+    taken = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 2, "m"])]
+    made = model([node("Reshape", ["x", "s"], ["y"])], inputs=taken, initializers=[shape])
+    compiled = clew.compile(made, threads=1, cache=False)
+    assert compiled(np.zeros((3, 2, 5), np.float32)).shape == (3, 10)
+    with suppress(ClewError):
+        compiled(np.zeros((0, 2, 5), np.float32))
