@@ -24,6 +24,7 @@ from clew.frontends.onnx.survey import function_body
 from clew.ir.types import from_numpy
 from clew.support.errors import ClewError
 from onnx_suite.cases import Case, all_cases
+from onnx_suite.ratchet import EXPLAINED
 from onnx_suite.table import NO_TENSOR_FORM
 
 Facts = dict[str, Any]
@@ -85,7 +86,7 @@ def _facts(
         "versions": [s.since_version for s in schemas],
         "deprecated": bool(newest.deprecated),
         "support": "none"
-        if how == "none" or (cases and not passed)
+        if how == "none" or _all_refused(cases, ratchet)
         else _form(key, newest, passed, ratchet),
         "by": how,
         "why": NO_TENSOR_FORM.get(full, "") if how != "none" else MISSING.get(full, ""),
@@ -99,6 +100,14 @@ def _facts(
             c.name: ratchet[c.key].removeprefix("excluded ") for c in cases if c not in passed
         },
     }
+
+
+def _all_refused(cases: list[Case], ratchet: Mapping[str, str]) -> bool:
+    """Whether no case of some passes, for other reasons than that what they expect is no result."""
+    words = [ratchet[c.key].partition(" ") for c in cases]
+    return bool(words) and all(
+        w == "excluded" and why not in EXPLAINED.values() for w, _, why in words
+    )
 
 
 def _how(domain: str, schema: Any) -> str:

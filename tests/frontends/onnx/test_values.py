@@ -145,7 +145,7 @@ def test_map_over_lists_of_different_shapes() -> None:
         ("I043", "{ y = SequenceAt(q, p) }", {"q": [[1.0]], "p": np.array(0)}),
         ("I043", "{ y = SequenceAt(q, p) }", {"q": None, "p": np.array(0)}),
         ("T152", "{ i = Cast<to=7>(w) y = SequenceInsert(q, i) }", {}),
-        ("T014", "{ y = Relu(q) }", {}),
+        ("M012", "{ y = Relu(q) }", {}),
     ],
 )
 def test_mistakes_with_lists_have_codes(wanted: str, body: str, feeds: dict[str, Any]) -> None:
