@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import onnx
@@ -18,6 +18,9 @@ from fuzz import engines
 from fuzz.case import Case, Plan, model_of
 from fuzz.compare import Condition, difference
 from fuzz.engines import CannotRun, Results
+
+_OLDEST: Final = 7
+"""The oldest opset that ONNX Runtime takes."""
 
 
 @dataclass(frozen=True)
@@ -163,7 +166,8 @@ def case_at(site: Site) -> Case | None:
     for n, name in enumerate(node.output):
         if name not in site.results:
             node.output[n] = ""
-    model = model_of([node], feeds, list(site.results), site.opset)
+    since = onnx.defs.get_schema(node.op_type, site.opset).since_version
+    model = model_of([node], feeds, list(site.results), max(since, _OLDEST))
     with suppress(Exception):
         inferred = onnx.shape_inference.infer_shapes(model)
         model.graph.ClearField("output")

@@ -7,7 +7,7 @@ origin, and the map from old nodes to new ones gives the *same* links.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from clew.ir.dims import Dim, SymDim, is_unknown, substitute
 from clew.ir.expr import (
@@ -165,14 +165,16 @@ class Rewriter:
     The method gets the old node and `new`: the old node over rewritten children (the old node
     itself if none changed). It returns what takes the old node's place, computing the same value
     (perhaps in another layout or dtype). `covers` widens "now building for" to more nodes of a
-    match. Inner functions are rewritten where `enter_functions` is set. A pass that changes the
-    type of values clears `rebuilds` and gets the old node as `new`: old calls need not fit the new
-    arguments.
+    match. Inner functions are rewritten where `enter_functions` is set; the attributes named in
+    `of_function`, which `enter` sets anew, are then those of the function around again. A pass that
+    changes the type of values clears `rebuilds` and gets the old node as `new`: old calls need not
+    fit the new arguments.
     """
 
     enter_functions = True
     enter_primitive = False
     rebuilds = True
+    of_function: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self) -> None:
         self.memo: dict[int, Expr] = {}
@@ -189,6 +191,7 @@ class Rewriter:
         if function.is_primitive and not self.enter_primitive:
             return function
         params = [self._visit(p) for p in function.params]
+        around = {name: getattr(self, name) for name in self.of_function}
         self.enter(function)
         for node in self.order(function):
             self._visit(node)
@@ -196,6 +199,8 @@ class Rewriter:
         with building_for(function):
             new = rebuild(function, [*params, body])
         new = self.leave(function, new)  # type: ignore[arg-type]
+        for name, value in around.items():
+            setattr(self, name, value)
         note_same(function.id, new.id)
         return new
 

@@ -87,6 +87,7 @@ class _Alterer(Rewriter):
     """
 
     rebuilds = False
+    of_function = ("_most",)
 
     def __init__(self, options: AlterLayout, ctx: PassContext) -> None:
         super().__init__()

@@ -64,6 +64,8 @@ class FoldConstant(Pass):
 
 
 class _Folder(Rewriter):
+    of_function = ("_keeps_narrow",)
+
     def __init__(self, options: FoldConstant, ctx: PassContext) -> None:
         super().__init__()
         self._options = options

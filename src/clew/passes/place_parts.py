@@ -44,8 +44,7 @@ class PlaceParts(Pass):
     opt_level: ClassVar[int] = 1
 
     def run(self, module: Module, ctx: PassContext) -> Module:
-        changed = {name: _Placer(ctx).rewrite_function(f) for name, f in module}
-        return module.with_functions(changed)
+        return _Placer(ctx).rewrite_module(module)
 
 
 @dataclass
@@ -58,19 +57,12 @@ class _Plan:
 
 
 class _Placer(Rewriter):
-    """One placer rewrites one function's body."""
+    of_function = ("_plans",)
 
     def __init__(self, ctx: PassContext) -> None:
         super().__init__()
         self._ctx = ctx
-        self._entered = False
         self._plans: dict[int, _Plan] = {}
-
-    def rewrite_function(self, function: Function) -> Function:
-        if self._entered:
-            return _Placer(self._ctx).rewrite_function(function)
-        self._entered = True
-        return super().rewrite_function(function)
 
     def enter(self, function: Function) -> None:
         self._plans = _Places(function, self._ctx).plans

@@ -186,7 +186,8 @@ def _binary(node: Binary, a: Any, b: Any) -> Any:
         return _LOGIC[node.op][node.a.dtype != "bool"](a, b)
     if node.op == "div":
         if is_integer(node.dtype):
-            quotient = np.trunc(np.divide(a, np.where(np.equal(b, 0), 1, b)))
-            return quotient.astype(to_numpy(node.dtype))
+            by = np.where(np.equal(b, 0), 1, b)
+            rest = np.fmod(a, by)  # with the sign of `a`: what is left over has no remainder
+            return np.floor_divide(np.subtract(a, rest), by).astype(to_numpy(node.dtype))
         return np.divide(a, b)
     return _BINARY[node.op](a, b)

@@ -57,6 +57,9 @@ def reshape(g: Grower) -> object:
         sizes[g.choices.integer(0, len(sizes) - 1)] = -1
     if 0 in sizes:
         allow_zero = 1
+        moved = any(s == 0 and x.sizes[n : n + 1] != (0,) for n, s in enumerate(sizes))
+        if moved and g.schema.since_version < 14:
+            raise Unfit  # a zero stands for the size that was there
     if g.choices.one_in(6) and sizes and x.rank and x.sizes[0] == sizes[0] and not allow_zero:
         sizes[0] = 0
     return g.emit("Reshape", [x, g.ints(sizes)], allowzero=allow_zero or None)
