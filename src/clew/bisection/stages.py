@@ -22,6 +22,7 @@ from clew.ir.module import Module
 from clew.ir.rewrite import rebuild
 from clew.ir.types import TensorType, TupleType, Type, to_numpy
 from clew.ir.visit import inner_functions, post_order
+from clew.support import walk
 from clew.trace.trace import Trace
 
 Say = Callable[[str], None]
@@ -254,22 +255,16 @@ def region_of(new: Expr, pairs: Mapping[int, Expr], olds: Mapping[int, Any]) -> 
     """Returns a node and those behind it, as far as the nodes that stand for one of the stage
     before; uses after what they use.
     """
-    found: dict[int, Expr] = {}
-    order: list[Expr] = []
-    stack: list[tuple[Expr, bool]] = [(new, False)]
-    while stack:
-        node, ready = stack.pop()
-        if ready:
-            order.append(node)
-            continue
-        if node.id in found or (node is not new and (node.id in pairs or node.id in olds)):
-            continue
-        found[node.id] = node
-        stack.append((node, True))
-        children = list(node.children)
-        children += [f.body for f in inner_functions(node)]
-        stack.extend((c, False) for c in children if not isinstance(c, Function))
-    return order
+
+    def behind(node: Expr) -> list[Expr]:
+        children = (*node.children, *(f.body for f in inner_functions(node)))
+        known = (pairs.keys(), olds.keys())
+        return [
+            c for c in children
+            if not isinstance(c, Function) and not any(c.id in ids for ids in known)
+        ]  # fmt: skip
+
+    return walk.post_order((new,), behind)
 
 
 def is_rounding(stages: Stages, before: int, after: int, parting: Parting) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from clew.te.expr import Load, Scalar, Select, shared_parts
+from clew.te.walk import post_order
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ def plan_of(expr: Scalar, least: int) -> Plan | None:
     bits = {key: 1 << n for n, key in enumerate(parts)}
     needed: dict[int, int] = {}
     in_registers: dict[int, bool] = {}
-    for node in _producers_first(expr):
+    for node in post_order(expr):
         below = [needed[id(c)] for c in node.children]
         if isinstance(node, Select):
             cond, a, b = below
@@ -52,22 +53,7 @@ def plan_of(expr: Scalar, least: int) -> Plan | None:
 def reads_in_reads(expr: Scalar) -> int:
     """Returns how many loads there are at most, each in an index of the one before."""
     found: dict[int, int] = {}
-    for node in _producers_first(expr):
+    for node in post_order(expr):
         below = max((found[id(c)] for c in node.children), default=0)
         found[id(node)] = below + isinstance(node, Load)
     return found[id(expr)]
-
-
-def _producers_first(expr: Scalar) -> list[Scalar]:
-    order: list[Scalar] = []
-    seen: set[int] = set()
-    stack: list[tuple[Scalar, bool]] = [(expr, False)]
-    while stack:
-        node, expanded = stack.pop()
-        if expanded:
-            order.append(node)
-        elif id(node) not in seen:
-            seen.add(id(node))
-            stack.append((node, True))
-            stack.extend((c, False) for c in node.children)
-    return order

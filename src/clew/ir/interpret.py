@@ -30,6 +30,7 @@ from clew.ir.module import Module
 from clew.ir.types import TensorType, TupleType, Type, UnrankedType, is_float, to_numpy
 from clew.support.errors import InputError, RunError
 from clew.support.text_arrays import as_text
+from clew.support.walk import post_order
 
 Array: TypeAlias = NDArray[Any]
 Value: TypeAlias = Any
@@ -366,17 +367,4 @@ def _let_bound(root: Expr) -> dict[int, Expr]:
 
 
 def _sorted(root: Expr, bound: Mapping[int, Expr]) -> list[Expr]:
-    done: set[int] = set()
-    order: list[Expr] = []
-    stack: list[tuple[Expr, bool]] = [(root, False)]
-    while stack:
-        node, expanded = stack.pop()
-        if expanded:
-            order.append(node)
-            continue
-        if node.id in done:
-            continue
-        done.add(node.id)
-        stack.append((node, True))
-        stack.extend((o, False) for o in reversed(_operands(node, bound)))
-    return order
+    return post_order((root,), lambda node: _operands(node, bound))

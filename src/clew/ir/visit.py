@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from clew.ir.expr import Call, Expr, Function, If, Var, While
+from clew.support import walk
 
 
 def post_order(root: Expr | Iterable[Expr], *, into_functions: bool = False) -> list[Expr]:
@@ -15,30 +16,12 @@ def post_order(root: Expr | Iterable[Expr], *, into_functions: bool = False) -> 
     """
     roots = [root] if isinstance(root, Expr) else list(root)
     entered = {id(r) for r in roots if isinstance(r, Function)}
-    done: set[int] = set()
-    order: list[Expr] = []
-    # `None` on the stack: what the node last opened uses is listed.
-    opened: list[Expr] = []
-    stack: list[Expr | None] = [*reversed(roots)]
-    while stack:
-        node = stack.pop()
-        if node is None:
-            order.append(opened.pop())
-            continue
-        if node.id in done:
-            continue
-        done.add(node.id)
+
+    def below(node: Expr) -> Sequence[Expr]:
         closed = isinstance(node, Function) and not into_functions and id(node) not in entered
-        children = () if closed else node.children
-        if not children:
-            order.append(node)
-            continue
-        opened.append(node)
-        stack.append(None)
-        for child in reversed(children):
-            if child.id not in done:
-                stack.append(child)
-    return order
+        return () if closed else node.children
+
+    return walk.post_order(roots, below)
 
 
 def calls(function: Function) -> Iterator[Call]:

@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from clew.support import walk
 from clew.te.expr import (
     COMPARISONS,
     INDEX,
@@ -21,6 +22,7 @@ from clew.te.expr import (
     binary,
     select,
 )
+from clew.te.walk import nodes, over, post_order
 
 Range = tuple[float, float]
 _UNBOUNDED: Range = (float("-inf"), float("inf"))
@@ -44,18 +46,13 @@ class Linear:
         return any(a is index or contains(a, index) for a, _ in self.terms)
 
 
+def _is_arithmetic(node: Scalar) -> bool:
+    return node.dtype == INDEX and isinstance(node, (Binary, Index, Unary))
+
+
 def contains(expr: Scalar, part: Scalar) -> bool:
     """Whether `part` (by identity) occurs in `expr`."""
-    seen: set[int] = set()
-    stack = [expr]
-    while stack:
-        node = stack.pop()
-        if node is part:
-            return True
-        if id(node) not in seen:
-            seen.add(id(node))
-            stack.extend(node.children)
-    return False
+    return any(node is part for node in nodes(expr))
 
 
 class Simplifier:
@@ -114,10 +111,7 @@ class Simplifier:
 
     def _rebuilt(self, expr: Scalar) -> Scalar:
         """Returns the expression over simplified parts."""
-        children = [self.simplify(c) for c in expr.children]
-        if all(a is b for a, b in zip(children, expr.children, strict=True)):
-            return expr
-        return expr.rebuild(children)
+        return over(expr, [self.simplify(c) for c in expr.children])
 
     def divide(self, op: str, form: Linear, by: int) -> Linear:
         """Returns a form's `floordiv` or `mod` by a positive number."""
@@ -190,17 +184,8 @@ class Simplifier:
         literals count by identity.
         """
         known = self._numbers
-        stack: list[tuple[Scalar, bool]] = [(expr, False)]
-        while stack:
-            node, expanded = stack.pop()
-            if id(node) in known:
-                continue
-            children = node.children
-            if not expanded and children:
-                stack.append((node, True))
-                stack.extend((c, False) for c in children)
-                continue
-            key = _key(node, [known[id(c)][1] for c in children])
+        for node in post_order(expr, known):
+            key = _key(node, [known[id(c)][1] for c in node.children])
             number = self._structures.setdefault(key, len(self._structures))
             known[id(node)] = (node, number)  # holds it, so that its id stays its own
         return known[id(expr)][1]
@@ -208,15 +193,7 @@ class Simplifier:
     def uses(self, expr: Scalar, index: Scalar) -> bool:
         """Whether a loop variable occurs in an expression; remembered for all of its parts."""
         known = self._uses.setdefault(id(index), (index, {}))[1]
-        stack: list[tuple[Scalar, bool]] = [(expr, False)]
-        while stack:
-            node, expanded = stack.pop()
-            if id(node) in known:
-                continue
-            if not expanded:
-                stack.append((node, True))
-                stack.extend((c, False) for c in node.children)
-                continue
+        for node in post_order(expr, known):
             found = node is index or any(known[id(c)][1] for c in node.children)
             known[id(node)] = (node, found)
         return known[id(expr)][1]
@@ -301,18 +278,11 @@ class Simplifier:
         if isinstance(expr, (Imm, Index)) and not (isinstance(expr, Index) and expr.extent == 1):
             return expr
         memo: dict[int, Scalar] = {}
-        stack: list[tuple[Scalar, bool]] = [(expr, False)]
-        while stack:
-            node, expanded = stack.pop()
-            if id(node) in memo:
-                continue
-            if node.dtype == INDEX and isinstance(node, (Binary, Index, Unary)):
+        for node in walk.post_order((expr,), self._unsimplified):
+            if _is_arithmetic(node):
                 memo[id(node)] = self.rebuild(self.linear(node))
             elif id(node) in self._simple:
                 memo[id(node)] = self._simple[id(node)][1]
-            elif not expanded and node.children:
-                stack.append((node, True))
-                stack.extend((c, False) for c in node.children)
             else:
                 new = self._simplify_node(node, [memo[id(c)] for c in node.children])
                 memo[id(node)] = new
@@ -320,23 +290,16 @@ class Simplifier:
                     self._simple[id(node)] = (node, new)
         return memo[id(expr)]
 
+    def _unsimplified(self, node: Scalar) -> tuple[Scalar, ...]:
+        """Returns the parts of a node that are simplified before it."""
+        return () if _is_arithmetic(node) or id(node) in self._simple else node.children
+
     def canonical(self, expr: Scalar, images: dict[int, Scalar]) -> Scalar:
         """Returns the expression with parts of one structure as one object, which is then also what
         linear forms have as their atom. `images` tell what became of each part, by its id.
         """
-        stack: list[tuple[Scalar, bool]] = [(expr, False)]
-        while stack:
-            node, expanded = stack.pop()
-            if id(node) in images:
-                continue
-            children = node.children
-            if not expanded and children:
-                stack.append((node, True))
-                stack.extend((c, False) for c in children)
-                continue
-            made = [images[id(c)] for c in children]
-            same = all(a is b for a, b in zip(children, made, strict=True))
-            new = node if same else node.rebuild(made)
+        for node in post_order(expr, images):
+            new = over(node, [images[id(c)] for c in node.children])
             number = self.number(new)
             new = images[id(node)] = self._canonical.setdefault(number, new)
             if new.dtype == INDEX and not isinstance(new, (Imm, Index, Binary, Unary)):

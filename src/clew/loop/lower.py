@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from clew.loop.ir import Buffer, For, Nest, Scope, Stmt, Store, block
 from clew.te.expr import Imm, Index, Load, Reduce, Scalar
 from clew.te.interpret import identity_of
-from clew.te.tensor import Tensor, map_loads, stages
+from clew.te.tensor import Tensor, stages
+from clew.te.walk import map_loads
 
 
 def lower(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Nest:

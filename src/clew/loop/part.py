@@ -17,7 +17,7 @@ from clew.loop.ir import (
     walk,
 )
 from clew.te.expr import Load, Scalar
-from clew.te.tensor import map_loads
+from clew.te.walk import map_loads
 
 
 def part_of(nest: Nest, stages: Collection[str]) -> tuple[Nest, frozenset[str]]:

@@ -21,6 +21,7 @@ from clew.loop.ir import (
     expressions,
 )
 from clew.te.expr import Inlined, Scalar, render, shared_parts
+from clew.te.walk import post_order
 
 _ASSIGN = {
     "": "=", "sum": "+=", "prod": "*=", "max": "max=", "min": "min=", "and": "&=", "or": "|=",
@@ -107,21 +108,7 @@ def _named(expr: Scalar, shared: set[int]) -> list[Scalar]:
     """Returns what has a line of its own in an expression: inlined operators, and those in `shared`
     by id, producers first, each once.
     """
-    order: list[Scalar] = []
-    seen: set[int] = set()
-    stack: list[tuple[Scalar, bool]] = [(expr, False)]
-    while stack:
-        node, expanded = stack.pop()
-        if expanded:
-            order.append(node)
-            continue
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        if isinstance(node, Inlined) or id(node) in shared:
-            stack.append((node, True))
-        stack.extend((c, False) for c in reversed(node.children))
-    return order
+    return [n for n in post_order(expr) if isinstance(n, Inlined) or id(n) in shared]
 
 
 def _print(stmt: Stmt, depth: int, out: PrintedNest) -> None:

@@ -15,7 +15,7 @@ from clew.loop.affine import Linear, Simplifier, contains
 from clew.loop.ir import Block, Buffer, For, Prefetch, Stmt, Store, TileProduct, walk
 from clew.support.errors import ScheduleError
 from clew.te.expr import INDEX, Binary, Cast, Imm, Index, Inlined, Load, Scalar, binary
-from clew.te.tensor import substitute
+from clew.te.walk import substitute
 
 TILES = 8
 """How many tiles a matrix unit holds: sums and operands together."""

@@ -36,7 +36,8 @@ from clew.passes.base import PassContext
 from clew.passes.views import is_reshape, is_view, left_in_place
 from clew.te.analysis import Kind
 from clew.te.expr import Index, Reduce, Scalar
-from clew.te.tensor import Tensor, loads, stages
+from clew.te.tensor import Tensor, stages
+from clew.te.walk import loads
 
 _MOVES: Final = frozenset(("reshape", "slice", "transpose"))
 _POINTWISE: Final = (Kind.ELEMENTWISE, Kind.BROADCAST)

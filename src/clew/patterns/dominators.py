@@ -11,6 +11,7 @@ from typing import Final
 
 from clew.ir.expr import Expr, Function
 from clew.patterns.pattern import Dominates, Pattern
+from clew.support.walk import post_order
 
 # How many nodes are looked at above a child.
 MOST_BETWEEN: Final = 512
@@ -54,22 +55,13 @@ def _above(
                     on_path.add(operand.id)
                     following.append(operand)
         row = following
+
     # Operands first, by a walk of what was found.
-    order: list[Expr] = []
-    done: set[int] = set()
-    stack: list[tuple[Expr, bool]] = [(child, False)]
-    while stack:
-        node, ready = stack.pop()
-        if ready:
-            if node is not child:
-                order.append(node)
-            continue
-        if node.id in done:
-            continue
-        done.add(node.id)
-        stack.append((node, True))
-        if node is child or node.id in on_path:
-            stack.extend((c, False) for c in node.children if c.id in seen)
+    def below(node: Expr) -> list[Expr]:
+        entered = node is child or node.id in on_path
+        return [c for c in node.children if c.id in seen] if entered else []
+
+    order = post_order((child,), below)[:-1]  # the child itself is last
     return order, on_path
 
 

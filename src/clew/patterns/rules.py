@@ -14,6 +14,7 @@ from clew.ir.visit import post_order
 from clew.patterns.cycles import Firing, story
 from clew.patterns.match import Match
 from clew.patterns.pattern import Pattern, as_pattern
+from clew.support import walk
 from clew.support.errors import InputError
 
 Target = TypeVar("Target", Module, Function)
@@ -211,19 +212,12 @@ class RuleRewriter(Rewriter):
 
     def _unplaced(self, root: Expr) -> list[Expr]:
         """Returns the nodes under `root` that were just built, uses after what they use."""
-        order: list[Expr] = []
-        seen: set[int] = set()
-        stack = [(root, False)]
-        while stack:
-            node, expanded = stack.pop()
-            if expanded:
-                order.append(node)
-            elif node.id not in seen and node.id not in self._placed:
-                seen.add(node.id)
-                stack.append((node, True))
-                if not isinstance(node, Function):
-                    stack.extend((child, False) for child in reversed(node.children))
-        return order
+
+        def below(node: Expr) -> list[Expr]:
+            closed = isinstance(node, Function)
+            return [] if closed else [c for c in node.children if c.id not in self._placed]
+
+        return walk.post_order([root] if root.id not in self._placed else [], below)
 
     def _rules_for(self, node: Expr) -> Iterable[Rule]:
         if isinstance(node, Call):

@@ -21,7 +21,8 @@ from clew.build.lowering import KernelSource
 from clew.ir.types import bits
 from clew.runtime.plan import BufferKind, BufferRef, SegmentPlan
 from clew.te.expr import Reduce
-from clew.te.tensor import loads, stages
+from clew.te.tensor import stages
+from clew.te.walk import loads
 
 Array = np.ndarray[Any, Any]
 

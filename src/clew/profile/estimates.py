@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from clew.build.lowering import KernelSource
 from clew.te.analysis import part_bytes_of, stage_flops
-from clew.te.tensor import Tensor, loads, stages
+from clew.te.tensor import Tensor, stages
+from clew.te.walk import loads
 
 
 def estimated_shares(source: KernelSource, count: int) -> tuple[list[float], list[float]]:

@@ -14,7 +14,7 @@ from clew.loop.products import offset_of, packed_step, product_of, step_along
 from clew.loop.schedule import Schedule
 from clew.schedules.shape import StageInfo, stage_infos
 from clew.te.expr import INDEX, Imm, Index, binary
-from clew.te.tensor import substitute
+from clew.te.walk import substitute
 
 
 def joined(info: StageInfo) -> StageInfo:

@@ -23,7 +23,7 @@ from clew.schedules.tiles import (
 from clew.support.errors import ScheduleError
 from clew.target import Target
 from clew.te.expr import Binary, Imm
-from clew.te.tensor import nodes
+from clew.te.walk import nodes
 
 NAME = "matmul"
 # The panel at work and the one on its way take the rest of the second-level cache.

@@ -20,7 +20,7 @@ from clew.te.expr import (
     Select,
     binary,
 )
-from clew.te.tensor import nodes, substitute
+from clew.te.walk import nodes, substitute
 
 
 @dataclass

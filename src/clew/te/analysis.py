@@ -22,7 +22,8 @@ from clew.te.expr import (
     Select,
     Unary,
 )
-from clew.te.tensor import Tensor, loads, stages
+from clew.te.tensor import Tensor, stages
+from clew.te.walk import loads
 
 
 class Kind(IntEnum):

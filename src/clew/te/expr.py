@@ -7,12 +7,14 @@ once.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 from clew.ir.dims import Dim, SymDim
 from clew.ir.types import is_float, is_integer
+from clew.support.walk import post_order
 
 INDEX: Final = "i64"
 ARITHMETIC: Final = ("add", "sub", "mul", "div", "floordiv", "mod", "min", "max", "pow")
@@ -460,19 +462,8 @@ def shared_parts(
     that are used more than once and are large, producers first; none where the expression is
     short enough spelled out (`least` nodes). With `lines`, inlined values have names already.
     """
-    order: list[Scalar] = []
-    uses: dict[int, int] = {}
-    stack: list[tuple[Scalar, bool]] = [(expr, False)]
-    while stack:
-        node, expanded = stack.pop()
-        if expanded:
-            order.append(node)
-        elif id(node) in uses:
-            uses[id(node)] += 1
-        else:
-            uses[id(node)] = 1
-            stack.append((node, True))
-            stack.extend((c, False) for c in reversed(node.children))
+    order = post_order((expr,), lambda node: node.children)
+    uses = Counter([id(expr), *(id(c) for node in order for c in node.children)])
     sizes: dict[int, int] = {}
     spelled = 0
     for node in order:

@@ -24,6 +24,7 @@ from clew.te.expr import (
     Unary,
 )
 from clew.te.tensor import Tensor, stages
+from clew.te.walk import post_order
 
 Array = np.ndarray[Any, Any]
 
@@ -131,15 +132,7 @@ def _extent(axis: Index) -> int:
 
 def _value(root: Scalar, grid: dict[int, Array], values: dict[int, Array]) -> Array:
     memo: dict[int, Any] = dict(grid)
-    stack: list[tuple[Scalar, bool]] = [(root, False)]
-    while stack:
-        node, expanded = stack.pop()
-        if id(node) in memo:
-            continue
-        if not expanded and node.children:
-            stack.append((node, True))
-            stack.extend((c, False) for c in node.children)
-            continue
+    for node in post_order(root, memo):
         memo[id(node)] = apply(node, [memo[id(c)] for c in node.children], values)
     return np.asarray(memo[id(root)])
 

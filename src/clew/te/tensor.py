@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from clew.ir.dims import Dim, product
 from clew.ir.types import TensorType
+from clew.support.walk import post_order
 from clew.te.expr import (
     INDEX,
     Cast,
@@ -23,6 +24,7 @@ from clew.te.expr import (
     cast,
     size,
 )
+from clew.te.walk import loads
 
 
 class Tensor:
@@ -167,104 +169,10 @@ def power(base: Scalar, exponent: ScalarLike) -> Scalar:
     return binary("pow", base, exponent)
 
 
-def nodes(expr: Scalar) -> Iterator[Scalar]:
-    """Yields an expression and all in it, each shared one once: `v = v * v`, a hundred times over,
-    is a hundred nodes and 2^100 paths.
-    """
-    seen: set[int] = set()
-    stack = [expr]
-    while stack:
-        node = stack.pop()
-        if id(node) not in seen:
-            seen.add(id(node))
-            yield node
-            stack.extend(node.children)
-
-
-def loads(expr: Scalar) -> list[Load]:
-    """Returns the loads in an expression, those in indices first, each shared one once."""
-    found: list[Load] = []
-    seen: set[int] = set()
-    stack: list[tuple[Scalar, bool]] = [(expr, False)]
-    while stack:
-        node, expanded = stack.pop()
-        if expanded:
-            found.append(node)  # type: ignore[arg-type]
-            continue
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        if isinstance(node, Load):
-            stack.append((node, True))
-        stack.extend((child, False) for child in reversed(node.children))
-    return found
-
-
-def substitute(expr: Scalar, values: dict[int, Scalar]) -> Scalar:
-    """Returns the expression with subexpressions (by identity) replaced; sharing is kept."""
-    memo = dict(values)
-    stack: list[tuple[Scalar, bool]] = [(expr, False)]
-    while stack:
-        node, expanded = stack.pop()
-        if id(node) in memo:
-            continue
-        children = node.children
-        if not expanded and children:
-            stack.append((node, True))
-            stack.extend((c, False) for c in children if id(c) not in memo)
-            continue
-        new = [memo[id(c)] for c in children]
-        same = all(a is b for a, b in zip(children, new, strict=True))
-        memo[id(node)] = node if same else node.rebuild(new)
-    return memo[id(expr)]
-
-
-def map_loads(
-    expr: Scalar,
-    change: Callable[[Load, Sequence[Scalar]], Scalar | None],
-    values: Mapping[int, Scalar] | None = None,
-) -> Scalar:
-    """Returns the expression with loads replaced, inner ones first; sharing is kept.
-
-    `change` is given each load once with its new indices; None leaves it. `values` replace
-    subexpressions by identity.
-    """
-    memo: dict[int, Scalar] = dict(values or {})
-    stack: list[tuple[Scalar, bool]] = [(expr, False)]
-    while stack:
-        node, expanded = stack.pop()
-        if id(node) in memo:
-            continue
-        children = node.children
-        if not expanded and children:
-            stack.append((node, True))
-            stack.extend((c, False) for c in children if id(c) not in memo)
-            continue
-        new = [memo[id(c)] for c in children]
-        changed = change(node, new) if isinstance(node, Load) else None
-        if changed is None:
-            same = all(a is b for a, b in zip(children, new, strict=True))
-            changed = node if same else node.rebuild(new)
-        memo[id(node)] = changed
-    return memo[id(expr)]
-
-
 def stages(outputs: Sequence[Tensor]) -> list[Tensor]:
     """Returns the computed tensors that the outputs need, producers first."""
-    order: list[Tensor] = []
-    seen: set[int] = set()
-    stack: list[tuple[Tensor, bool]] = [(t, False) for t in reversed(outputs)]
-    while stack:
-        tensor, expanded = stack.pop()
-        if expanded:
-            order.append(tensor)
-            continue
-        if id(tensor) in seen or tensor.body is None:
-            continue
-        seen.add(id(tensor))
-        stack.append((tensor, True))
-        stack.extend((t, False) for t in reversed(tensor.inputs))
-    return order
+    computed = (t for t in outputs if t.body is not None)
+    return post_order(computed, lambda t: [i for i in t.inputs if i.body is not None])
 
 
 __all__ = [
@@ -273,7 +181,6 @@ __all__ = [
     "Tensor",
     "call",
     "compute",
-    "loads",
     "max",
     "min",
     "placeholder",
@@ -283,6 +190,5 @@ __all__ = [
     "reduce_axis",
     "size",
     "stages",
-    "substitute",
     "sum",
 ]

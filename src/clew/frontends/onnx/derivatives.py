@@ -16,6 +16,7 @@ from clew.ir.rewrite import rebuild
 from clew.ir.types import TensorType, is_float
 from clew.ops.common import axes_of
 from clew.support.errors import UnsupportedError
+from clew.support.walk import post_order
 
 # From the arguments, the result, its derivative and the attributes to the arguments' derivatives,
 # in shapes that broadcast to theirs or are broadcast of them.
@@ -55,19 +56,7 @@ def gradients(
 
 def _between(target: Expr, ends: set[int]) -> list[Expr]:
     """Returns what a value is computed from, producers first, up to the ends."""
-    order: list[Expr] = []
-    seen: set[int] = set()
-    stack: list[tuple[Expr, bool]] = [(target, False)]
-    while stack:
-        node, expanded = stack.pop()
-        if expanded:
-            order.append(node)
-        elif node.id not in seen:
-            seen.add(node.id)
-            stack.append((node, True))
-            if node.id not in ends:
-                stack.extend((child, False) for child in node.children)
-    return order
+    return post_order((target,), lambda node: () if node.id in ends else node.children)
 
 
 def _of_arguments(

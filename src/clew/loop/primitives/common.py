@@ -21,7 +21,7 @@ from clew.loop.ir import (
 )
 from clew.support.errors import ScheduleError
 from clew.te.expr import Index, Scalar
-from clew.te.tensor import substitute
+from clew.te.walk import substitute
 
 Primitive = Callable[..., Nest]
 F = TypeVar("F", bound=Primitive)

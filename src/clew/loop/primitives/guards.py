@@ -37,7 +37,7 @@ from clew.te.expr import (
     select,
 )
 from clew.te.interpret import identity_of
-from clew.te.tensor import nodes, substitute
+from clew.te.walk import nodes, substitute
 
 
 @primitive

@@ -25,7 +25,7 @@ from clew.loop.primitives.common import primitive, rewrite_loops
 from clew.loop.primitives.prefetch import CACHE_LINE_BYTES, check_lines, insert_shares, iterations
 from clew.support.errors import ScheduleError
 from clew.te.expr import INDEX, Imm, Index, Load, Scalar, binary
-from clew.te.tensor import substitute
+from clew.te.walk import substitute
 
 
 @primitive

@@ -11,7 +11,7 @@ from clew.loop.ir import Buffer, For, Nest, Stmt, Store, block, reads, walk
 from clew.loop.primitives.common import canonical_store, primitive, stage_statements
 from clew.support.errors import ScheduleError
 from clew.te.expr import INDEX, Binary, Imm, Index, Load, Scalar, binary
-from clew.te.tensor import map_loads, nodes, substitute
+from clew.te.walk import map_loads, nodes, substitute
 
 
 @primitive

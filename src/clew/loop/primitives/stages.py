@@ -30,7 +30,7 @@ from clew.loop.primitives.common import (
 from clew.support.errors import ScheduleError
 from clew.te.expr import INDEX, Imm, Index, Inlined, Load, Scalar, all_of, any_of, binary
 from clew.te.interpret import identity_of
-from clew.te.tensor import map_loads, nodes, substitute
+from clew.te.walk import map_loads, nodes, substitute
 
 
 def _untouched(nest: Nest, stage: str) -> list[tuple[list[For], Store]]:

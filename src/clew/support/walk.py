@@ -1,0 +1,39 @@
+"""Walking what is made of shared parts, without recursion: expressions may be very deep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def post_order(
+    roots: Iterable[T], below: Callable[[T], Sequence[T]], known: Container[int] = ()
+) -> list[T]:
+    """Returns all that is under `roots`, each object once, after what `below` gives for it.
+
+    Objects whose `id` is in `known` are left out, with what only they lead to.
+    """
+    order: list[T] = []
+    done: set[int] = set()
+    # `None` on the stack: what is below the object that was opened last is listed.
+    opened: list[T] = []
+    stack: list[T | None] = [*roots]
+    stack.reverse()
+    while stack:
+        node = stack.pop()
+        if node is None:
+            order.append(opened.pop())
+            continue
+        if id(node) in done or id(node) in known:
+            continue
+        done.add(id(node))
+        children = below(node)
+        if not children:
+            order.append(node)
+            continue
+        opened.append(node)
+        stack.append(None)
+        stack.extend(reversed(children))
+    return order

@@ -1,0 +1,67 @@
+"""Walking and rewriting scalar expressions, each shared part once: `v = v * v`, a hundred times
+over, is a hundred nodes and 2^100 paths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from operator import attrgetter
+from typing import Final
+
+from clew.support import walk
+from clew.te.expr import Load, Scalar
+
+_CHILDREN: Final[Callable[[Scalar], Sequence[Scalar]]] = attrgetter("children")
+
+
+def nodes(expr: Scalar) -> Iterator[Scalar]:
+    """Yields an expression and all in it, in no order, as far as it is asked."""
+    seen: set[int] = set()
+    stack = [expr]
+    while stack:
+        node = stack.pop()
+        if id(node) not in seen:
+            seen.add(id(node))
+            yield node
+            stack.extend(node.children)
+
+
+def post_order(expr: Scalar, known: Container[int] = ()) -> list[Scalar]:
+    """Returns an expression and all in it, users after what they use; without those whose ids are
+    known, and what only they lead to.
+    """
+    return walk.post_order((expr,), _CHILDREN, known)
+
+
+def loads(expr: Scalar) -> list[Load]:
+    """Returns the loads in an expression, those in indices first."""
+    return [node for node in post_order(expr) if isinstance(node, Load)]
+
+
+def substitute(expr: Scalar, values: Mapping[int, Scalar]) -> Scalar:
+    """Returns the expression with subexpressions (by identity) replaced; sharing is kept."""
+    return map_loads(expr, lambda load, indices: None, values)
+
+
+def map_loads(
+    expr: Scalar,
+    change: Callable[[Load, Sequence[Scalar]], Scalar | None],
+    values: Mapping[int, Scalar] | None = None,
+) -> Scalar:
+    """Returns the expression with loads replaced, inner ones first; sharing is kept.
+
+    `change` is given each load once with its new indices; None leaves it. `values` replace
+    subexpressions by identity.
+    """
+    images: dict[int, Scalar] = dict(values or {})
+    for node in post_order(expr, images):
+        children = [images[id(c)] for c in node.children]
+        changed = change(node, children) if isinstance(node, Load) else None
+        images[id(node)] = over(node, children) if changed is None else changed
+    return images[id(expr)]
+
+
+def over(node: Scalar, children: Sequence[Scalar]) -> Scalar:
+    """Returns a node over other children: the node itself where they are its own."""
+    same = all(a is b for a, b in zip(node.children, children, strict=True))
+    return node if same else node.rebuild(children)
