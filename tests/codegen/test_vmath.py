@@ -161,8 +161,30 @@ def test_fma_rounds_once_and_copysign_keeps_zeros(run_both: Run, dtype: str) -> 
     assert got.tobytes() == np.copysign(x, y).tobytes()
 
 
+@pytest.mark.parametrize("dtype", ["f16", "f32", "f64"])
+def test_remainders_are_exact(run_both: Run, dtype: str) -> None:
+    kind = to_numpy(dtype)
+    rng = np.random.default_rng(3)
+    reach = {"f16": 4, "f32": 37, "f64": 307}[dtype]
+    x, y = (
+        (10.0 ** rng.uniform(-reach, reach, 40_000) * rng.choice([-1, 1], 40_000)).astype(kind)
+        for _ in "xy"
+    )
+    close = rng.random(40_000) < 0.5
+    y = np.where(close, (x / rng.integers(1, 2000, 40_000)).astype(kind), y).astype(kind)
+    edges = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, np.finfo(kind).tiny, 1, -3], kind)
+    ends = np.stack([a.reshape(-1) for a in np.meshgrid(edges, edges)])
+    x, y = (np.concatenate([a, np.tile(e, 16)]) for a, e in zip((x, y), ends, strict=True))
+    got = run_both(lambda b, a: arith.intrinsic(b, "fmod", a), [dtype] * 2, x, y)
+    with np.errstate(all="ignore"):
+        want = np.fmod(x, y)
+    np.testing.assert_array_equal(got, want)
+    numbers = ~np.isnan(want)
+    np.testing.assert_array_equal(np.signbit(got[numbers]), np.signbit(want[numbers]))
+
+
 def test_every_intrinsic_is_tested() -> None:
-    assert {*FUNCTIONS, "fma", "copysign"} == set(INTRINSICS)
+    assert {*FUNCTIONS, "fma", "copysign", "fmod"} == set(INTRINSICS)
 
 
 @pytest.mark.parametrize(
@@ -171,13 +193,13 @@ def test_every_intrinsic_is_tested() -> None:
 )
 def test_every_machine_computes_inline(undefined_symbols: Run, triple: str, cpu: str) -> None:
     for name in INTRINSICS:
-        inputs = ["f32"] * {"fma": 3, "copysign": 2}.get(name, 1)
+        inputs = ["f32"] * {"fma": 3, "copysign": 2, "fmod": 2}.get(name, 1)
 
         def emit(b: Any, args: Any, name: str = name) -> Any:
             return arith.intrinsic(b, name, args)
 
         # The C library computes what is far out of the usual range.
-        expected = {name} if name in ("sin", "cos", "tan") else set()
+        expected = {name} if name in ("sin", "cos", "tan", "fmod") else set()
         assert undefined_symbols(emit, inputs, triple, cpu) == expected
 
 

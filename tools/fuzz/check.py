@@ -99,7 +99,10 @@ def _checked(case: Case, phase: Callable[[str], None]) -> Outcome:
     phase("run")
     found = engines.run(model, case.feeds)
     narrow = Condition(
-        lambda around: engines.interpreted(case, module, around), case.plan.precision, seed
+        lambda around: engines.interpreted(case, module, around),
+        case.plan.precision,
+        seed,
+        rearranged=case.plan.opt_level > 0,
     )
     differs = difference(found, wanted, narrow)
     if differs:

@@ -51,7 +51,9 @@ _LARGEST_SCALE: Final = 320.0
 _NEAR_ONE: Final = frozenset({"nn.log_softmax", "logsumexp", "log_sum", "nn.gelu"})
 """Operators whose definition rounds at one: logarithms of sums, one plus an error function."""
 _FLAT: Final = frozenset({"dft", "stft"})
-"""Operators each of whose results is off by as much as the largest."""
+"""Operators each of whose results is off by as much as the largest; where an operand is not finite,
+which of the results are is a matter of the way.
+"""
 _NARROW: Final = {"bf16": 2.0**-8, "f16": 2.0**-11}
 
 
@@ -70,7 +72,8 @@ class Condition:
     """How far results move with rounding; worked out when it is first asked.
 
     `evaluate` evaluates the graph with operators computed as a function says. `loose` allows for
-    what other engines lose where they could do better.
+    what other engines lose where they could do better; `rearranged` for sums and products whose
+    parts were put together in another way, where an infinity less itself is a NaN.
     """
 
     def __init__(
@@ -79,7 +82,9 @@ class Condition:
         precision: str,
         seed: int,
         loose: bool = False,
+        rearranged: bool = False,
     ) -> None:
+        self.rearranged = rearranged
         self._loose = loose
         self._evaluate = evaluate
         self._precision = precision
@@ -143,18 +148,19 @@ class _Noise:
         if name in _NEAR_ONE or (self._loose and name in _LOOSE):
             return self._blurred(result, moved, 1.0)
         if name in _FLAT:
-            return self._blurred(result, moved, 4.0)
+            spoiled = not all(np.isfinite(a).all() for a in moved if _is_floats(a))
+            return self._blurred(np.full_like(result, np.nan) if spoiled else result, moved, 4.0)
         if self._loose and name in _NORMS:
             return self._blurred(result, moved, _LARGEST_SCALE)
         return result
 
     def _blurred(self, result: Any, args: Sequence[Any], factor: float) -> Any:
-        if not isinstance(result, np.ndarray) or not is_float_array(result):
+        if not _is_floats(result):
             return result
         sizes = [
             float(np.max(np.abs(a[np.isfinite(a)].astype(np.float64)), initial=0))
             for a in args
-            if isinstance(a, np.ndarray) and is_float_array(a)
+            if _is_floats(a)
         ]
         step = factor * eps_of(result.dtype) * max(1.0, *sizes)
         with np.errstate(all="ignore"):
@@ -165,7 +171,7 @@ class _Noise:
         return self._rng.integers(0, 2, shape, np.int8) * 2.0 - 1.0
 
     def _moved(self, value: Any, least: float) -> Any:
-        if not isinstance(value, np.ndarray) or not is_float_array(value):
+        if not _is_floats(value):
             return value
         step = max(eps_of(value.dtype), least)
         signs = self._signs(value.shape)
@@ -203,10 +209,19 @@ def difference(
     for name, want in wanted.items():
         least, floor = condition.least, condition.floor
         condition.asked = False
-        while what := _differs(found[name], want, partial(condition.of, name), least, floor):
+        got = _with_infinities(found[name], want) if condition.rearranged else found[name]
+        while what := _differs(got, want, partial(condition.of, name), least, floor):
             if not (condition.asked and condition.more(most)):
                 return Difference(name, what)
     return None
+
+
+def _with_infinities(found: Any, want: Any) -> Any:
+    """Returns what was found with the infinities that were wanted in place of NaNs."""
+    if not _is_floats(found) or not _is_floats(want) or found.shape != want.shape:
+        return found
+    lost = np.isnan(found.astype(np.float64)) & np.isinf(want.astype(np.float64))
+    return np.where(lost, want, found).astype(found.dtype)
 
 
 def identical(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> Difference | None:
@@ -319,6 +334,10 @@ def _excused(
 def is_float_array(array: Array) -> bool:
     """Whether an array holds floats, of narrow types too."""
     return array.dtype.kind == "f" or "float" in array.dtype.name
+
+
+def _is_floats(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and is_float_array(value)
 
 
 def _has_floats(type_: Type) -> bool:

@@ -163,6 +163,43 @@ def erf(x: Lanes) -> Lanes:
     return _signed_as(pick(size < 1.0, small, 1.0 - exp(-exponent)), x)
 
 
+# ------------------------------------------------------------------------------------- remainders
+
+_INTEGERS: Final = 2.0**52  # a quotient below it is a whole number once it is truncated
+
+
+def fmod(x: Lanes, y: Lanes) -> Lanes:
+    """Returns the remainder of truncating division, exact, with the sign of `x`, as C's `fmod`."""
+    quotient = x / y
+    rest = fma(-quotient.intrinsic("llvm.trunc"), y, x)
+    # The quotient may have rounded up to the next integer.
+    beyond = ((rest < 0.0) & (x > 0.0)) | ((rest > 0.0) & (x < 0.0))
+    rest = pick(beyond, rest + y.intrinsic("llvm.copysign", x), rest)
+    # An infinite divisor leaves every number as it is, and has no product with 0.
+    near = pick(x.abs() < y.abs(), x, rest.intrinsic("llvm.copysign", x))
+    return _unless_far(quotient, _INTEGERS, near, lambda: x.remainder(y))
+
+
+def _unless_far(size: Lanes, limit: float, near: Lanes, exact: Callable[[], Lanes]) -> Lanes:
+    """Returns `near`, or the C library's result where a size is so large that `near` is wrong."""
+    b, lanes = near.b, near.value.lanes
+    # Frozen, as lanes that nobody uses may be poison.
+    far = Lanes(b, b.value(f"freeze {(size.abs() >= limit).value.typed}", "bool", lanes))
+    some = far.value
+    if lanes > 1:
+        mask = b.value(f"bitcast {some.typed} to i{lanes}", f"i{lanes}")
+        some = b.value(f"icmp ne i{lanes} {mask.text}, 0", "bool")
+    slow, join, before = b.label("far"), b.label("near"), b.block
+    b.branch_if(some, slow, join)
+    b.start(slow)
+    found = pick(far, exact(), near).value
+    b.branch(join)
+    after = b.block
+    b.start(join)
+    choice = f"phi {found.type} [ {near.value.text}, %{before} ], [ {found.text}, %{after} ]"
+    return Lanes(b, b.value(choice, near.dtype, lanes))
+
+
 # ------------------------------------------------------------------------------------ trigonometry
 
 # pi / 2 in three parts of 53 bits.
@@ -185,39 +222,20 @@ def _quadrant(x: Lanes) -> tuple[Lanes, Lanes, Lanes]:
     return shifted.bits(), sine, cosine
 
 
-def _unless_far(x: Lanes, near: Lanes, function: str) -> Lanes:
-    """Returns `near`, or the C library's function where |x| is so large that `near` is wrong."""
-    b, lanes = x.b, x.value.lanes
-    # Frozen, as lanes that nobody uses may be poison.
-    far = Lanes(b, b.value(f"freeze {(x.abs() >= _FAR).value.typed}", "bool", lanes))
-    some = far.value
-    if lanes > 1:
-        mask = b.value(f"bitcast {some.typed} to i{lanes}", f"i{lanes}")
-        some = b.value(f"icmp ne i{lanes} {mask.text}, 0", "bool")
-    slow, join, before = b.label("far"), b.label("near"), b.block
-    b.branch_if(some, slow, join)
-    b.start(slow)
-    exact = pick(far, x.intrinsic(function), near).value
-    b.branch(join)
-    after = b.block
-    b.start(join)
-    choice = f"phi {exact.type} [ {near.value.text}, %{before} ], [ {exact.text}, %{after} ]"
-    return Lanes(b, b.value(choice, x.dtype, lanes))
-
-
 def sin(x: Lanes) -> Lanes:
     """Returns the sine."""
     k, sine, cosine = _quadrant(x)
     size = pick((k & 1) != 0, cosine, sine)
     near = pick((k & 2) != 0, -size, size)
-    return _unless_far(x, pick(x == 0.0, x, near), "llvm.sin")
+    return _unless_far(x, _FAR, pick(x == 0.0, x, near), lambda: x.intrinsic("llvm.sin"))
 
 
 def cos(x: Lanes) -> Lanes:
     """Returns the cosine."""
     k, sine, cosine = _quadrant(x)
     size = pick((k & 1) != 0, sine, cosine)
-    return _unless_far(x, pick(((k + 1) & 2) != 0, -size, size), "llvm.cos")
+    near = pick(((k + 1) & 2) != 0, -size, size)
+    return _unless_far(x, _FAR, near, lambda: x.intrinsic("llvm.cos"))
 
 
 def tan(x: Lanes) -> Lanes:
@@ -225,7 +243,7 @@ def tan(x: Lanes) -> Lanes:
     k, sine, cosine = _quadrant(x)
     odd = (k & 1) != 0
     near = pick(odd, cosine, sine) / pick(odd, -sine, cosine)
-    return _unless_far(x, pick(x == 0.0, x, near), "llvm.tan")
+    return _unless_far(x, _FAR, pick(x == 0.0, x, near), lambda: x.intrinsic("llvm.tan"))
 
 
 def atan(x: Lanes) -> Lanes:
@@ -314,6 +332,6 @@ FUNCTIONS: Final[dict[str, Callable[..., Lanes]]] = {
     f.__name__: f
     for f in (
         exp, expm1, exp2, sigmoid, tanh, log, log2, log1p, rsqrt, erf, sin, cos, tan, asin, acos,
-        atan, sinh, cosh, asinh, acosh, atanh,
+        atan, sinh, cosh, asinh, acosh, atanh, fmod,
     )
 }  # fmt: skip

@@ -162,8 +162,9 @@ class Simplifier:
         """Returns `(x // a) // b` as `x // (a * b)`."""
         if len(rest.terms) == 1 and not rest.const and rest.terms[0][1] == 1:
             atom = rest.terms[0][0]
-            if isinstance(atom, Binary) and atom.op == "floordiv" and isinstance(atom.b, Imm):
-                return self.divide("floordiv", self.linear(atom.a), by * atom.b.value)
+            match atom:
+                case Binary(op="floordiv", a=inner, b=Imm(value=first)) if first > 0:
+                    return self.divide("floordiv", self.linear(inner), by * first)
         return None
 
     def flatten(self, form: Linear) -> Linear:

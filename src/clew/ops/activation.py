@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Final
+
+import numpy as np
 
 from clew import te
 from clew.ir.types import bits, is_integer
@@ -230,10 +233,13 @@ def hard_sigmoid(x: Tensor, *, alpha: float = 0.2, beta: float = 0.5) -> Tensor:
     return _each("nn.hard_sigmoid", x, lambda v: _clamp01(v * alpha + beta))
 
 
+_SIXTH: Final = float(np.float32(1 / 6))  # as the standard's attribute of that name: f64 can tell
+
+
 @register_op("nn.hard_swish", samples=(*_ANY, Sample(f32(9), low=-5, high=5)))
 def hard_swish(x: Tensor) -> Tensor:
     """`x * hard_sigmoid(x)` with `alpha` 1/6. Source: ONNX HardSwish-22."""
-    return _each("nn.hard_swish", x, lambda v: v * _clamp01(v * (1 / 6) + 0.5))
+    return _each("nn.hard_swish", x, lambda v: v * _clamp01(v * _SIXTH + 0.5))
 
 
 @register_op("nn.thresholded_relu", samples=_ANY)

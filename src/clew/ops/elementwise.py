@@ -25,7 +25,6 @@ from clew.ops.common import (
 )
 from clew.ops.registry import Sample, register_op
 from clew.te import Scalar, Tensor
-from clew.te.expr import unary
 
 Array = np.ndarray[Any, Any]
 
@@ -123,11 +122,7 @@ def _remainder(x: Scalar, y: Scalar) -> Scalar:
         zero = te.as_scalar(0, x.dtype)
         divisor = _divisor(y)
         return _safe(x, y, zero, x - (x / divisor) * divisor)
-    rest = te.call("fma", -te.call("trunc", x / y), y, x)
-    # The quotient may have rounded up to the next integer.
-    rest = te.select(rest * x < 0.0, rest + te.call("copysign", y, x), rest)
-    # An infinite divisor leaves every number as it is, and has no product with 0.
-    return te.select(unary("abs", x) < unary("abs", y), x, rest)
+    return te.call("fmod", x, y)
 
 
 def _floor_remainder(x: Scalar, y: Scalar) -> Scalar:
@@ -143,6 +138,10 @@ _REMAINDERS = (
     Sample(np.array([-7, 7, -8, 5, 6]), np.array([3, -3, 3, -5, -1])),
     Sample(np.array([5.5, -5.5, 7, -7], "f4"), np.array([2, 2, -2.5, -3.5], "f4")),
     Sample(np.array([3, -3, np.inf, 3, np.nan, 0], "f4"), np.array([np.inf] * 3 + [0, 1, 2], "f4")),
+    Sample(
+        np.array([1e15, -3e38, 1e30, 7e-45, 6], "f4"), np.array([0.27, 1e-40, 3, 3e-45, -3], "f4")
+    ),
+    Sample(np.array([1e300, -1e18, 5e-324, 9e15]), np.array([3e-300, 0.7, 1, 0.1])),
     *_MISFITS,
 )
 

@@ -19,6 +19,7 @@ from clew.ops.registry import Op
 from clew.passes.base import Pass, PassContext
 from clew.support.arrays import aligned_copy
 from clew.support.budgets import current
+from clew.support.errors import GraphTypeError
 from clew.te.analysis import Kind, flops_of
 
 # Operators whose result holds nothing but elements of the first input (and, where it is larger,
@@ -241,7 +242,22 @@ def _stays_splat(ctx: PassContext, call: Call, args: Sequence[Constant]) -> bool
         bool(args)
         and all(a.is_splat and a.tensor.size for a in args)
         and ctx.kind(call) in (Kind.ELEMENTWISE, Kind.BROADCAST)
+        and _gives_one(call, args)
     )
+
+
+def _gives_one(call: Call, args: Sequence[Constant]) -> bool:
+    """Whether the call would be of one element if its arguments were: no attribute has sizes."""
+    try:
+        made = Call(call.op, [Constant(_one(a)) for a in args], call.attrs).type
+    except GraphTypeError:
+        return False
+    return isinstance(made, TensorType) and made.size == 1
+
+
+def _one(splat: Constant) -> np.ndarray[Any, Any]:
+    data: np.ndarray[Any, Any] = splat.data
+    return data.reshape(-1)[:1].reshape((1,) * data.ndim)
 
 
 def _fold_splat(ctx: PassContext, call: Call, args: Sequence[Constant]) -> Constant | None:
@@ -255,8 +271,6 @@ def _fold_splat(ctx: PassContext, call: Call, args: Sequence[Constant]) -> Const
     if call.op_name == "full":
         return Constant.splat(call.attrs.value, call.type)
     assert isinstance(call.op, Op)
-    ones = [a.data.reshape(-1)[:1].reshape((1,) * a.data.ndim) for a in args]
     with np.errstate(all="ignore"):
-        value = np.asarray(call.op.run_reference(ones, call.attrs))
-    assert value.size == 1, f"{call.op_name} of splats gave {value.shape}"
+        value = np.asarray(call.op.run_reference([_one(a) for a in args], call.attrs))
     return Constant.splat(value.reshape(-1)[0].item(), call.type)

@@ -105,7 +105,7 @@ def _axis_across(info: StageInfo, axes: list[str], target: Target) -> tuple[str,
         for axis in outer[:-1] if lanes == extents[last] else outer:
             contiguous = lane_stride(load, indices[axis], _TILE, simplifier) == 1
             if extents[axis] > 1 and contiguous:
-                size = load.source.size_bytes // math.prod(load.source.shape)
+                size = load.source.size_bytes // max(1, math.prod(load.source.shape))
                 return axis, abs(step or 0) * size
     return None
 

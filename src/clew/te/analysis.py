@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from clew.ir.dims import Dim, product
 from clew.ir.types import memory_bytes
+from clew.support.walk import post_order
 from clew.te.expr import (
     Binary,
     Cast,
@@ -30,11 +31,13 @@ class Kind(IntEnum):
     """How an operator may be fused, least demanding first."""
 
     ELEMENTWISE = 0
-    """Each element from the same element of inputs of the same shape."""
+    """Each element from the same element of inputs of the same shape, wherever it lies."""
     BROADCAST = 1
     """As elementwise, and some inputs are broadcast along axes."""
     INJECTIVE = 2
-    """Each element from known elements, in another order or place (transpose, pad, gather)."""
+    """Each element from known elements, in another order or place (transpose, pad, gather), or by
+    where it lies (trilu).
+    """
     REDUCTION = 3
     """Reduces over axes, one value into each element, or several stages that do (softmax)."""
     ANCHOR = 4
@@ -89,6 +92,8 @@ def kind_of(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Kind:
         if isinstance(stage.body, Reduce):
             kind = max(kind, Kind.ANCHOR if _is_product_sum(stage.body) else Kind.REDUCTION)
             continue
+        if _depends_on_place(stage.body):
+            kind = max(kind, Kind.INJECTIVE)
         for load in loads(stage.body):
             if load.source.body is not None and _identity(load, stage.axes):
                 continue
@@ -97,6 +102,12 @@ def kind_of(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Kind:
     if not any(t.body is not None for t in outputs):
         return Kind.INJECTIVE
     return kind
+
+
+def _depends_on_place(body: Scalar) -> bool:
+    """Whether an element's own indices are used for more than to read by them."""
+    inside = post_order((body,), lambda node: () if isinstance(node, Load) else node.children)
+    return any(isinstance(node, Index) for node in inside)
 
 
 def view_offset(tensor: Tensor) -> int | None:

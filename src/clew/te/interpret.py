@@ -70,6 +70,7 @@ INTRINSICS: Final[dict[str, Callable[..., Any]]] = {
     "rsqrt": lambda x: 1 / np.sqrt(x), "sigmoid": _sigmoid,
     "floor": np.floor, "ceil": np.ceil, "round": np.rint, "trunc": np.trunc, "isnan": np.isnan,
     "isinf": np.isinf, "fma": lambda a, b, c: a * b + c, "copysign": np.copysign,
+    "fmod": np.fmod,
 }  # fmt: skip
 COMBINE: Final[dict[str, Any]] = {
     "sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum,

@@ -53,7 +53,10 @@ def at(g: Grower) -> object:
 @operator("SequenceInsert")
 def insert(g: Grower) -> object:
     sequence = _sequence(g)
-    place = g.scalar(g.choices.pick((0, -1)), I64, None) if g.choices.integer(0, 1) else None
+    place = None
+    if g.choices.one_in(2):
+        (sequence,) = g.emit("SequenceInsert", [sequence, _item(g, sequence)])  # it may be empty
+        place = g.scalar(g.choices.pick((0, -1)), I64, None)
     return g.emit("SequenceInsert", [sequence, _item(g, sequence), place])
 
 
