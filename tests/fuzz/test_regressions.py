@@ -222,3 +222,105 @@ def test_what_a_pass_found_of_a_function_outlives_loops_in_it() -> None:
     ]
     x = np.arange(24, dtype=np.uint8).reshape(1, 2, 3, 4)
     results(nodes, {"x": x, "n": np.array(3), "start": np.array(2)})
+
+
+def constant(name: str, value: Array) -> Any:
+    return helper.make_node("Constant", [], [name], value=numpy_helper.from_array(value))
+
+
+@pytest.mark.parametrize("k", [-1, 0, 2])
+def test_parts_of_constants_that_are_all_the_same(k: int) -> None:
+    """What keeps a triangle of a tensor was taken for elementwise: all of a constant was kept."""
+    x = np.full((5, 4), 1.5, np.float32)
+    nodes = [
+        constant("x", x),
+        constant("k", np.array(k)),
+        helper.make_node("Trilu", ["x", "k"], ["y"]),
+    ]
+    np.testing.assert_array_equal(results(nodes, {}), np.triu(x, k))
+
+
+def test_constants_all_the_same_become_larger() -> None:
+    """Of one element, its edge looks like a broadcast: folding broke off."""
+    x = np.zeros((1, 1, 7, 7), np.int32)
+    nodes = [constant("x", x), constant("pads", np.array([0, 0, 3, 3]))]
+    nodes.append(constant("axes", np.array([1, -4])))
+    nodes.append(constant("fill", np.array(0, np.int32)))
+    nodes.append(helper.make_node("Pad", ["x", "pads", "fill", "axes"], ["y"]))
+    assert results(nodes, {}).shape == (4, 4, 7, 7)
+    nodes = [
+        constant("x", np.ones((2, 1, 1, 1), np.float32)),
+        constant("s", np.ones(4, np.float32)),
+    ]
+    more = {"mode": "cubic", "coordinate_transformation_mode": "align_corners"}
+    nodes.append(helper.make_node("Resize", ["x", "", "s"], ["y"], **more))
+    np.testing.assert_array_equal(results(nodes, {}), np.ones((2, 1, 1, 1)))
+
+
+def test_tensors_of_no_elements_have_addresses() -> None:
+    """A remainder by a size of zero divided by it, and so did the bytes of an element."""
+    x = np.zeros((0, 3, 17), np.float32)
+    tiled = [constant("by", np.array([2, 2, 3])), helper.make_node("Tile", ["x", "by"], ["t"])]
+    results([*tiled, helper.make_node("Sin", ["t"], ["y"])], {"x": x})
+    a, b = (np.ones(s, np.float32) for s in ((7, 15, 7), (7, 0, 7)))
+    nodes = [
+        helper.make_node("Concat", ["a", "b"], ["c"], axis=1),
+        helper.make_node("Transpose", ["c"], ["t"], perm=[2, 0, 1]),
+        helper.make_node("Reciprocal", ["t"], ["y"]),
+    ]
+    results(nodes, {"a": a, "b": b})
+
+
+def test_no_indices_into_no_elements() -> None:
+    nodes = [
+        constant("i", np.zeros((4, 0), np.int64)),
+        helper.make_node("Gather", ["x", "i"], ["y"]),
+    ]
+    assert results(nodes, {"x": np.zeros((0, 3), np.float32)}).shape == (4, 0, 3)
+
+
+def test_remainders_of_huge_numbers() -> None:
+    """A quotient of more than 24 bits was rounded: the remainder was larger than the divisor."""
+    x, by = np.array([1e15, -3e38, 6], np.float32), np.array([0.27, 1e-40, -4], np.float32)
+    found = results([helper.make_node("Mod", ["x", "by"], ["y"], fmod=1)], {"x": x, "by": by})
+    np.testing.assert_array_equal(found, np.fmod(x, by))
+
+
+def test_loops_over_a_size_that_is_worked_out() -> None:
+    """How often a loop runs kept its symbols where sizes were known: what follows the loop was
+    specialised again and again, until the stack was full.
+    """
+    frame = [
+        helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, 5, 2]) for n in ("state", "row")
+    ]
+    made = [
+        helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, 5, 2]) for n in ("more", "kept")
+    ]
+    body = helper.make_graph(
+        [
+            helper.make_node("Add", ["state", "row"], ["more"]),
+            helper.make_node("Identity", ["more"], ["kept"]),
+        ],
+        "body",
+        frame,
+        made,
+    )
+    nodes = [
+        constant("step", np.array(4)),
+        constant("length", np.array(8)),
+        constant("window", np.ones(8, np.float32)),
+        constant("start", np.zeros((2, 5, 2), np.float32)),
+        helper.make_node("STFT", ["x", "step", "window", "length"], ["f"], onesided=1),
+        helper.make_node(
+            "Scan", ["start", "f"], ["last", "y"], body=body, num_scan_inputs=1,
+            scan_input_axes=[1], scan_input_directions=[1], scan_output_directions=[1],
+        ),
+    ]  # fmt: skip
+    x = np.random.default_rng(2).normal(size=(2, 16, 1)).astype(np.float32)
+    model = model_of(nodes, {"x": x}, ["y"], 21)
+    for n, dim in enumerate(model.graph.input[0].type.tensor_type.shape.dim):
+        if n < 2:
+            dim.dim_param = f"n{n}"
+    module = load(model)
+    found = clew.compile(module, cache=False)(x)
+    np.testing.assert_allclose(found, interpret(module, {"x": x})["y"], rtol=1e-4, atol=1e-4)

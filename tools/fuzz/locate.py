@@ -50,6 +50,15 @@ class Site:
         """The first operand's dtype, None where it is no array."""
         return getattr(self.operands[0], "dtype", None) if self.operands else None
 
+    @property
+    def nodes(self) -> Iterator[NodeProto]:
+        """The node and all in its bodies."""
+        stack = [self.node]
+        while stack:
+            node = stack.pop()
+            yield node
+            stack.extend(n for a in node.attribute if a.HasField("g") for n in a.g.node)
+
     def is_a(self, *ops: str) -> bool:
         """Whether the node is of one of these operators."""
         return self.node.op_type in ops
@@ -112,7 +121,10 @@ class Whole:
         name = engine.__name__
         try:
             if name not in self._found:
-                self._found[name] = engine(self.case)
+                try:
+                    self._found[name] = engine(self.case)
+                except CannotRun:  # values of a type that it keeps inside only, for one
+                    self._found[name] = engine(self._case)
             return _first(self.case, self._found[name], self.wanted, self.condition, few)
         except (ClewError, CannotRun, AssertionError):
             return None
@@ -145,7 +157,7 @@ def _first(
         return wanted.get(name, case.feeds.get(name))
 
     for node in case.model.graph.node:
-        results = {o: wanted[o] for o in node.output if o in wanted}
+        results = {o: wanted[o] for o in node.output if o in wanted and o in found}
         differs = difference(found, results, condition, few)
         if differs:
             operands = tuple(value(i) for i in node.input)

@@ -15,7 +15,7 @@ from clew.build.program_builder import ProgramBuilder
 from clew.build.schedule_choice import ScheduleFor, name_of, of_operators
 from clew.codegen.artifact import KernelCode, ObjectCode
 from clew.codegen.objects import PendingObject, submit
-from clew.ir.dims import Dim, is_unknown
+from clew.ir.dims import Dim, SymDim
 from clew.ir.expr import ArgRef, Call, Expr, Function, Tuple, Var
 from clew.ir.interpret import interpret_values
 from clew.ir.module import Module
@@ -374,7 +374,7 @@ class DeferredKernel:
             PlaceParts(),
         ):  # fmt: skip
             module = step.run(module, context)
-        if any(is_unknown(d) for n in post_order(module.main) for d in _dims_of(n.type)):
+        if any(isinstance(d, SymDim) for n in post_order(module.main) for d in _dims_of(n.type)):
             return self._interpreted(sizes)
         self._values_met += bool(values)
         if self._values_met > _COMPILED_VALUES:

@@ -109,15 +109,13 @@ def _over(node: Expr, children: Sequence[Expr]) -> Expr:
             cond, then, orelse, *args = children
             return If(cond, then, orelse, args)  # type: ignore[arg-type]
         case While():
-            cond, body, *init = children
-            return While(
-                cond,  # type: ignore[arg-type]
-                body,  # type: ignore[arg-type]
-                init,
-                scans=node.scans,
-                trips=node.trips,
-            )
+            return _while(node, children, node.trips)
     raise AssertionError(f"{node} has no children")
+
+
+def _while(node: While, children: Sequence[Expr], trips: Any) -> While:
+    cond, body, *init = children
+    return While(cond, body, init, scans=node.scans, trips=trips)  # type: ignore[arg-type]
 
 
 class building_for:
@@ -243,6 +241,8 @@ class Rewriter:
                 new = Call(node.op, children, node.attrs.with_(**settled))
                 keep_sizes(node, new)
                 return new
+        if self.sizes and isinstance(node, While) and _names_any(node.trips, self.sizes):
+            return _while(node, children, _settled(node.trips, self.sizes))
         return rebuild(node, children)
 
     def _visited(self, child: Expr) -> Expr:

@@ -381,9 +381,11 @@ def _scale(a: Linear, by: int) -> Linear:
 def _recombine(simplifier: Simplifier, form: Linear) -> Linear:
     """Joins `c*a*(x // a) + c*(x % a)` into `c*x` while it can."""
     for atom, coefficient in form.terms:
-        if not (isinstance(atom, Binary) and atom.op == "mod" and isinstance(atom.b, Imm)):
-            continue
-        by, value = atom.b.value, simplifier.linear(atom.a)
+        match atom:
+            case Binary(op="mod", a=inner, b=Imm(value=by)) if by > 0:
+                value = simplifier.linear(inner)
+            case _:
+                continue
         quotient = simplifier.divide("floordiv", value, by)
         parts = [a for a, c in quotient.terms if c == 1 and isinstance(a, Binary)]
         if len(parts) != 1:

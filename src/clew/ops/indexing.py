@@ -21,15 +21,15 @@ from clew.te import Scalar, Tensor
 Array = np.ndarray[Any, Any]
 
 
-def held_index(name: str, index: Scalar, size: Dim) -> Scalar:
-    """Returns an index counted from the front and held inside an axis.
+def held_index(name: str, indices: Tensor, place: Sequence[Scalar], size: Dim) -> Scalar:
+    """Returns the index at a place, counted from the front and held inside an axis of a size.
 
-    Errors: T110 for an axis without elements.
+    Errors: T110 for an axis without elements where there are indices.
     """
-    if size == 0:
+    if size == 0 and 0 not in indices.shape:
         raise GraphTypeError("T110", f"{name}: the axis indexed has no elements")
-    place, n = te.cast("i64", index), te.size(size)
-    return te.minimum(te.maximum(te.select(place < 0, place + n, place), 0), n - 1)
+    index, n = te.cast("i64", indices[tuple(place)]), te.size(size)
+    return te.minimum(te.maximum(te.select(index < 0, index + n, index), 0), n - 1)
 
 
 def _held_array(indices: Array, size: int) -> Array:
@@ -46,6 +46,7 @@ def _held_array(indices: Array, size: int) -> Array:
         Sample(f32(5, 3), np.array([7, -9]), axis=0),
         Sample(f32(5, 3), f32(2), axis=0, error="T105"),
         Sample(f32(5, 3), i64(2), axis=2, error="T104"),
+        Sample(f32(0, 3), i64(4, 0), axis=0),
         Sample(f32(0, 3), i64(2), axis=0, error="T110"),
     ),
 )
@@ -59,7 +60,7 @@ def gather(x: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
     last = n + indices.rank
 
     def body(*i: Scalar) -> Scalar:
-        return x[(*i[:n], held_index("gather", indices[i[n:last]], x.shape[n]), *i[last:])]
+        return x[(*i[:n], held_index("gather", indices, i[n:last], x.shape[n]), *i[last:])]
 
     return te.compute((*x.shape[:n], *indices.shape, *x.shape[n + 1 :]), body, "gather")
 
@@ -95,7 +96,7 @@ def gather_elements(x: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
             )
 
     def body(*i: Scalar) -> Scalar:
-        return x[(*i[:n], held_index("gather_elements", indices[i], x.shape[n]), *i[n + 1 :])]
+        return x[(*i[:n], held_index("gather_elements", indices, i, x.shape[n]), *i[n + 1 :])]
 
     return te.compute(indices.shape, body, "gather_elements")
 
@@ -136,7 +137,7 @@ def gather_nd(x: Tensor, indices: Tensor, *, batch_dims: int = 0) -> Tensor:
 
     def body(*i: Scalar) -> Scalar:
         picked = [
-            held_index("gather_nd", indices[(*i[:outer], k)], x.shape[batch_dims + k])
+            held_index("gather_nd", indices, (*i[:outer], te.as_scalar(k)), x.shape[batch_dims + k])
             for k in range(depth)
         ]
         return x[(*i[:batch_dims], *picked, *i[outer:])]

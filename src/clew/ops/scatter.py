@@ -261,7 +261,7 @@ def scatter_elements_few(
         return (*kept[:n], number, *kept[n + 1 :])
 
     def hits(i: tuple[Scalar, ...], number: Sequence[Scalar]) -> Scalar:
-        index = held_index(name, indices[place(i, number[0])], x.shape[n])
+        index = held_index(name, indices, place(i, number[0]), x.shape[n])
         return te.all_of(inside(i), index.equal(i[n]))
 
     def update(i: tuple[Scalar, ...], number: Sequence[Scalar]) -> Scalar:
@@ -372,7 +372,9 @@ def scatter_nd_few(
     def hits(i: tuple[Scalar, ...], number: Sequence[Scalar]) -> Scalar:
         return te.all_of(
             *(
-                held_index(name, indices[(*tuple_of(number), k)], x.shape[k]).equal(i[k])
+                held_index(name, indices, (*tuple_of(number), te.as_scalar(k)), x.shape[k]).equal(
+                    i[k]
+                )
                 for k in range(depth)
             )
         )

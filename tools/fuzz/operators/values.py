@@ -47,7 +47,9 @@ def empty(g: Grower) -> object:
 
 @operator("SequenceAt")
 def at(g: Grower) -> object:
-    return g.emit("SequenceAt", [_sequence(g), g.scalar(g.choices.pick((0, -1)), I64, None)])
+    sequence = _sequence(g)
+    (sequence,) = g.emit("SequenceInsert", [sequence, _item(g, sequence)])  # it may be empty
+    return g.emit("SequenceAt", [sequence, g.scalar(g.choices.pick((0, -1)), I64, None)])
 
 
 @operator("SequenceInsert")
