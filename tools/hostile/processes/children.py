@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 
-def in_child(work: Callable[[], Any], patience_s: float = 30.0) -> None:
-    """Runs work in a forked process, which has to succeed in time."""
+def forked(work: Callable[[], Any]) -> int:
+    """Returns the number of a process that was forked to do some work, and ends in 0 if it can."""
     child = os.fork()
     if child == 0:
         try:
@@ -19,7 +19,12 @@ def in_child(work: Callable[[], Any], patience_s: float = 30.0) -> None:
         except BaseException as error:
             os.write(2, f"child: {error!r}\n".encode())
             os._exit(1)
-    assert ended(child, patience_s) == 0, "the child failed"
+    return child
+
+
+def in_child(work: Callable[[], Any], patience_s: float = 30.0) -> None:
+    """Runs work in a forked process, which has to succeed in time."""
+    assert ended(forked(work), patience_s) == 0, "the child failed"
 
 
 def ended(child: int, patience_s: float) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from functools import partial
@@ -12,7 +11,7 @@ import numpy as np
 
 from clew.runtime.cache import default_cache
 from hostile.corpus import network
-from hostile.processes.children import ended, in_child
+from hostile.processes.children import ended, forked, in_child
 from hostile.processes.setting import IMAGE, ROUNDS, case, compiled, right, symbolic
 
 
@@ -91,16 +90,6 @@ def a_child_of_a_child(folder: Path) -> None:
 def processes_with_one_cache(folder: Path) -> None:
     for _ in range(2 * ROUNDS):
         default_cache().clear()
-        children = []
-        for _ in range(3):
-            child = os.fork()
-            if child == 0:
-                try:
-                    right()
-                    os._exit(0)
-                except BaseException as error:
-                    os.write(2, f"{error!r}\n".encode())
-                    os._exit(1)
-            children.append(child)
+        children = [forked(right) for _ in range(3)]
         assert [ended(child, 60) for child in children] == [0, 0, 0]
         assert compiled(network(), threads=1).from_cache

@@ -198,13 +198,7 @@ def onnx_layer(
 
 @onnx_layer.types
 def _onnx_layer_types(
-    *values: Type,
-    node: str,
-    domain: str,
-    version: int,
-    captured: tuple[str, ...],
-    inputs: tuple[str, ...],
-    results: tuple[str, ...],
+    *values: Type, inputs: tuple[str, ...], results: tuple[str, ...], **attrs: Any
 ) -> Type:
     if len(inputs) != len(values):
         raise GraphTypeError("T157", f"onnx.layer: {len(values)} inputs for {len(inputs)} types")
