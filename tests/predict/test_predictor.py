@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -176,10 +177,7 @@ def test_a_predictor_of_other_threads_or_machines_is_refused(
 
 
 def test_an_extra_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def absent(name: str) -> Any:
-        raise ImportError(name)
-
-    monkeypatch.setattr(extras.importlib, "import_module", absent)
+    monkeypatch.setitem(sys.modules, "sklearn.ensemble", None)
     with pytest.raises(ClewError) as caught:
         extras.needed("sklearn.ensemble")
     assert caught.value.code == "I180"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -195,6 +196,17 @@ def computed_size(op: str, *before: Any, **attributes: Any) -> ModelProto:
     return model(nodes, [*tensors, ints("one", [1])])
 
 
+def after_size(kept: int, nodes: Sequence[Any], initializers: Sequence[Any]) -> ModelProto:
+    """Returns a model of the nodes that compute a size (`m`, of two nodes, and `n`, of three) and
+    these after them.
+    """
+    made = computed_size("Identity")
+    del made.graph.node[kept:]
+    made.graph.node.extend(nodes)
+    made.graph.initializer.extend(initializers)
+    return made
+
+
 LARGE = np.full((2, 3), 2.0**40 / 6, np.float32)
 
 
@@ -224,30 +236,20 @@ def computed_tile_used_by_a_kernel(folder: Path) -> None:
 
 @case()
 def computed_range(folder: Path) -> None:
-    made = computed_size("Identity")
-    del made.graph.node[2:]
-    made.graph.node.append(node("Range", ["zero", "m", "step"], ["y"]))
-    made.graph.initializer.extend([ints("zero", 0), ints("step", 1)])
-    run(made, LARGE)
+    nodes = [node("Range", ["zero", "m", "step"], ["y"])]
+    run(after_size(2, nodes, [ints("zero", 0), ints("step", 1)]), LARGE)
 
 
 @case()
 def computed_one_hot(folder: Path) -> None:
-    made = computed_size("Identity")
-    del made.graph.node[3:]
-    made.graph.node.append(node("OneHot", ["i", "n", "v"], ["y"]))
-    made.graph.initializer.extend([ints("i", [1, 2]), ints("v", [0, 1])])
-    run(made, LARGE)
+    nodes = [node("OneHot", ["i", "n", "v"], ["y"])]
+    run(after_size(3, nodes, [ints("i", [1, 2]), ints("v", [0, 1])]), LARGE)
 
 
 @case()
 def computed_pad(folder: Path) -> None:
-    made = computed_size("Identity")
-    del made.graph.node[3:]
-    made.graph.node.append(node("Concat", ["n", "n"], ["p"], axis=0))
-    made.graph.node.append(node("Pad", ["i", "p"], ["y"]))
-    made.graph.initializer.append(numpy_helper.from_array(np.ones(3, np.float32), "i"))
-    run(made, LARGE)
+    nodes = [node("Concat", ["n", "n"], ["p"], axis=0), node("Pad", ["i", "p"], ["y"])]
+    run(after_size(3, nodes, [numpy_helper.from_array(np.ones(3, np.float32), "i")]), LARGE)
 
 
 def loop(trips: int | None, body_nodes: Any, *, scan: bool = False, state: int = 0) -> ModelProto:

@@ -129,9 +129,8 @@ def processes_of() -> list[Any]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs the catalogue (with `--quick` without slow cases, with `--processes` that
-    of processes), or the cases whose names hold an
-    argument, one JSON line each.
+    """Runs the catalogue (with `--quick` without slow cases, with `--processes` that of
+    processes), or the cases whose names hold an argument, one JSON line each.
     """
     from clew.build import build  # noqa: F401, PLC0415  (loaded once, not in every child)
     from clew.frontends import onnx  # noqa: F401, PLC0415

@@ -12,7 +12,7 @@ import numpy as np
 from clew import frontends
 from clew.bisection.onnx_reference import Layers, read, run
 from clew.compiler import compile
-from clew.frontends.onnx.importer import NodeView
+from clew.frontends.onnx.sources import NodeView
 from clew.ir.module import Module
 from clew.support.errors import InputError
 from clew.trace.span import Source

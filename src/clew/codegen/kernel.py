@@ -18,8 +18,9 @@ from clew.codegen.builder import Builder, ModuleBuilder, Value
 from clew.codegen.dot import emit_dot
 from clew.codegen.grid import entry_point
 from clew.codegen.lanes import literal
+from clew.codegen.registers import Register, unfit_register
 from clew.codegen.tiles import Tiles
-from clew.codegen.values import Register, Values, unfit_register
+from clew.codegen.values import Values
 from clew.codegen.vectors import literal_mask
 from clew.ir.types import is_float
 from clew.loop.affine import Linear, Simplifier
@@ -476,7 +477,7 @@ class _Function:
     def _current(self, stmt: Store) -> Value:
         v = self.v
         place = v.place(stmt.buffer, v.flat(stmt, stmt.buffer, stmt.indices))
-        return v._read(stmt.buffer, place, v.lanes if place.step or place.lane_parts else 1)
+        return v.read(stmt.buffer, place, v.lanes if place.step or place.lane_parts else 1)
 
     def _combined(self, stmt: Store, old: Value | None) -> Value:
         """Returns what a store writes: the value, or the old one combined with it."""
@@ -515,7 +516,7 @@ class _Function:
             v.registers[key] = combine(b, stmt.combiner, old, total)
         else:
             place = v.place(stmt.buffer, form)
-            old = v._read(stmt.buffer, place, 1)
+            old = v.read(stmt.buffer, place, 1)
             v.write(stmt.buffer, place, combine(b, stmt.combiner, old, total))
         v.lane_index, v.lanes, v.mask = lane, lanes, mask
 

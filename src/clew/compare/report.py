@@ -12,6 +12,7 @@ from clew.compare.times import Timing
 from clew.compare.values import Numerics
 from clew.precision import Deviation
 from clew.support.errors import InputError
+from clew.support.libraries import optional_library
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -184,12 +185,8 @@ class DiffReport:
 
         Errors: I165 where pandas is not installed.
         """
-        try:
-            pandas = importlib.import_module("pandas")
-        except ImportError:
-            raise InputError(
-                "I165", "pandas is not installed", hint="pip install 'clew[profile]'"
-            ) from None
+        absent = InputError("I165", "pandas is not installed", hint="pip install 'clew[profile]'")
+        pandas = optional_library("pandas", absent)
         return pandas.DataFrame([_row(layer) for layer in self.layers])
 
     def __str__(self) -> str:

@@ -12,6 +12,7 @@ from typing import Final
 from clew.loop.ir import Block, For, If, Nest, Stmt, TileProduct, expressions, walk
 from clew.support.errors import InputError
 from clew.te.expr import Scalar
+from clew.te.walk import nodes
 
 STATEMENTS: Final = 3000
 """In a loop nest after any step. Those of the rules have 500 at most."""
@@ -114,12 +115,5 @@ class _Estimator:
         """Returns how many different nodes an expression has."""
         found = self._known.get(id(expr))
         if found is None:
-            seen: set[int] = set()
-            stack = [expr]
-            while stack:
-                node = stack.pop()
-                if id(node) not in seen:
-                    seen.add(id(node))
-                    stack.extend(node.children)
-            found = self._known[id(expr)] = len(seen)
+            found = self._known[id(expr)] = sum(1 for _ in nodes(expr))
         return found

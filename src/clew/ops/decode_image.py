@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import io
 import warnings
 from typing import Any, Final
@@ -14,6 +13,7 @@ from clew.ir.types import TensorType, Type
 from clew.ops.common import f32, tensor_type, u8
 from clew.ops.registry import Sample, register_op
 from clew.support.errors import GraphTypeError
+from clew.support.libraries import optional_library
 
 Array = np.ndarray[Any, Any]
 
@@ -76,13 +76,10 @@ def _pillow() -> Any:
 
     Errors: T166.
     """
-    try:
-        module = importlib.import_module("PIL.Image")
-    except ImportError as error:
-        raise GraphTypeError(
-            "T166", "image.decode: Pillow is not installed", hint="pip install 'clew[image]'"
-        ) from error
-    return module
+    absent = GraphTypeError(
+        "T166", "image.decode: Pillow is not installed", hint="pip install 'clew[image]'"
+    )
+    return optional_library("PIL.Image", absent)
 
 
 @image_decode.types

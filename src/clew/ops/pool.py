@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
 
 from clew import te
 from clew.ir.dims import Dim, dim_max, dim_min, product
@@ -67,32 +67,51 @@ def pooled_size(
     return count
 
 
+@dataclass(frozen=True)
+class _Window:
+    """A pooling operator's attributes that say which windows it takes."""
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    ceil_mode: bool
+    layout: str
+
+    def place(
+        self, i: Sequence[Scalar], axes: Sequence[int], taps: Sequence[Scalar]
+    ) -> tuple[Scalar, ...]:
+        """Returns where a window's tap lies in the padded input."""
+        place = list(i)
+        for n, axis in enumerate(axes):
+            place[axis] = i[axis] * self.strides[n] + taps[n] * self.dilation[n]
+        return tuple(place)
+
+
 def _windows(
-    name: str, x: Tensor, attrs: dict[str, Any], fill: float
+    name: str, x: Tensor, window: _Window, fill: float
 ) -> tuple[Tensor, list[Dim], list[int], list[Index]]:
     """Returns the padded input, the result's shape, the spatial axes' positions and the taps."""
-    _, axes, _ = _spatial(name, x, attrs["layout"])
+    _, axes, _ = _spatial(name, x, window.layout)
     n_axes = len(axes)
-    check_pairs(name, attrs["strides"], attrs["padding"], attrs["dilation"], n_axes)
-    if len(attrs["kernel"]) != n_axes or any(k < 1 for k in attrs["kernel"]):
-        raise GraphTypeError("T107", f"{name}: kernel {attrs['kernel']} for {n_axes} spatial axes")
+    check_pairs(name, window.strides, window.padding, window.dilation, n_axes)
+    if len(window.kernel) != n_axes or any(k < 1 for k in window.kernel):
+        raise GraphTypeError("T107", f"{name}: kernel {window.kernel} for {n_axes} spatial axes")
     shape = list(x.shape)
     before: list[Dim] = [0] * x.rank
     after: list[Dim] = [0] * x.rank
     for n, axis in enumerate(axes):
-        kernel, stride, dilation = (attrs[k][n] for k in ("kernel", "strides", "dilation"))
-        low, high = attrs["padding"][n], attrs["padding"][n + n_axes]
+        kernel, stride, dilation = window.kernel[n], window.strides[n], window.dilation[n]
+        low, high = window.padding[n], window.padding[n + n_axes]
         size = x.shape[axis]
-        shape[axis] = pooled_size(
-            name, size, kernel, stride, low, high, dilation, attrs["ceil_mode"]
-        )
+        shape[axis] = pooled_size(name, size, kernel, stride, low, high, dilation, window.ceil_mode)
         before[axis], after[axis] = low, high
-        if attrs["ceil_mode"]:
+        if window.ceil_mode:
             reach = (shape[axis] - 1) * stride + (kernel - 1) * dilation + 1
             after[axis] = dim_max(reach - size - low, high)
     letters = [f"k{'dhw'[3 - n_axes + n]}" for n in range(n_axes)] if n_axes <= 3 else None
     taps = [
-        te.reduce_axis(k, letters[n] if letters else f"k{n}") for n, k in enumerate(attrs["kernel"])
+        te.reduce_axis(k, letters[n] if letters else f"k{n}") for n, k in enumerate(window.kernel)
     ]
     return padded(x, before, after, fill, f"{name.rpartition('.')[2]}_pad"), shape, axes, taps
 
@@ -104,15 +123,6 @@ def _wide(x: Tensor, name: str) -> Tensor:
     if accumulator(x.dtype) == x.dtype:
         return x
     return te.compute(x.shape, lambda *i: widen(x[i]), f"{name}_wide", layout=x.layout)
-
-
-def _window_place(
-    i: Sequence[Scalar], axes: Sequence[int], taps: Sequence[Scalar], attrs: dict[str, Any]
-) -> tuple[Scalar, ...]:
-    place = list(i)
-    for n, axis in enumerate(axes):
-        place[axis] = i[axis] * attrs["strides"][n] + taps[n] * attrs["dilation"][n]
-    return tuple(place)
 
 
 def _pool_layout(
@@ -144,16 +154,15 @@ def max_pool2d(
     Errors: T107, T109, T110. Source: ONNX MaxPool-22.
     """
     need_number("nn.max_pool2d", x)
-    attrs = {"kernel": kernel, "strides": strides, "padding": padding, "dilation": dilation,
-             "ceil_mode": ceil_mode, "layout": layout}  # fmt: skip
+    window = _Window(kernel, strides, padding, dilation, ceil_mode, layout)
     wide = _wide(x, "max_pool2d")
     source, shape, axes, taps = _windows(
-        "nn.max_pool2d", wide, attrs, identity_of("max", wide.dtype)
+        "nn.max_pool2d", wide, window, identity_of("max", wide.dtype)
     )
     name = "max_pool2d" if wide is x else "max_pool2d_top"
     top = te.compute(
         shape,
-        lambda *i: te.max(source[_window_place(i, axes, taps, attrs)], taps),
+        lambda *i: te.max(source[window.place(i, axes, taps)], taps),
         name,
         layout=x.layout,
     )
@@ -201,18 +210,17 @@ def max_pool_places(
     if x.rank < 3:
         raise GraphTypeError("T102", f"{name}: input is {x.type}, expected spatial axes")
     layout = "NC" + "ABDEFGHIJKLM"[: x.rank - 2]
-    attrs = {"kernel": kernel, "strides": strides, "padding": padding, "dilation": dilation,
-             "ceil_mode": ceil_mode, "layout": layout}  # fmt: skip
+    window = _Window(kernel, strides, padding, dilation, ceil_mode, layout)
     wide = _wide(x, "max_pool_places")
-    source, shape, axes, taps = _windows(name, wide, attrs, identity_of("max", wide.dtype))
+    source, shape, axes, taps = _windows(name, wide, window, identity_of("max", wide.dtype))
     top = te.compute(
-        shape, lambda *i: te.max(source[_window_place(i, axes, taps, attrs)], taps), "max_pool_top"
+        shape, lambda *i: te.max(source[window.place(i, axes, taps)], taps), "max_pool_top"
     )
     sizes = x.shape[2:]
     nowhere = te.size(product(sizes))
 
     def first(*i: Scalar) -> Scalar:
-        place = _window_place(i, axes, taps, attrs)
+        place = window.place(i, axes, taps)
         at = [place[axis] - te.size(padding[n]) for n, axis in enumerate(axes)]
         inside, flat = te.as_scalar(True, "bool"), te.as_scalar(0)
         for index, size in zip(at, sizes, strict=True):
@@ -263,12 +271,11 @@ def avg_pool2d(
     Errors: T105, T107, T109, T110. Source: ONNX AveragePool-22.
     """
     need_float("nn.avg_pool2d", x)
-    attrs = {"kernel": kernel, "strides": strides, "padding": padding, "dilation": dilation,
-             "ceil_mode": ceil_mode, "layout": layout}  # fmt: skip
-    source, shape, axes, taps = _windows("nn.avg_pool2d", _wide(x, "avg_pool2d"), attrs, 0.0)
+    window = _Window(kernel, strides, padding, dilation, ceil_mode, layout)
+    source, shape, axes, taps = _windows("nn.avg_pool2d", _wide(x, "avg_pool2d"), window, 0.0)
     total = te.compute(
         shape,
-        lambda *i: te.sum(source[_window_place(i, axes, taps, attrs)], taps),
+        lambda *i: te.sum(source[window.place(i, axes, taps)], taps),
         "avg_pool2d_sum",
     )
     whole = not ceil_mode and (count_include_pad or not any(p != 0 for p in padding))
@@ -323,9 +330,8 @@ def lp_pool2d(
     need_float("nn.lp_pool2d", x)
     if p < 1:
         raise GraphTypeError("T107", f"nn.lp_pool2d: p={p} must be at least 1")
-    attrs = {"kernel": kernel, "strides": strides, "padding": padding, "dilation": dilation,
-             "ceil_mode": ceil_mode, "layout": layout}  # fmt: skip
-    source, shape, axes, taps = _windows("nn.lp_pool2d", _wide(x, "lp_pool2d"), attrs, 0.0)
+    window = _Window(kernel, strides, padding, dilation, ceil_mode, layout)
+    source, shape, axes, taps = _windows("nn.lp_pool2d", _wide(x, "lp_pool2d"), window, 0.0)
 
     def powered(value: Scalar) -> Scalar:
         if p == 2:
@@ -335,7 +341,7 @@ def lp_pool2d(
 
     total = te.compute(
         shape,
-        lambda *i: te.sum(powered(source[_window_place(i, axes, taps, attrs)]), taps),
+        lambda *i: te.sum(powered(source[window.place(i, axes, taps)]), taps),
         "lp_pool2d_sum",
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -16,6 +15,7 @@ from clew.ir.types import TensorType, TupleType, Type, bits, is_float, is_intege
 from clew.ops.common import broadcast_shapes, f32, i64, tensor_type
 from clew.ops.registry import Sample, register_op
 from clew.support.errors import GraphTypeError
+from clew.support.libraries import optional_library
 from clew.support.text_arrays import TEXT
 
 Array = np.ndarray[Any, Any]
@@ -199,12 +199,10 @@ def compiled_pattern(pattern: str) -> Any:
     Errors: T162 for one that does not follow RE2's syntax, or is too large; T168 where RE2 is not
     installed.
     """
-    try:
-        re2 = importlib.import_module("re2")
-    except ImportError as error:
-        raise GraphTypeError(
-            "T168", "text.full_match: RE2 is not installed", hint="pip install 'clew[text]'"
-        ) from error
+    absent = GraphTypeError(
+        "T168", "text.full_match: RE2 is not installed", hint="pip install 'clew[text]'"
+    )
+    re2 = optional_library("re2", absent)
     options = re2.Options()
     options.log_errors = False
     try:

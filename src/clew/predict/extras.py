@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 from clew.support.errors import InputError
+from clew.support.libraries import optional_library
 
 
 def needed(module: str) -> Any:
@@ -13,10 +13,6 @@ def needed(module: str) -> Any:
 
     Errors: I180 where it is not installed.
     """
-    try:
-        return importlib.import_module(module)
-    except ImportError:
-        library = {"sklearn": "scikit-learn"}.get(module.split(".")[0], module.split(".")[0])
-        raise InputError(
-            "I180", f"{library} is not installed", hint="pip install 'clew[predict]'"
-        ) from None
+    library = {"sklearn": "scikit-learn"}.get(module.split(".")[0], module.split(".")[0])
+    absent = InputError("I180", f"{library} is not installed", hint="pip install 'clew[predict]'")
+    return optional_library(module, absent)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from clew.profile.files import writing
 from clew.support.errors import InputError
+from clew.support.libraries import optional_library
 
 if TYPE_CHECKING:
     from clew.profile.report import Profile
@@ -170,10 +170,6 @@ def _needed(name: str) -> Any:
 
     Errors: I112.
     """
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        library = name.partition(".")[0]
-        raise InputError(
-            "I112", f"{library} is not installed", hint="pip install 'clew[profile]'"
-        ) from None
+    library = name.partition(".")[0]
+    absent = InputError("I112", f"{library} is not installed", hint="pip install 'clew[profile]'")
+    return optional_library(name, absent)

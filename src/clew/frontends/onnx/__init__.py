@@ -16,7 +16,7 @@ from typing import Any
 from numpy.typing import NDArray
 from onnx import ModelProto
 
-from clew.frontends.onnx import (
+from clew.frontends.onnx import (  # noqa: F401  registers the converters
     converters_control,
     converters_einsum,
     converters_elementwise,
@@ -43,10 +43,11 @@ from clew.frontends.onnx import (
     converters_values,
 )
 from clew.frontends.onnx.budgets import Budgets, current
-from clew.frontends.onnx.deferred import DeferredModel, advice, can_wait
-from clew.frontends.onnx.importer import Annotator, Importer, NodeView
+from clew.frontends.onnx.deferred import DeferredModel, advice, asked_for, can_wait
+from clew.frontends.onnx.importer import Importer
 from clew.frontends.onnx.loader import read
 from clew.frontends.onnx.registry import converter, supported
+from clew.frontends.onnx.sources import Annotator, NodeView
 from clew.ir.module import Module
 from clew.support.errors import ClewError, UnsupportedError
 
@@ -99,7 +100,7 @@ def load_or_defer(
         if not can_wait(importer, error):
             raise
         return DeferredModel(partial(make, keep_constants=True), importer, error)
-    if importer.left_open():
+    if asked_for(importer, None):
         return DeferredModel(partial(make, keep_constants=True), importer, None)
     return module
 
@@ -130,33 +131,6 @@ def _importers(
 
     return make
 
-
-_CONVERTERS = (
-    converters_control,
-    converters_einsum,
-    converters_elementwise,
-    converters_image,
-    converters_integer_conv,
-    converters_ml,
-    converters_ml_maps,
-    converters_ml_svm,
-    converters_ml_trees,
-    converters_ngrams,
-    converters_nn,
-    converters_old,
-    converters_optimizers,
-    converters_quantized,
-    converters_random,
-    converters_recurrent,
-    converters_reduce,
-    converters_regions,
-    converters_sampling,
-    converters_signal,
-    converters_text,
-    converters_training,
-    converters_transform,
-    converters_values,
-)
 
 __all__ = [
     "Annotator",

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from clew.frontends.onnx.build import reshaped, scalar
-from clew.frontends.onnx.late import is_unranked
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, call, converter
 from clew.frontends.onnx.scope import Captures
+from clew.frontends.onnx.value_types import is_unranked
 from clew.ir.dims import Dim, SymDim, is_unknown
 from clew.ir.expr import (
     Call,
@@ -73,7 +73,7 @@ def if_(layer: Layer) -> Result:
             if isinstance(body, ClewError):
                 raise body
             bodies[other] = Tuple([_refused(failed, f.type) for f in body.fields])
-            layer.importer.note_undecided(layer.input(0))
+            layer.importer.asked.undecided(layer.input(0))
     outers = {o.id: o for _, captures in read for o in captures.outers}
     then, orelse = (
         _closed(body, captures, outers.values())  # type: ignore[arg-type]
@@ -83,7 +83,7 @@ def if_(layer: Layer) -> Result:
     result = If(one_element(layer, layer.input(0)), then, orelse, list(outers.values()))
     count = len(then.body.type.fields)  # type: ignore[union-attr]
     if any(map(is_unranked, result.type.fields)):  # type: ignore[union-attr]
-        layer.importer.note_undecided(layer.input(0))
+        layer.importer.asked.undecided(layer.input(0))
     return [TupleGetItem(result, n) for n in range(count)]
 
 

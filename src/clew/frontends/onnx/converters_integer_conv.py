@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from clew.frontends.onnx.build import cast, per_channel, reshaped
-from clew.frontends.onnx.converters_nn import SPATIAL, Window, kernel_of
+from clew.frontends.onnx.converters_nn import Window, convolution, kernel_of
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, call, converter
 from clew.ir.expr import Constant, Expr
@@ -39,7 +39,6 @@ def _less_zero(layer: Layer, index: int, point: Expr | None, rank: int = 0) -> E
 def _convolved(layer: Layer, weight: int, zero: Expr | None, weight_zero: Expr | None) -> Expr:
     """Returns the sums of products: padding counts as the zero point."""
     window = Window(layer, kernel_of(layer, weight))
-    spatial = SPATIAL[window.rank]
     data = _less_zero(layer, 0, zero)
     filters = _less_zero(layer, weight, weight_zero, layer.rank(weight))
     if data.tensor.dtype != filters.tensor.dtype and _SUM in (
@@ -47,17 +46,7 @@ def _convolved(layer: Layer, weight: int, zero: Expr | None, weight_zero: Expr |
         filters.tensor.dtype,
     ):
         data, filters = cast(data, _SUM), cast(filters, _SUM)
-    return call(
-        f"nn.conv{window.rank}d",
-        data,
-        filters,
-        strides=window.strides,
-        padding=window.padding,
-        dilation=window.dilation,
-        groups=layer.integer("group"),
-        data_layout=f"NC{spatial}",
-        weight_layout=f"OI{spatial}",
-    )
+    return convolution(layer, window, data, filters)
 
 
 @converter("ConvInteger")

@@ -91,15 +91,13 @@ def kernel_of(layer: Layer, weight: int = 1) -> tuple[int, ...]:
     return shape  # type: ignore[return-value]
 
 
-@converter("Conv")
-def conv(layer: Layer) -> Result:
-    """One to three spatial axes, then the bias."""
-    window = Window(layer, kernel_of(layer))
+def convolution(layer: Layer, window: Window, data: Expr, weight: Expr) -> Expr:
+    """Returns a convolution by a layer's window and groups."""
     spatial = SPATIAL[window.rank]
-    result = call(
+    return call(
         f"nn.conv{window.rank}d",
-        layer.input(0),
-        layer.input(1),
+        data,
+        weight,
         strides=window.strides,
         padding=window.padding,
         dilation=window.dilation,
@@ -107,7 +105,13 @@ def conv(layer: Layer) -> Result:
         data_layout=f"NC{spatial}",
         weight_layout=f"OI{spatial}",
     )
-    return _with_bias(layer, result)
+
+
+@converter("Conv")
+def conv(layer: Layer) -> Result:
+    """One to three spatial axes, then the bias."""
+    window = Window(layer, kernel_of(layer))
+    return _with_bias(layer, convolution(layer, window, layer.input(0), layer.input(1)))
 
 
 @converter("ConvTranspose")

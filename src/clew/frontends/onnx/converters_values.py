@@ -10,6 +10,7 @@ from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, call, converter
 from clew.frontends.onnx.scope import Captures
 from clew.frontends.onnx.tensors import dtype_of
+from clew.frontends.onnx.value_types import value_type
 from clew.ir.expr import Expr, Var
 from clew.ir.syntax import type_text
 from clew.ir.types import OptionalType, SequenceType, TensorType, Type, UnrankedType
@@ -144,7 +145,7 @@ def optional(layer: Layer) -> Result:
     attribute = layer.attribute("type")
     if attribute is None:
         raise layer.wrong("has neither an input nor a type")
-    type_ = layer.importer.value_type(attribute.tp, f"the type of {layer.name!r}")
+    type_ = value_type(attribute.tp, f"the type of {layer.name!r}")
     return call("optional.none", type=type_text(type_))
 
 

@@ -38,7 +38,7 @@ class DeferredModel:
         self._asked = asked_for(importer, error)
         self.why = error
         self._lock = Lock()
-        self.inputs = tuple(importer.declared_inputs())
+        self.inputs = tuple(importer.inputs.declared())
         self.output_names = tuple(value.name for value in graph.output)
 
     @property
@@ -76,9 +76,9 @@ def asked_for(importer: Importer, error: ClewError | None) -> tuple[str, ...]:
     one that succeeded, those that decide between unlike branches.
     """
     if error is None:
-        return importer.left_open()
+        return importer.asked.left_open(importer.params)
     if error.code in _VALUE_OR_SIZE | _CONSEQUENCES:
-        return importer.asked_in_vain()
+        return importer.asked.in_vain(importer.params)
     return ()
 
 
@@ -90,7 +90,7 @@ def can_wait(importer: Importer, error: ClewError) -> bool:
         return False
     return any(
         i.shape is None or not all(isinstance(d, int) for d in i.shape)
-        for i in importer.declared_inputs()
+        for i in importer.inputs.declared()
         if i.dtype is not None
     )
 

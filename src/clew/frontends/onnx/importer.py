@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias
+from dataclasses import replace
+from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
-from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TypeProto
-from onnx import ValueInfoProto as ValueInfo
+from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto
 
+from clew.frontends.onnx.asked import Asked
+from clew.frontends.onnx.bodies import (
+    definition_of,
+    definition_scope,
+    function_scope,
+    without_inputs,
+)
 from clew.frontends.onnx.budgets import Budgets, over
+from clew.frontends.onnx.inputs import Inputs, Shapes
 from clew.frontends.onnx.kinds import check_kinds
-from clew.frontends.onnx.late import inferred_type, is_unranked, late_layer, type_proto
+from clew.frontends.onnx.late import late_layer
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.loader import Loaded, opsets
-from clew.frontends.onnx.names import Symbols, UniqueNames, display
+from clew.frontends.onnx.names import UniqueNames, display
 from clew.frontends.onnx.order import in_order
 from clew.frontends.onnx.registry import call, find, takes_values
 from clew.frontends.onnx.scope import Captures, Scope
 from clew.frontends.onnx.slim import FilePart
+from clew.frontends.onnx.sources import Annotator, layer_source, parameter_span
 from clew.frontends.onnx.survey import (
-    Schema,
     Survey,
-    function_body,
     function_key,
     functions_of,
     own_domain,
@@ -33,51 +38,25 @@ from clew.frontends.onnx.survey import (
 )
 from clew.frontends.onnx.tensors import (
     checked_size,
-    dtype_of,
     sparse_to_array,
     to_constant,
 )
-from clew.ir.deferred import DeclaredInput
-from clew.ir.dims import Dim, SymDim
+from clew.frontends.onnx.value_types import is_unranked
 from clew.ir.expr import Constant, Expr, Function, Tuple, Var, carry_marks
 from clew.ir.late_sizes import Anchors, sizes_told
 from clew.ir.module import Module
 from clew.ir.types import (
-    MapType,
-    OptionalType,
-    SequenceType,
     TensorType,
     TupleType,
     Type,
     bits,
-    from_numpy,
 )
 from clew.ir.values import KnownValues
 from clew.ir.visit import post_order
 from clew.ops.registry import get_op
-from clew.support.errors import InputError, ModelError, UnsupportedError, locate
+from clew.support.errors import ModelError, UnsupportedError, locate
 from clew.trace.lineage import building
 from clew.trace.span import Source, Span
-
-FRONTEND: Final = "onnx"
-Shapes: TypeAlias = "Mapping[str, Sequence[int | str]]"
-
-
-@dataclass(frozen=True)
-class NodeView:
-    """What an annotator sees of a node: read-only."""
-
-    name: str
-    op_type: str
-    domain: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    attributes: Mapping[str, AttributeProto]
-    doc: str
-    metadata: Mapping[str, str]
-
-
-Annotator: TypeAlias = "Callable[[Source, NodeView], Source]"
 
 
 class Importer:
@@ -99,14 +78,11 @@ class Importer:
         self.budgets = budgets
         self.known = KnownValues()
         self._annotate = annotate
-        self._shapes = dict(inputs or {})
-        self._constants = dict(constants or {})
-        self._keep_constants = keep_constants
-        self._unknown: list[Expr] = []
-        self._unknown_here: list[Expr] = []
-        self._undecided: list[Expr] = []
-        self._params: list[Var] = []
-        self._symbols = Symbols()
+        self.inputs = Inputs(
+            self.model.graph, budgets, inputs or {}, constants or {}, keep_constants
+        )
+        self.asked = Asked(self.known)
+        self.params: list[Var] = []
         self._layer_names = UniqueNames()
         self._names: dict[tuple[str, int], str] = {}
         self._layers: dict[Source, list[Expr]] = {}
@@ -129,7 +105,7 @@ class Importer:
         graph = self.model.graph
         scope = self._top = Scope("", versions, functions=functions)
         self._initializers(graph, scope, self._raw)
-        params = self._inputs(graph, scope)
+        params = self.params = self.inputs.bind(scope)
         outputs = self._graph(graph, scope)
         names = tuple(value.name for value in graph.output)
         if len(set(names)) < len(names):
@@ -185,153 +161,6 @@ class Importer:
             if source not in alive
         )
 
-    def _inputs(self, graph: GraphProto, scope: Scope) -> list[Var]:
-        params: list[Var] = []
-        names = [value.name for value in graph.input]
-        if len(set(names)) < len(names):
-            raise ModelError("M010", "two inputs of the model have one name")
-        wanted = [value for value in graph.input if value.name not in scope.values]
-        unknown = (self._shapes.keys() | self._constants.keys()) - {v.name for v in wanted}
-        if unknown:
-            raise InputError(
-                "I004",
-                f"the model has no input {display(min(unknown))!r}",
-                hint=f"it has {', '.join(display(v.name) for v in wanted) or 'none'}",
-            )
-        for value in wanted:
-            source = Source(value.name, frontend=FRONTEND, kind="input")
-            if value.name in self._constants:
-                data = np.asarray(self._constants[value.name])
-                self._check_constant(value, data)
-                scope.values[value.name] = Constant(data, name=value.name, span=Span([source]))
-                if not self._keep_constants:
-                    continue
-            type_ = self._input_type(value)
-            var = Var(value.name, type_, span=Span([source]))
-            scope.values.setdefault(value.name, var)
-            params.append(var)
-        self._params = params
-        return params
-
-    def declared_inputs(self) -> list[DeclaredInput]:
-        """Returns the model's inputs as the file has them, with the shapes that were given."""
-        graph = self.model.graph
-        settled = {t.name for t in graph.initializer}
-        settled |= {s.values.name for s in graph.sparse_initializer}
-        return [self._declared(v) for v in graph.input if v.name not in settled]
-
-    def _declared(self, value: ValueInfo) -> DeclaredInput:
-        tensor = value.type.tensor_type
-        if not value.type.HasField("tensor_type"):
-            what = f"input {display(value.name)!r}"
-            return DeclaredInput(value.name, None, None, self.value_type(value.type, what))
-        dtype = dtype_of(tensor.elem_type, f"input {display(value.name)!r}")
-        if value.name in self._shapes:
-            return DeclaredInput(value.name, dtype, tuple(self._shapes[value.name]))
-        if not tensor.HasField("shape"):
-            return DeclaredInput(value.name, dtype, None)
-        shape = [
-            int(d.dim_value) if d.HasField("dim_value") else d.dim_param or f"{value.name}_{axis}"
-            for axis, d in enumerate(tensor.shape.dim)
-        ]
-        return DeclaredInput(value.name, dtype, tuple(shape))
-
-    def note_unknown(self, expr: Expr) -> None:
-        """Notes that a converter asked for a value that is not known before the run."""
-        self._unknown_here.append(expr)
-
-    def note_undecided(self, condition: Expr) -> None:
-        """Notes a condition of which only a run tells which of two unlike graphs it leads to."""
-        self._undecided.append(condition)
-
-    def left_open(self) -> tuple[str, ...]:
-        """Returns the inputs that decide between unlike branches: flags, counts, axes."""
-        leaves = {leaf.id for leaf in self.known.unknown_leaves(self._undecided)}
-        return tuple(
-            p.name
-            for p in self._params
-            if p.id in leaves and _is_vector(p.type) and p.tensor.dtype in ("bool", "i32", "i64")
-        )
-
-    def asked_in_vain(self) -> tuple[str, ...]:
-        """Returns the inputs that values depend on which the last layer asked for and nobody knows;
-        those that any layer asked for where it asked for none. Vectors and numbers only: tensors
-        of a higher rank are data.
-        """
-        for asked in (self._unknown_here, self._unknown):
-            leaves = {leaf.id for leaf in self.known.unknown_leaves(asked)}
-            small = [p for p in self._params if p.id in leaves and _is_vector(p.type)]
-            if small:
-                return tuple(p.name for p in small)
-        return ()
-
-    def _check_constant(self, value: ValueInfo, data: NDArray[Any]) -> None:
-        """Errors: I005 for a value of another type than the input's."""
-        type_ = self._input_type(value) if value.type.tensor_type.HasField("shape") else None
-        if not isinstance(type_, TensorType):
-            return
-        fits = data.ndim == type_.rank and all(
-            not isinstance(d, int) or d == n for d, n in zip(type_.shape, data.shape, strict=False)
-        )
-        if not fits or from_numpy(data.dtype) != type_.dtype:
-            raise InputError(
-                "I005",
-                f"the value for input {display(value.name)!r} is "
-                f"{data.dtype}{list(data.shape)}, expected {type_}",
-            )
-
-    def _input_type(self, value: ValueInfo) -> Type:
-        what = f"input {display(value.name)!r}"
-        given = self._shapes.get(value.name)
-        return self._type(value.type, what, value.name, given)
-
-    def _type(
-        self, proto: TypeProto, what: str, name: str, given: Sequence[int | str] | None = None
-    ) -> Type:
-        kind = proto.WhichOneof("value")
-        if kind == "sequence_type":
-            return SequenceType(self.value_type(proto.sequence_type.elem_type, what))
-        if kind == "optional_type":
-            return OptionalType(self.value_type(proto.optional_type.elem_type, what))
-        if kind == "map_type":
-            key = dtype_of(proto.map_type.key_type, f"the keys of {what}")
-            return MapType(key, self.value_type(proto.map_type.value_type, what))
-        if kind != "tensor_type":
-            raise UnsupportedError("U004", f"{what} is a {kind or 'value without a type'}")
-        dtype = dtype_of(proto.tensor_type.elem_type, what)
-        if given is not None:
-            shape: list[Dim] = [
-                d if isinstance(d, int) else SymDim.symbol(self._symbols.named(d)) for d in given
-            ]
-        elif proto.tensor_type.HasField("shape"):
-            shape = [
-                self._dim(dim, f"{name}_{axis}")
-                for axis, dim in enumerate(proto.tensor_type.shape.dim)
-            ]
-        else:
-            raise UnsupportedError(
-                "U006", f"{what} has no shape", hint=f"pass inputs={{{name!r}: [...]}}"
-            )
-        checked_size([d for d in shape if isinstance(d, int)], dtype, self.budgets, what)
-        return TensorType(tuple(shape), dtype)
-
-    def value_type(self, proto: TypeProto, what: str) -> Type:
-        """Returns the type of a part of a value. Sizes that are no numbers may differ from part to
-        part, so that their names say nothing.
-
-        Errors: U004 for what no value can be.
-        """
-        if proto.WhichOneof("value") == "map_type":
-            return self._type(proto, what, "")
-        return inferred_type(proto, what)
-
-    def _dim(self, dim: Any, fallback: str) -> Dim:
-        if dim.HasField("dim_value"):
-            return int(dim.dim_value)
-        if dim.dim_param:
-            return SymDim.symbol(self._symbols.named(dim.dim_param))
-        return SymDim.symbol(self._symbols.fresh(fallback))
-
     def _initializers(
         self, graph: GraphProto, scope: Scope, parts: Mapping[int, FilePart] | None = None
     ) -> None:
@@ -354,7 +183,7 @@ class Importer:
         """
         if name in scope.values:
             raise ModelError("M010", f"two initialisers are named {display(name)!r}")
-        with building(Span([Source(name, frontend=FRONTEND, kind="parameter")])):
+        with building(parameter_span(name)):
             yield
 
     # --- graphs ---
@@ -425,10 +254,9 @@ class Importer:
         if self._imported > self.budgets.nodes:
             what = "nodes of the model, each turn in which a body is read counted"
             raise over("M009", what, self._imported, "nodes", self.budgets.nodes)
-        self._unknown += self._unknown_here
-        self._unknown_here = []
+        self.asked.next_layer()
         attributes = self._attributes(node, scope)
-        source = scope.within or self._source(node, name, attributes)
+        source = scope.within or layer_source(node, name, attributes, self._annotate)
         inputs = [self._lookup(n, scope, "input") if n else None for n in node.input]
         domain = own_domain(node.domain)
         with building(Span([source])):
@@ -438,27 +266,6 @@ class Importer:
                 results = self._convert(node, name, source, domain, attributes, inputs, scope)
             self._results(node, source, start, results, scope)
         self._account(source, node, scope)
-
-    def _source(
-        self, node: NodeProto, name: str, attributes: Mapping[str, AttributeProto]
-    ) -> Source:
-        source = Source(name, node.op_type, FRONTEND)
-        if self._annotate is None:
-            return source
-        view = NodeView(
-            name,
-            node.op_type,
-            node.domain,
-            tuple(node.input),
-            tuple(node.output),
-            attributes,
-            node.doc_string,
-            {entry.key: entry.value for entry in node.metadata_props},
-        )
-        edited = self._annotate(source, view)
-        if not isinstance(edited, Source):
-            raise InputError("I003", f"the annotator returned {edited!r}, expected a Source")
-        return edited.without_output()
 
     def _attributes(self, node: NodeProto, scope: Scope) -> dict[str, AttributeProto]:
         """Returns a node's attributes, those it takes from the function around it resolved."""
@@ -484,7 +291,8 @@ class Importer:
     ) -> list[Expr]:
         function = scope.functions.get(function_key(node))
         if function is not None:
-            return self._function(function, name, attributes, inputs, scope, node.output)
+            body = function_scope(function, name, attributes, scope)
+            return self._body(function, body, inputs, node.output)
         schema = schema_of(domain, node.op_type, scope.opsets.get(domain, 0))
         if schema is None:
             raise UnsupportedError("U001", f"{display(node.op_type)} is not supported")
@@ -495,58 +303,13 @@ class Importer:
             check_kinds(layer)
         converter = find(domain, node.op_type, schema.since_version)
         if converter is None:
-            body = function_body(schema) or _context_body(schema, node, layer)
-            if body is None:
+            definition = definition_of(schema, node, layer)
+            if definition is None:
                 raise UnsupportedError("U001", f"{display(node.op_type)} is not supported")
-            return self._definition(body, source, attributes, inputs, scope, layer)
+            body = definition_scope(definition, source, attributes, scope, layer)
+            return self._body(definition, body, inputs, layer.outputs)
         result = converter(layer)
         return [result] if isinstance(result, Expr) else list(result)
-
-    def _function(
-        self,
-        function: FunctionProto,
-        name: str,
-        attributes: Mapping[str, AttributeProto],
-        inputs: Sequence[Expr | None],
-        scope: Scope,
-        wanted: Sequence[str],
-    ) -> list[Expr]:
-        """Returns the outputs of a model's function, its layers named `name/inner`."""
-        given = {attribute.name: attribute for attribute in function.attribute_proto}
-        body = Scope(
-            name,
-            opsets(function.opset_import, f"function {display(function.name)!r}"),
-            prefix=f"{name}/",
-            attributes={**given, **attributes},
-            functions=scope.functions,
-            within=scope.within,
-        )
-        return self._body(function, body, inputs, wanted)
-
-    def _definition(
-        self,
-        function: FunctionProto,
-        source: Source,
-        attributes: Mapping[str, AttributeProto],
-        inputs: Sequence[Expr | None],
-        scope: Scope,
-        layer: Layer,
-    ) -> list[Expr]:
-        """Returns the outputs of a standard operator by its own definition: all one layer."""
-        defaults = {
-            name: attribute.default_value
-            for name, attribute in layer.schema.attributes.items()
-            if attribute.default_value.type
-        }
-        inner = opsets(function.opset_import, layer.op_type)
-        body = Scope(
-            layer.name,
-            {**scope.opsets, **inner},
-            prefix=f"{layer.name}/",
-            attributes={**defaults, **attributes},
-            within=source,
-        )
-        return self._body(function, body, inputs, layer.outputs)
 
     def _body(
         self,
@@ -568,7 +331,7 @@ class Importer:
                 body.values[parameter] = expr
         missing = list(function.input[len(inputs) :])
         missing += [p for p, e in zip(function.input, inputs, strict=False) if e is None]
-        self._nodes(_without(function.node, set(missing)), body)
+        self._nodes(without_inputs(function.node, set(missing)), body)
         count = next((n for n in range(len(wanted), 0, -1) if wanted[n - 1]), 0)
         return [
             self._lookup(name, body, "the function's output") if wanted[n] else unwanted
@@ -624,10 +387,6 @@ class Importer:
         return "known at import" if known else "result not used"
 
 
-def _is_vector(type_: Type) -> bool:
-    return isinstance(type_, TensorType) and type_.rank <= 1
-
-
 @contextmanager
 def _senseless(node: NodeProto) -> Iterator[None]:
     """Gives arithmetic that fails on a layer's values a code: sizes of NaN, counts that no machine
@@ -643,50 +402,3 @@ def _senseless(node: NodeProto) -> Iterator[None]:
             f"{display(node.op_type)} makes no sense with these values: {display(str(error))}",
             hint="the model is invalid: export it again",
         ) from error
-
-
-def _without(nodes: Sequence[NodeProto], missing: set[str]) -> Sequence[NodeProto]:
-    """Returns a function's nodes with inputs that the caller leaves out replaced by `""`."""
-    if not missing:
-        return nodes
-    changed = []
-    for node in nodes:
-        if any(name in missing for name in node.input):
-            copy = NodeProto()
-            copy.CopyFrom(node)
-            copy.input[:] = ["" if name in missing else name for name in node.input]
-            node = copy
-        changed.append(node)
-    return changed
-
-
-def _context_body(schema: Schema, node: NodeProto, layer: Layer) -> FunctionProto | None:
-    """Returns an operator's definition that depends on its attributes and input types."""
-    if not schema.has_context_dependent_function:
-        return None
-    types = [
-        b"" if expr is None else type_proto(expr.type).SerializeToString() for expr in layer.inputs
-    ]
-    own = NodeProto()
-    own.CopyFrom(node)
-    del own.attribute[:]
-    own.attribute.extend(_named(name, layer) for name in layer.given)
-    version = layer.scope.opsets.get(own_domain(node.domain), 0)
-    known = [v for v in schema.context_dependent_function_opset_versions if v <= version]
-    if not known:
-        return None
-    try:
-        data = schema.get_context_dependent_function_with_opset_version(
-            max(known), own.SerializeToString(), types
-        )
-    except Exception as error:  # onnx writes the definition as text, attributes and all
-        raise layer.wrong(f"has no definition for these inputs: {str(error)[:80]!r}") from error
-    return FunctionProto.FromString(data) if data else None
-
-
-def _named(name: str, layer: Layer) -> AttributeProto:
-    """Returns an attribute under the node's own name (a function may have passed it by another)."""
-    copy = AttributeProto()
-    copy.CopyFrom(layer.given[name])
-    copy.name = name
-    return copy

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import onnx
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TypeProto
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
 
 from clew.frontends.onnx.budgets import Budgets
 from clew.frontends.onnx.loader import read
 from clew.frontends.onnx.names import display
 from clew.frontends.onnx.registry import call
 from clew.frontends.onnx.survey import subgraphs
-from clew.frontends.onnx.tensors import dtype_of, number_of
+from clew.frontends.onnx.value_types import inferred_type, type_proto
 from clew.ir.expr import Expr, TupleGetItem, unknown_dim
 from clew.ir.interpret import interpret
 from clew.ir.module import Module
@@ -50,62 +50,6 @@ Array = np.ndarray[Any, Any]
 # Inputs with no more elements than this may decide shapes: they are constants of the model.
 _SMALL: Final = 64
 _KEPT: Final = 64
-
-
-def is_unranked(type_: Type) -> bool:
-    """Whether a value is, or holds, a tensor of unknown rank."""
-    match type_:
-        case UnrankedType():
-            return True
-        case SequenceType(element) | OptionalType(element):
-            return is_unranked(element)
-    return False
-
-
-def type_proto(type_: Type) -> TypeProto:
-    """Returns a type as ONNX writes it. Asserts that it is a value's."""
-    proto = TypeProto()
-    match type_:
-        case SequenceType(element):
-            proto.sequence_type.elem_type.CopyFrom(type_proto(element))
-        case OptionalType(element):
-            proto.optional_type.elem_type.CopyFrom(type_proto(element))
-        case UnrankedType(dtype):
-            proto.tensor_type.elem_type = number_of(dtype)
-        case TensorType():
-            proto.tensor_type.elem_type = number_of(type_.dtype)
-            shape = proto.tensor_type.shape
-            shape.SetInParent()  # without axes it is a shape, too
-            for dim in type_.shape:
-                entry = shape.dim.add()
-                if isinstance(dim, int):
-                    entry.dim_value = dim
-                else:
-                    entry.dim_param = str(dim)
-        case _:
-            raise AssertionError(type_)
-    return proto
-
-
-def inferred_type(proto: TypeProto, what: str) -> Type:
-    """Returns the type that ONNX's inference gave; sizes without a number are unknown.
-
-    Errors: U004 for what no value can be.
-    """
-    kind = proto.WhichOneof("value")
-    if kind == "sequence_type":
-        return SequenceType(inferred_type(proto.sequence_type.elem_type, what))
-    if kind == "optional_type":
-        return OptionalType(inferred_type(proto.optional_type.elem_type, what))
-    if kind != "tensor_type":
-        raise UnsupportedError("U004", f"{what} is a {kind or 'value without a type'}")
-    dtype = dtype_of(proto.tensor_type.elem_type, what)
-    if not proto.tensor_type.HasField("shape"):
-        return UnrankedType(dtype)
-    dims = proto.tensor_type.shape.dim
-    return TensorType(
-        tuple(d.dim_value if d.HasField("dim_value") else unknown_dim() for d in dims), dtype
-    )
 
 
 def late_layer(layer: Layer, domain: str) -> list[Expr]:
@@ -254,13 +198,7 @@ def onnx_layer(
 
 @onnx_layer.types
 def _onnx_layer_types(
-    *values: Type,
-    node: str,
-    domain: str,
-    version: int,
-    captured: tuple[str, ...],
-    inputs: tuple[str, ...],
-    results: tuple[str, ...],
+    *values: Type, inputs: tuple[str, ...], results: tuple[str, ...], **attrs: Any
 ) -> Type:
     if len(inputs) != len(values):
         raise GraphTypeError("T157", f"onnx.layer: {len(values)} inputs for {len(inputs)} types")

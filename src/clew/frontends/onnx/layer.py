@@ -133,7 +133,7 @@ class Layer:
         """Returns the value of an expression where it is known before the run."""
         found = self.importer.known.get(expr)
         if found is None or found.dtype == object:
-            self.importer.note_unknown(expr)
+            self.importer.asked.unknown(expr)
         return found
 
     def value(self, index: int, what: str) -> NDArray[Any]:

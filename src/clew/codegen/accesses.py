@@ -1,0 +1,250 @@
+"""Loads and stores of elements and vectors, side by side, apart or in runs; which loads are still
+good.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+
+from clew.codegen import arith, transpose, vectors
+from clew.codegen.address import Bound, Place, element_bytes, memory_type, ramp, stored_dtype
+from clew.codegen.builder import Builder, Value, llvm_type
+from clew.codegen.lanes import literal
+from clew.codegen.registers import Registers
+from clew.codegen.runs import read_runs, runs_of
+from clew.codegen.vectors import active_lanes, mask_lanes
+from clew.loop.affine import Linear, Simplifier
+from clew.loop.ir import Buffer
+from clew.te.expr import INDEX, Load
+
+
+class Accesses(Registers):
+    """Reads and writes memory in the lanes that are active, and knows what was read already."""
+
+    def __init__(self, builder: Builder, simplifier: Simplifier) -> None:
+        super().__init__(builder, simplifier)
+        self.loads: dict[tuple[object, ...], Value] = {}
+        self.anywhere = False
+
+    @abstractmethod
+    def index_sum(self, form: Linear) -> Value:
+        """Returns the value of a sum over loop variables; set by the value emitter."""
+        ...
+
+    # --- lanes ---
+
+    def widen(self, values: list[Value], lanes: int) -> list[Value]:
+        """Returns the values in `lanes` lanes; a value broadcast before is not broadcast again."""
+        return [self.broadcast(v, lanes) for v in values]
+
+    def broadcast(self, value: Value, lanes: int) -> Value:
+        """Returns a value in all lanes."""
+        if value.lanes == lanes:
+            return value
+        if not value.text.startswith("%"):
+            known = _literal_splat(value, lanes)
+            if known is not None:
+                return known
+        key = ("splat", value.text, lanes)
+        found = self.loads.get(key)
+        if found is None:
+            found = self.loads[key] = self.b.splat(value, lanes)
+        return found
+
+    def binary(self, op: str, a: Value, b: Value) -> Value:
+        """Returns an operation's value in as many lanes as the wider operand has."""
+        lanes = max(a.lanes, b.lanes)
+        return arith.binary(self.b, op, self.broadcast(a, lanes), self.broadcast(b, lanes))
+
+    # --- memory ---
+
+    def load(self, expr: Load) -> Value:
+        """Returns what a load reads: from registers, or from memory once as long as it holds."""
+        buffer: Buffer = expr.source
+        form = self.flat(expr, buffer, expr.indices)
+        if buffer.scope == "register":
+            return self.read_register(buffer, form)
+        if self.anywhere:
+            return self._read_inside(buffer, form)
+        place = self.place(buffer, form)
+        lanes = self.lanes if place.step or place.lane_parts else 1
+        masked = self.mask is not None and lanes > 1
+        key: tuple[object, ...] = (place.key, place.offset, place.step, lanes, id(buffer.root))
+        if place.lane_parts or masked:
+            parts = [(id(a), *self.numbers(a)) for a, _ in place.lane_parts]
+            key = (*key, self.mask and self.mask.text, *parts)
+        found = self.loads.get(key)
+        if found is None:
+            columns = self._turned(expr, form, place) or [self.read(buffer, place, lanes)]
+            for n, column in enumerate(columns):
+                self.loads[key[0], place.offset + n, *key[2:]] = column
+            found = columns[0]
+        return found
+
+    def _read_inside(self, buffer: Buffer, form: Linear) -> Value:
+        """Returns what a load reads, or another element of its buffer where it would read beyond
+        it: its value is not wanted then.
+        """
+        size, element = math.prod(buffer.shape), memory_type(buffer.dtype)
+        stored, align = stored_dtype(buffer.dtype), element_bytes(buffer.dtype)
+        if size == 0:
+            return literal(0, buffer.dtype)
+        offset = self.binary("max", self.index_sum(form), literal(0, INDEX))
+        offset = self.binary("min", offset, literal(size - 1, INDEX))
+        pointer = f"getelementptr {element}, ptr {self.base(buffer)}, {offset.typed}"
+        pointer = self.b.pointer(pointer)
+        if offset.lanes > 1:
+            value = vectors.gather(self.b, stored, pointer, align, offset.lanes, None)
+        else:
+            value = self.b.value(f"load {element}, ptr {pointer}, align {align}", stored)
+        return self._from_memory(buffer, value)
+
+    def _turned(self, expr: Load, form: Linear, place: Place) -> list[Value]:
+        """Returns what a load and the next ones of an unrolled loop read, if that is one block."""
+        active = active_lanes(self.mask, self.lanes)
+        if active is None or place.step <= 2:
+            return []  # every other one is quicker had from two vectors
+        numbers = {key: b.const for key, b in self.bound.items() if b.const is not None}
+        bounds = self.simplifier.bounds(self.simplifier.rebuild(form))
+        beside = transpose.unrolled_beside(expr, form, place, numbers, bounds)
+        if beside is None:
+            return []
+        number, extent = beside
+        width = transpose.columns_at_once(expr.dtype, self.lanes)
+        columns = min(width, extent - number)
+        if number % width or columns < 2:
+            return []
+        pointer = self.pointer_at(expr.source, place)
+        found = transpose.turned(
+            self.b, expr.source, pointer, place.step, columns, self.lanes, active
+        )
+        return [self._from_memory(expr.source, value) for value in found]
+
+    def _from_memory(self, buffer: Buffer, value: Value) -> Value:
+        """Returns a value as it is in registers: `bool` has a byte in memory."""
+        if buffer.dtype != "bool":
+            return value
+        return arith.binary(self.b, "ne", value, literal(0, value.dtype, value.lanes))
+
+    def read(self, buffer: Buffer, place: Place, lanes: int) -> Value:
+        """Returns what is in memory at a place; in the active lanes only, where there are many."""
+        pointer = self.pointer_at(buffer, place)
+        element = memory_type(buffer.dtype)
+        size = element_bytes(buffer.dtype)
+        stored = stored_dtype(buffer.dtype)
+        if lanes == 1:
+            value = self._read_one(element, stored, pointer, size)
+        elif not place.lane_parts and place.step == 2 and active_lanes(self.mask, lanes):
+            value = vectors.load_every_other(self.b, stored, pointer, size, lanes, self.mask)
+        elif place.lane_parts or place.step != 1:
+            offsets = self._known_offsets(place)
+            known = vectors.load_near(self.b, stored, pointer, size, lanes, offsets)
+            known = known or self._in_runs(stored, pointer, offsets, size)
+            if known is None:
+                pointers = self.lane_pointers(element, pointer, place)
+                known = vectors.gather(self.b, stored, pointers, size, lanes, self.mask)
+            value = known
+        else:
+            value = self.masked_load(stored, pointer, size)
+        return self._from_memory(buffer, value)
+
+    def _known_offsets(self, place: Place) -> list[int | None]:
+        """Returns each lane's offset from the pointer, None for lanes that are not active; nothing
+        where only the run tells.
+        """
+        active = active_lanes(self.mask, self.lanes)
+        if active is None or self.lane_index is None:
+            return []
+        before = self.bound[id(self.lane_index)]
+        found: list[int | None] = []
+        for lane, wanted in enumerate(active):
+            self.bound[id(self.lane_index)] = Bound(const=lane)
+            parts = [(self.constant_of(atom), c) for atom, c in place.lane_parts]
+            known = [value * c for value, c in parts if value is not None]
+            if len(known) < len(parts):
+                break
+            found.append(lane * place.step + sum(known) if wanted else None)
+        self.bound[id(self.lane_index)] = before
+        return found if len(found) == len(active) else []
+
+    def _read_one(self, element: str, stored: str, pointer: str, size: int) -> Value:
+        """Returns one element for all lanes; read only if some lane is active."""
+        known = None if self.mask is None else mask_lanes(self.mask)
+        if self.mask is None or (known is not None and any(known)):
+            return self.b.value(f"load {element}, ptr {pointer}, align {size}", stored)
+        lanes = self.mask.lanes
+        active = self.b.call(f"llvm.vector.reduce.or.v{lanes}i1", [self.mask], "bool")
+        then, join, before = self.b.label("some"), self.b.label("join"), self.b.block
+        self.b.branch_if(active, then, join)
+        self.b.start(then)
+        value = self.b.value(f"load {element}, ptr {pointer}, align {size}", stored)
+        self.b.branch(join)
+        self.b.start(join)
+        zero = literal(0, stored).text
+        return self.b.value(
+            f"phi {element} [ {value.text}, %{then} ], [ {zero}, %{before} ]", stored
+        )
+
+    def masked_load(self, stored: str, pointer: str, size: int) -> Value:
+        """Returns the active lanes of a vector in memory, zeros in the others."""
+        return vectors.load_vector(self.b, stored, pointer, size, self.lanes, self.mask)
+
+    def _in_runs(
+        self, stored: str, pointer: str, offsets: Sequence[int | None], size: int
+    ) -> Value | None:
+        """Returns lanes that lie in a few runs; None where they do not."""
+        runs = runs_of(offsets)
+        return read_runs(self.b, stored, pointer, size, offsets, runs) if runs else None
+
+    def lane_pointers(self, element: str, pointer: str, place: Place) -> str:
+        """Returns the vector of pointers of an access whose lanes are not side by side."""
+        offsets = self.binary("mul", ramp(self.lanes), literal(place.step, INDEX))
+        for atom, coefficient in place.lane_parts:
+            part = self.binary("mul", self.load_value(atom), literal(coefficient, INDEX))
+            offsets = self.binary("add", offsets, part)
+        return self.b.pointer(f"getelementptr {element}, ptr {pointer}, {offsets.typed}")
+
+    def write(
+        self, buffer: Buffer, place: Place, value: Value, *, nontemporal: bool = False
+    ) -> None:
+        """Writes a value to memory in the lanes that are active; past the caches, if it is a whole
+        vector, of an address that is known to be a multiple of its size.
+        """
+        pointer = self.pointer_at(buffer, place)
+        size = element_bytes(buffer.dtype)
+        if buffer.dtype == "bool":
+            value = self.b.value(
+                f"zext {value.typed} to {llvm_type('u8', value.lanes)}", "u8", value.lanes
+            )
+        lanes = self.lanes if place.step or place.lane_parts else 1
+        if lanes == 1:
+            self.check_lanes(buffer, value, lanes)
+            self.b.emit(f"store {value.typed}, ptr {pointer}, align {size}")
+        else:
+            value = self.broadcast(value, lanes)
+            if place.lane_parts or place.step != 1:
+                pointers = self.lane_pointers(memory_type(buffer.dtype), pointer, place)
+                vectors.scatter(self.b, value, pointers, size, self.mask)
+            elif self.mask is None:
+                hint = ""
+                if nontemporal:
+                    size, hint = size * lanes, self.b.module.nontemporal()
+                self.b.emit(f"store {value.typed}, ptr {pointer}, align {size}{hint}")
+            else:
+                vectors.store_masked(self.b, value, pointer, size, self.mask)
+        self.forget(buffer)
+
+    def forget(self, buffer: Buffer) -> None:
+        """Drops what was loaded from a buffer that is written now."""
+        stale = [k for k in self.loads if len(k) > 4 and k[4] == id(buffer.root)]
+        for key in stale:
+            del self.loads[key]
+
+
+def _literal_splat(value: Value, lanes: int) -> Value | None:
+    """Returns a literal in all lanes."""
+    if value.lanes != 1:
+        return None
+    return Value(f"splat ({value.typed})", value.dtype, lanes)

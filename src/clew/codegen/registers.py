@@ -1,0 +1,106 @@
+"""Register tiles: which element is in which SSA value, by literal offsets."""
+
+from __future__ import annotations
+
+from clew.codegen.address import Addresses
+from clew.codegen.builder import Builder, Value
+from clew.codegen.vectors import mask_lanes
+from clew.loop.affine import Linear, Simplifier
+from clew.loop.ir import Buffer
+from clew.support.errors import ScheduleError
+
+# A register tile's element: its buffer and the literal offset of its first lane.
+Register = tuple[int, int]
+
+
+class Registers(Addresses):
+    """Holds what register tiles contain, and which lanes there are and are active."""
+
+    def __init__(self, builder: Builder, simplifier: Simplifier) -> None:
+        super().__init__(builder, simplifier)
+        self.lanes = 1
+        self.mask: Value | None = None
+        self.registers: dict[Register, Value] = {}
+        self._widths: dict[Register, int] = {}
+
+    def register_of(self, buffer: Buffer, form: Linear) -> tuple[Register, int]:
+        """Returns which register an access means and its lanes.
+
+        Errors: S040 when its offset is no literal, S041 when its lanes are not side by side.
+        """
+        const, step = form.const, 0
+        for atom, coefficient in form.terms:
+            bound = self.bound.get(id(atom))
+            if bound is not None and bound.lanes:
+                step += coefficient
+                continue
+            known = self.constant_of(atom)
+            if known is None:
+                raise ScheduleError(
+                    "S040",
+                    f"an index of register tile {buffer.name} is no literal",
+                    hint="unroll the loops over it, or move the stage to scratch",
+                )
+            const += coefficient * known
+        if step not in (0, 1):
+            raise unfit_register(buffer, f"lanes {step} elements apart")
+        return (id(buffer), const), (self.lanes if step else 1)
+
+    @staticmethod
+    def check_lanes(buffer: Buffer, value: Value, lanes: int) -> None:
+        """Checks that a value fits into the lanes it is stored to.
+
+        Errors: S042.
+        """
+        if value.lanes not in (1, lanes):
+            raise ScheduleError(
+                "S042",
+                f"lanes of a vector loop store to one element of {buffer.name}",
+                hint="vectorise a loop that the stage is indexed by",
+            )
+
+    def claim_register(self, buffer: Buffer, register: Register, lanes: int) -> Value | None:
+        """Returns what a register holds that is about to be set, None where it is new.
+
+        Errors: S041 when its elements are in other registers already.
+        """
+        old = self.registers.get(register)
+        if old is not None:
+            if old.lanes != lanes:
+                raise unfit_register(buffer, "in one lane and in many")
+            return old
+        owner, start = register
+        extent = self.lane_index.extent if self.lane_index is not None and lanes > 1 else 1
+        assert isinstance(extent, int)
+        mask = mask_lanes(self.mask) if self.mask is not None and lanes > 1 else None
+        width = extent if mask is None else mask.count(True)
+        for other, first in self.registers:
+            here = first < start + width and start < first + self._widths[other, first]
+            if other == owner and here:
+                raise unfit_register(buffer, "in lanes that overlap")
+        self._widths[register] = width
+        return None
+
+    def read_register(self, buffer: Buffer, form: Linear) -> Value:
+        """Returns what a register holds, or one lane of it.
+
+        Errors: S041 for an element that no register was set at.
+        """
+        (owner, offset), lanes = self.register_of(buffer, form)
+        found = self.registers.get((owner, offset))
+        if found is not None and found.lanes == lanes:
+            return found
+        for (other, start), vector in self.registers.items():
+            if other == owner and lanes == 1 and 0 <= offset - start < self._widths[other, start]:
+                lane = offset - start
+                return self.b.value(f"extractelement {vector.typed}, i64 {lane}", vector.dtype)
+        raise unfit_register(buffer, "at other places than it is set at")
+
+
+def unfit_register(buffer: Buffer, how: str) -> ScheduleError:
+    """Returns the error of a register tile whose accesses do not fit each other (S041)."""
+    return ScheduleError(
+        "S041",
+        f"register tile {buffer.name} is used {how}",
+        hint="vectorise the same axis where it is set and where it is read, by the same width",
+    )

@@ -1,0 +1,158 @@
+"""A model's inputs, with the shapes and values that a user gives for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import GraphProto, TypeProto
+from onnx import ValueInfoProto as ValueInfo
+
+from clew.frontends.onnx.budgets import Budgets
+from clew.frontends.onnx.names import Symbols, display
+from clew.frontends.onnx.scope import Scope
+from clew.frontends.onnx.sources import input_span
+from clew.frontends.onnx.tensors import checked_size, dtype_of
+from clew.frontends.onnx.value_types import value_type
+from clew.ir.deferred import DeclaredInput
+from clew.ir.dims import Dim, SymDim
+from clew.ir.expr import Constant, Var
+from clew.ir.types import OptionalType, SequenceType, TensorType, Type, from_numpy
+from clew.support.errors import InputError, ModelError, UnsupportedError
+
+Shapes: TypeAlias = "Mapping[str, Sequence[int | str]]"
+
+
+class Inputs:
+    """The inputs of a model's graph. `shapes` and `constants` are given by name; a constant stays a
+    parameter too with `keep_constants`.
+    """
+
+    def __init__(
+        self,
+        graph: GraphProto,
+        budgets: Budgets,
+        shapes: Shapes,
+        constants: Mapping[str, NDArray[Any]],
+        keep_constants: bool,
+    ) -> None:
+        self._graph = graph
+        self._budgets = budgets
+        self._shapes = dict(shapes)
+        self._constants = dict(constants)
+        self._keep_constants = keep_constants
+        self._symbols = Symbols()
+
+    def bind(self, scope: Scope) -> list[Var]:
+        """Binds the inputs' names, and returns the parameters.
+
+        Errors: M010 for two of one name, I004 for shapes and values of inputs that the model does
+        not have, I005, M006, U004, U006.
+        """
+        params: list[Var] = []
+        graph = self._graph
+        names = [value.name for value in graph.input]
+        if len(set(names)) < len(names):
+            raise ModelError("M010", "two inputs of the model have one name")
+        wanted = [value for value in graph.input if value.name not in scope.values]
+        unknown = (self._shapes.keys() | self._constants.keys()) - {v.name for v in wanted}
+        if unknown:
+            raise InputError(
+                "I004",
+                f"the model has no input {display(min(unknown))!r}",
+                hint=f"it has {', '.join(display(v.name) for v in wanted) or 'none'}",
+            )
+        for value in wanted:
+            span = input_span(value.name)
+            if value.name in self._constants:
+                data = np.asarray(self._constants[value.name])
+                self._check_constant(value, data)
+                scope.values[value.name] = Constant(data, name=value.name, span=span)
+                if not self._keep_constants:
+                    continue
+            type_ = self._input_type(value)
+            var = Var(value.name, type_, span=span)
+            scope.values.setdefault(value.name, var)
+            params.append(var)
+        return params
+
+    def declared(self) -> list[DeclaredInput]:
+        """Returns the model's inputs as the file has them, with the shapes that were given."""
+        graph = self._graph
+        settled = {t.name for t in graph.initializer}
+        settled |= {s.values.name for s in graph.sparse_initializer}
+        return [self._declared(v) for v in graph.input if v.name not in settled]
+
+    def _declared(self, value: ValueInfo) -> DeclaredInput:
+        tensor = value.type.tensor_type
+        if not value.type.HasField("tensor_type"):
+            what = f"input {display(value.name)!r}"
+            return DeclaredInput(value.name, None, None, value_type(value.type, what))
+        dtype = dtype_of(tensor.elem_type, f"input {display(value.name)!r}")
+        if value.name in self._shapes:
+            return DeclaredInput(value.name, dtype, tuple(self._shapes[value.name]))
+        if not tensor.HasField("shape"):
+            return DeclaredInput(value.name, dtype, None)
+        shape = [
+            int(d.dim_value) if d.HasField("dim_value") else d.dim_param or f"{value.name}_{axis}"
+            for axis, d in enumerate(tensor.shape.dim)
+        ]
+        return DeclaredInput(value.name, dtype, tuple(shape))
+
+    def _check_constant(self, value: ValueInfo, data: NDArray[Any]) -> None:
+        """Errors: I005 for a value of another type than the input's."""
+        type_ = self._input_type(value) if value.type.tensor_type.HasField("shape") else None
+        if not isinstance(type_, TensorType):
+            return
+        fits = data.ndim == type_.rank and all(
+            not isinstance(d, int) or d == n for d, n in zip(type_.shape, data.shape, strict=False)
+        )
+        if not fits or from_numpy(data.dtype) != type_.dtype:
+            raise InputError(
+                "I005",
+                f"the value for input {display(value.name)!r} is "
+                f"{data.dtype}{list(data.shape)}, expected {type_}",
+            )
+
+    def _input_type(self, value: ValueInfo) -> Type:
+        what = f"input {display(value.name)!r}"
+        given = self._shapes.get(value.name)
+        return self._type(value.type, what, value.name, given)
+
+    def _type(
+        self, proto: TypeProto, what: str, name: str, given: Sequence[int | str] | None = None
+    ) -> Type:
+        kind = proto.WhichOneof("value")
+        if kind == "sequence_type":
+            return SequenceType(value_type(proto.sequence_type.elem_type, what))
+        if kind == "optional_type":
+            return OptionalType(value_type(proto.optional_type.elem_type, what))
+        if kind == "map_type":
+            return value_type(proto, what)
+        if kind != "tensor_type":
+            raise UnsupportedError("U004", f"{what} is a {kind or 'value without a type'}")
+        dtype = dtype_of(proto.tensor_type.elem_type, what)
+        if given is not None:
+            shape: list[Dim] = [
+                d if isinstance(d, int) else SymDim.symbol(self._symbols.named(d)) for d in given
+            ]
+        elif proto.tensor_type.HasField("shape"):
+            shape = [
+                self._dim(dim, f"{name}_{axis}")
+                for axis, dim in enumerate(proto.tensor_type.shape.dim)
+            ]
+        else:
+            raise UnsupportedError(
+                "U006", f"{what} has no shape", hint=f"pass inputs={{{name!r}: [...]}}"
+            )
+        checked_size([d for d in shape if isinstance(d, int)], dtype, self._budgets, what)
+        return TensorType(tuple(shape), dtype)
+
+    def _dim(self, dim: Any, fallback: str) -> Dim:
+        if dim.HasField("dim_value"):
+            return int(dim.dim_value)
+        if dim.dim_param:
+            return SymDim.symbol(self._symbols.named(dim.dim_param))
+        return SymDim.symbol(self._symbols.fresh(fallback))

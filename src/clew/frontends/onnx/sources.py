@@ -1,0 +1,72 @@
+"""Where nodes of the graph IR come from: sources of layers, which an annotator may edit, of inputs
+and of parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from onnx import AttributeProto, NodeProto
+
+from clew.support.errors import InputError
+from clew.trace.span import Source, Span
+
+FRONTEND: Final = "onnx"
+
+
+@dataclass(frozen=True)
+class NodeView:
+    """What an annotator sees of a node: read-only."""
+
+    name: str
+    op_type: str
+    domain: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, AttributeProto]
+    doc: str
+    metadata: Mapping[str, str]
+
+
+Annotator: TypeAlias = "Callable[[Source, NodeView], Source]"
+
+
+def input_span(name: str) -> Span:
+    """Returns the span of one of the model's inputs."""
+    return Span([Source(name, frontend=FRONTEND, kind="input")])
+
+
+def parameter_span(name: str) -> Span:
+    """Returns the span of an initialiser."""
+    return Span([Source(name, frontend=FRONTEND, kind="parameter")])
+
+
+def layer_source(
+    node: NodeProto,
+    name: str,
+    attributes: Mapping[str, AttributeProto],
+    annotate: Annotator | None,
+) -> Source:
+    """Returns a layer's source, as the annotator has it.
+
+    Errors: I003 for an annotator that returns something else.
+    """
+    source = Source(name, node.op_type, FRONTEND)
+    if annotate is None:
+        return source
+    view = NodeView(
+        name,
+        node.op_type,
+        node.domain,
+        tuple(node.input),
+        tuple(node.output),
+        attributes,
+        node.doc_string,
+        {entry.key: entry.value for entry in node.metadata_props},
+    )
+    edited = annotate(source, view)
+    if not isinstance(edited, Source):
+        raise InputError("I003", f"the annotator returned {edited!r}, expected a Source")
+    return edited.without_output()

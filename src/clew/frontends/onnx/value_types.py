@@ -1,0 +1,85 @@
+"""Types of values: as ONNX writes them, and as the graph IR has them."""
+
+from __future__ import annotations
+
+from onnx import TypeProto
+
+from clew.frontends.onnx.tensors import dtype_of, number_of
+from clew.ir.expr import unknown_dim
+from clew.ir.types import (
+    MapType,
+    OptionalType,
+    SequenceType,
+    TensorType,
+    Type,
+    UnrankedType,
+)
+from clew.support.errors import UnsupportedError
+
+
+def is_unranked(type_: Type) -> bool:
+    """Whether a value is, or holds, a tensor of unknown rank."""
+    match type_:
+        case UnrankedType():
+            return True
+        case SequenceType(element) | OptionalType(element):
+            return is_unranked(element)
+    return False
+
+
+def type_proto(type_: Type) -> TypeProto:
+    """Returns a type as ONNX writes it. Asserts that it is a value's."""
+    proto = TypeProto()
+    match type_:
+        case SequenceType(element):
+            proto.sequence_type.elem_type.CopyFrom(type_proto(element))
+        case OptionalType(element):
+            proto.optional_type.elem_type.CopyFrom(type_proto(element))
+        case UnrankedType(dtype):
+            proto.tensor_type.elem_type = number_of(dtype)
+        case TensorType():
+            proto.tensor_type.elem_type = number_of(type_.dtype)
+            shape = proto.tensor_type.shape
+            shape.SetInParent()  # without axes it is a shape, too
+            for dim in type_.shape:
+                entry = shape.dim.add()
+                if isinstance(dim, int):
+                    entry.dim_value = dim
+                else:
+                    entry.dim_param = str(dim)
+        case _:
+            raise AssertionError(type_)
+    return proto
+
+
+def inferred_type(proto: TypeProto, what: str) -> Type:
+    """Returns the type that ONNX's inference gave; sizes without a number are unknown.
+
+    Errors: U004 for what no value can be.
+    """
+    kind = proto.WhichOneof("value")
+    if kind == "sequence_type":
+        return SequenceType(inferred_type(proto.sequence_type.elem_type, what))
+    if kind == "optional_type":
+        return OptionalType(inferred_type(proto.optional_type.elem_type, what))
+    if kind != "tensor_type":
+        raise UnsupportedError("U004", f"{what} is a {kind or 'value without a type'}")
+    dtype = dtype_of(proto.tensor_type.elem_type, what)
+    if not proto.tensor_type.HasField("shape"):
+        return UnrankedType(dtype)
+    dims = proto.tensor_type.shape.dim
+    return TensorType(
+        tuple(d.dim_value if d.HasField("dim_value") else unknown_dim() for d in dims), dtype
+    )
+
+
+def value_type(proto: TypeProto, what: str) -> Type:
+    """Returns the type of a part of a value. Sizes that are no numbers may differ from part to
+    part, so that their names say nothing.
+
+    Errors: U004 for what no value can be.
+    """
+    if proto.WhichOneof("value") == "map_type":
+        key = dtype_of(proto.map_type.key_type, f"the keys of {what}")
+        return MapType(key, value_type(proto.map_type.value_type, what))
+    return inferred_type(proto, what)

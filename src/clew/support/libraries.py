@@ -1,0 +1,19 @@
+"""Libraries that clew can do without, imported where they are used."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from clew.support.errors import ClewError
+
+
+def optional_library(module: str, absent: ClewError) -> Any:
+    """Returns a module of an optional library.
+
+    Errors: `absent` where it is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise absent from error

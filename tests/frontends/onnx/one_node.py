@@ -1,0 +1,71 @@
+"""Models of one node, compiled, and held against ONNX's reference or ONNX Runtime, whichever
+follows the standard's text.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+import clew
+from clew.frontends.onnx import load
+from clew.support.errors import ClewError
+
+RNG = np.random.default_rng(5)
+
+
+def draw(*shape, dtype="f4"):
+    return (RNG.standard_normal(shape) * 0.8).astype(dtype)
+
+
+def model(op, inputs, *, count=1, opset=22, known=(), domain="", **attributes):
+    """Returns a model of one node; inputs in `known` are initialisers, None are left out."""
+    names = ["" if array is None else name for name, array in inputs.items()]
+    given = {name: np.asarray(array) for name, array in inputs.items() if array is not None}
+    outputs = [f"y{n}" for n in range(count)]
+    node = helper.make_node(op, names, outputs, domain=domain, **attributes)
+    infos = [
+        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+        for n, a in given.items()
+        if n not in known
+    ]
+    tensors = [numpy_helper.from_array(given[n], n) for n in known if n in given]
+    results = [helper.make_empty_tensor_value_info(n) for n in outputs]
+    graph = helper.make_graph([node], "g", infos, results, tensors)
+    sets = [helper.make_opsetid("", opset)] + ([helper.make_opsetid(domain, 1)] if domain else [])
+    return helper.make_model(graph, opset_imports=sets, ir_version=10)
+
+
+def compiled(made, threads=1):
+    return clew.compile(load(made), cache=False, threads=threads, guard=True)
+
+
+def run(op, inputs, *, known=(), **options):
+    made = model(op, inputs, known=known, **options)
+    feeds = {n: a for n, a in inputs.items() if a is not None and n not in known}
+    found = compiled(made).run(feeds)
+    return made, feeds, [found[value.name] for value in made.graph.output]
+
+
+def agrees(op, inputs, *, by="reference", rtol=1e-4, atol=1e-5, **options):
+    made, feeds, found = run(op, inputs, **options)
+    if by == "reference":
+        wanted = ReferenceEvaluator(made).run(None, feeds)
+    else:
+        typed = onnx.shape_inference.infer_shapes(made).SerializeToString()
+        wanted = ort.InferenceSession(typed, providers=["CPUExecutionProvider"]).run(None, feeds)
+    for got, want in zip(found, wanted, strict=True):
+        assert (got.dtype, got.shape) == (want.dtype, want.shape)
+        np.testing.assert_allclose(
+            np.asarray(got, "f8"), np.asarray(want, "f8"), rtol=rtol, atol=atol
+        )
+
+
+def fails(code, op, inputs, **options):
+    with pytest.raises(ClewError) as caught:
+        run(op, inputs, **options)
+    assert caught.value.code == code

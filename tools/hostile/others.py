@@ -1,1 +1,0 @@
-"""The other files that clew reads: saved models, texts, schedules, arrays, lists of layers."""

@@ -1,0 +1,80 @@
+"""What the cases of processes are made of: how one is registered, models, and a compile and run
+that has to go well whatever happens around it.
+
+`HOSTILE_ROUNDS` says how often those are repeated that meet chance (default 1).
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+import clew
+from hostile.catalogue import Case, load, model, node, value
+from hostile.corpus import network
+
+ROUNDS: Final = int(os.environ.get("HOSTILE_ROUNDS", "1"))
+ALL: Final[list[Case]] = []
+IMAGE: Final = np.linspace(-1, 1, 192, dtype=np.float32).reshape(1, 3, 8, 8)
+
+
+def case(*expected: str, slow: bool = False) -> Callable[[Any], Any]:
+    """Puts a function of an empty folder, which is the cache's too, into the catalogue."""
+
+    def register(attack: Any) -> Any:
+        def attacked(folder: Path) -> Any:
+            os.environ["CLEW_CACHE_DIR"] = str(folder / "cache")
+            return attack(folder)
+
+        ALL.append(Case(attack.__name__, attacked, expected or ("ok",), slow))
+        return attack
+
+    return register
+
+
+def symbolic() -> Any:
+    """Returns a model of any number of rows."""
+    nodes = [
+        node("MatMul", ["x", "w"], ["a"]),
+        node("Softmax", ["a"], ["b"]),
+        node("Add", ["b", "a"], ["y"]),
+    ]
+    w = weight()
+    return model(nodes, [w], inputs=[value("x", ["n", 16])])
+
+
+def weight() -> Any:
+    """Returns a product's weights."""
+    from onnx import numpy_helper  # noqa: PLC0415
+
+    data = np.sin(np.arange(16 * 24, dtype=np.float32)).reshape(16, 24)
+    return numpy_helper.from_array(data, "w")
+
+
+def late() -> Any:
+    """Returns a model whose shapes only a run tells."""
+    nodes = [
+        node("NonZero", ["x"], ["places"]),
+        node("Cast", ["places"], ["f"], to=1),
+        node("Exp", ["f"], ["e"]),
+        node("Mul", ["e", "f"], ["y"]),
+    ]
+    return model(nodes, inputs=[value("x", [2, 6])])
+
+
+def compiled(what: Any, threads: int = 2, **options: Any) -> Any:
+    """Returns a compiled model."""
+    return clew.compile(load(what), threads=threads, **options)
+
+
+def right(**options: Any) -> None:
+    """Compiles and runs, whatever the disk does."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        built = compiled(network(), threads=1, **options)
+        assert np.isclose(built(IMAGE).sum(), 1)
