@@ -99,6 +99,10 @@ SPARSE = {
     "too_many_indices": sparse([2, 3], [1], [0, 1]),
     "rows_of_wrong_width": sparse([2, 3], [1], [[0, 0, 0]]),
     "indices_of_rank_3": sparse([2, 3], [1], [[[0, 0]]]),
+    "parts_of_indices": sparse([2, 3], [1, 1], [0, 1, 2]),
+    "values_without_axes": sparse([2, 3], 1, 0),
+    "values_of_rank_2": sparse([2, 3], [[1, 1]], [[0, 0]]),
+    "indices_without_columns": sparse([], [1], np.zeros((1, 0))),
     "empty": sparse([2, 3], np.zeros(0), np.zeros((0, 2))),
 }
 

@@ -69,6 +69,7 @@ def _map_type(name: str, type_: Type) -> tuple[str, str]:
     samples=(
         Sample(MapType("str", f32()), np.array(["b", "c", "a"], TEXT)),
         Sample(MapType("i64", f64()), np.array([3, 2, 1, 0]), dtype="f64"),
+        Sample(MapType("i64", f64()), np.array([1, 0, 1]), dtype="f64"),
         Sample(MapType("i64", f64()), np.array([3, 2, 1, 0]), error="T101"),
         Sample(MapType("i64", f32()), np.array(["a"], TEXT), error="T101"),
         Sample(f32(2), i64(2), error="T014"),
@@ -76,18 +77,20 @@ def _map_type(name: str, type_: Type) -> tuple[str, str]:
 )
 def map_to_vector(x: Mapping[Any, Any], vocabulary: Array, *, dtype: str = "f32") -> Array:
     """The elements of a map at the places of their keys in a vocabulary `[n]`, else 0 (or ""). They
-    are of the `dtype` stated.
+    are of the `dtype` stated. A key that is there more than once has its element at each place.
 
     Errors: T014, T101; T165 (at run time) for a key that is not in the vocabulary. Source: ONNX ml
     DictVectorizer-1.
     """
-    places = {key: n for n, key in enumerate(vocabulary.tolist())}
-    unknown = [key for key in x if key not in places]
+    names = vocabulary.tolist()
+    known = set(names)
+    unknown = [key for key in x if key not in known]
     if unknown:
         raise GraphTypeError("T165", f"map.to_vector: {unknown[0]!r} is not in the vocabulary")
-    found = np.zeros(len(places), to_numpy(dtype))
-    for key, value in x.items():
-        found[places[key]] = np.asarray(value).item()
+    found = np.zeros(len(names), to_numpy(dtype))
+    for place, key in enumerate(names):
+        if key in x:
+            found[place] = np.asarray(x[key]).item()
     return found
 
 

@@ -152,6 +152,8 @@ def test_maps() -> None:
     ]
     given = {3: np.float32(2.5), 0: np.float32(-1)}
     assert run("DictVectorizer", given, int64_vocabulary=[0, 1, 3])[0].tolist() == [-1, 0, 2.5]
+    twice = run("DictVectorizer", given, int64_vocabulary=[3, 1, 3, 0])[0]
+    assert twice.tolist() == [2.5, 0, 2.5, -1]
     assert run("CastMap", given)[0].tolist() == [-1, 2.5]
     sparse = run("CastMap", given, map_form="SPARSE", max_map=5, cast_to="TO_INT64")
     assert sparse[0].tolist() == [-1, 0, 0, 2, 0]

@@ -296,11 +296,18 @@ def sparse_to_array(
     if indices.dtype != np.int64:
         raise ModelError("M006", f"{what} has indices of {indices.dtype}, expected int64")
     size = checked_size(shape, dtype_of(sparse.values.data_type, what), budgets, what)
-    flat = np.zeros(size, values.dtype)
-    limits = np.array(shape if indices.ndim == 2 else [size], np.int64)
-    rows = indices.reshape(len(values), -1) if len(values) else indices.reshape(0, len(limits))
-    if rows.shape[1] != len(limits) or ((rows < 0) | (rows >= limits)).any():
+    if values.ndim != 1 or indices.shape not in (values.shape, (len(values), len(shape))):
+        raise ModelError(
+            "M006",
+            f"{what} has values of shape {list(values.shape)} at indices of shape "
+            f"{list(indices.shape)}, expected [n] at [n] or [n, {len(shape)}]",
+        )
+    limits = np.array(size if indices.ndim == 1 else shape, np.int64)
+    if ((indices < 0) | (indices >= limits)).any():
         raise ModelError("M006", f"{what} has indices outside its shape {list(shape)}")
-    places = np.ravel_multi_index(tuple(rows.T), shape) if indices.ndim == 2 else rows[:, 0]
+    places = indices
+    if indices.ndim == 2:
+        places = np.ravel_multi_index(tuple(indices.T), shape) if shape else indices.sum(1)
+    flat = np.zeros(size, values.dtype)
     flat[places] = values
     return flat.reshape(shape)
