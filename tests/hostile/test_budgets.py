@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import numpy_helper
+from onnx import numpy_helper, parser
 from typer.testing import CliRunner
 
 import clew
@@ -87,6 +87,29 @@ def test_budgets_of_a_run(made, arrays, name, less, enough, code) -> None:
     assert clew.compile(made, threads=1, cache=False, budgets=given)(*arrays) is not None
 
 
+def test_budgets_of_layers_that_are_imported_in_a_run() -> None:
+    made = parser.parse_model("""<ir_version: 9, opset_import: ["" : 18]>
+    g (seq(float[]) q) => (float[] y) <int64[2] s = {300, 300}>
+    { zero = Constant<value_int=0>() x = SequenceAt(q, zero) y = Expand(x, s) }""")
+    given = replace(Budgets(), tensor_bytes=1 << 16)
+    error = refused(made, given, [np.ones(1, np.float32)])
+    assert error.code == "M006"
+    assert clew.compile(made, threads=1)([np.ones(1, np.float32)]).shape == (300, 300)
+    assert refused(made, given, [np.ones(1, np.float32)]).code == "M006"
+
+
+def test_budgets_of_the_process_hold_for_builds_that_are_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"threads": 1, "trace": False, "cache": tmp_path}
+    for _ in range(2):
+        assert clew.compile(PRODUCT, **options)(ONES).shape == (64, 64)
+    monkeypatch.setattr(budgets, "_default", replace(Budgets(), run_operations=1 << 10))
+    with pytest.raises(ClewError) as caught:
+        clew.compile(PRODUCT, **options)(ONES)
+    assert caught.value.code == "C141"
+
+
 def test_products_of_constants_are_left_to_the_run() -> None:
     many = np.sin(np.arange(1 << 18, dtype=np.float32)).reshape(512, 512)
     stored = [numpy_helper.from_array(many, "a"), numpy_helper.from_array(many, "b")]
@@ -125,7 +148,10 @@ def test_budgets_are_read_from_text() -> None:
     assert read_budgets(["strict", "rank=9"]) == replace(Budgets.strict(), rank=9)
 
 
-@pytest.mark.parametrize("text", ["", "nodes", "nodes=", "nodes=-1", "nodes=1x", "_x=1"])
+WRONG = ["", "nodes", "nodes=", "nodes=-1", "nodes=1x", "_x=1", f"nodes={'9' * 5000}"]
+
+
+@pytest.mark.parametrize("text", WRONG)
 def test_texts_that_are_no_budget(text: str) -> None:
     with pytest.raises(InputError, match="is no budget"):
         read_budgets([text])

@@ -252,6 +252,27 @@ def computed_pad(folder: Path) -> None:
     run(after_size(3, nodes, [numpy_helper.from_array(np.ones(3, np.float32), "i")]), LARGE)
 
 
+@case("ok")
+def split_into_a_list_of_billions(folder: Path) -> None:
+    """Its type is enough for the import."""
+    x = value("x", [1 << 31], TensorProto.INT8)
+    load(model([node("SplitToSequence", ["x", "n"], ["y"])], [ints("n", 1)], [x]))
+
+
+@case("I265")
+def split_into_many_pieces(folder: Path) -> None:
+    made = model([node("SplitToSequence", ["x"], ["y"])], inputs=[value("x", ["n"])])
+    run(made, np.zeros(1 << 22, np.float32), budgets=Budgets.strict())
+
+
+@case("I265")
+def texts_that_double(folder: Path) -> None:
+    names = ["x", *(f"v{n}" for n in range(44)), "y"]
+    nodes = [node("StringConcat", [a, a], [b]) for a, b in pairwise(names)]
+    x = value("x", [1], TensorProto.STRING)
+    run(model(nodes, inputs=[x]), np.array(["text"], object), budgets=Budgets.strict())
+
+
 def loop(trips: int | None, body_nodes: Any, *, scan: bool = False, state: int = 0) -> ModelProto:
     """Returns a Loop over `x`."""
     outs = [value("go2", [], TensorProto.BOOL), value("s2", None)]

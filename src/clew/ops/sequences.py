@@ -22,10 +22,13 @@ from clew.ir.types import (
 )
 from clew.ops.common import axis_of, f32, i64
 from clew.ops.registry import Sample, register_op
+from clew.support.budgets import check_run_bytes
 from clew.support.errors import GraphTypeError, RunError
 
 Array = np.ndarray[Any, Any]
 
+# What numpy takes for an array besides its elements.
+_PIECE_BYTES: Final = 128
 _PAIR: Final = SequenceType(f32(2, 3))
 _RAGGED: Final = SequenceType(UnrankedType("f32"))
 
@@ -244,9 +247,13 @@ def split(x: Array, parts: Any = None, *, axis: int = 0, keepdims: bool = True) 
     """Pieces of a tensor along an axis: of size 1 without `parts` (the axis itself goes where
     `keepdims` is off), of a size (the last may be smaller), or of the sizes it lists.
 
-    Errors: I274 for sizes that do not sum to that of the axis. Source: ONNX SplitToSequence-11.
+    Errors: I265, I274 for sizes that do not sum to that of the axis.
+    Source: ONNX SplitToSequence-11.
     """
     size = x.shape[axis]
+    if np.ndim(parts) == 0:
+        count = size if parts is None else -(-size // max(int(parts), 1))
+        check_run_bytes("the result of sequence.split", x.nbytes + count * _PIECE_BYTES)
     if parts is None:
         pieces = [np.take(x, [n], axis) for n in range(size)]
         return pieces if keepdims else [p.squeeze(axis) for p in pieces]
@@ -257,7 +264,7 @@ def split(x: Array, parts: Any = None, *, axis: int = 0, keepdims: bool = True) 
         if step < 1:
             raise RunError("I274", f"sequence.split: pieces of {step} of an axis of {size}")
         return np.split(x, ends, axis) if size else []
-    if int(sizes.sum()) != size or (sizes.size and sizes.min() < 0):
+    if sum(sizes.tolist()) != size or (sizes.size and sizes.min() < 0):
         raise RunError(
             "I274", f"sequence.split: pieces of {sizes.tolist()[:8]} of an axis of {size}"
         )

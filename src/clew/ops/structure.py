@@ -116,10 +116,9 @@ def _split(call: Call, known: Known) -> Expr | None:
         fits = isinstance(size, int) and sum(sizes) == size and min(sizes, default=0) >= 0
     else:
         step = 1 if value is None else int(value)
-        fits = isinstance(size, int) and step > 0
-        sizes = []
-        if isinstance(size, int) and fits:
-            sizes = [min(step, size - start) for start in range(0, size, step)]
+        if not isinstance(size, int) or step < 1 or size > step * _MOST_PIECES:
+            return None
+        fits, sizes = True, [min(step, size - start) for start in range(0, size, step)]
     if not fits or len(sizes) > _MOST_PIECES:
         return None
     starts = np.cumsum([0, *sizes]).tolist()

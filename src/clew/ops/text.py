@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -14,6 +15,7 @@ from clew.ir.expr import unknown_dim
 from clew.ir.types import TensorType, TupleType, Type, bits, is_float, is_integer, to_numpy
 from clew.ops.common import broadcast_shapes, f32, i64, tensor_type
 from clew.ops.registry import Sample, register_op
+from clew.support.budgets import check_run_bytes
 from clew.support.errors import GraphTypeError
 from clew.support.libraries import optional_library
 from clew.support.text_arrays import TEXT
@@ -61,14 +63,21 @@ def text_array(texts: Sequence[str], shape: Sequence[int]) -> Array:
     ),
 )
 def text_concat(a: Array, b: Array) -> Array:
-    """The texts of `b` after those of `a`, broadcast. Source: ONNX StringConcat-20."""
-    pairs = np.broadcast(a, b)
-    joined = [x + y for x, y in zip(*map(_spread(pairs.shape), (a, b)), strict=True)]
-    return text_array(joined, pairs.shape)
+    """The texts of `b` after those of `a`, broadcast.
+
+    Errors: T105, I265. Source: ONNX StringConcat-20.
+    """
+    shape = np.broadcast_shapes(a.shape, b.shape)
+    size = math.prod(shape)
+    check_run_bytes("the result of text.concat", sum(_bytes_over(x, size) for x in (a, b)))
+    pairs = zip(*(np.broadcast_to(x, shape).reshape(-1).tolist() for x in (a, b)), strict=True)
+    return text_array([x + y for x, y in pairs], shape)
 
 
-def _spread(shape: tuple[int, ...]) -> Callable[[Array], list[str]]:
-    return lambda x: np.broadcast_to(x, shape).reshape(-1).tolist()
+def _bytes_over(x: Array, size: int) -> int:
+    """Returns the bytes of texts, as if repeated to so many."""
+    count = size // x.size if x.size else 0
+    return count * (x.nbytes + sum(map(len, texts_of(x))))
 
 
 @text_concat.types
@@ -93,11 +102,13 @@ def text_split(x: Array, *, delimiter: str = "", max_splits: int = -1) -> tuple[
     each text has (`i64`). Without a delimiter: the words between runs of white space. At most
     `max_splits` times, from the left, where it is not negative.
 
-    Errors: T161 (at run time) for more than `MAX_PIECES` results. Source: ONNX StringSplit-20.
+    Errors: I265 and T161 (at run time) for more than `MAX_PIECES` results.
+    Source: ONNX StringSplit-20.
     """
     rows = [text.split(delimiter or None, max_splits) for text in texts_of(x)]
     counts = np.array([len(row) for row in rows], np.int64).reshape(x.shape)
     longest = int(counts.max(initial=0))
+    check_run_bytes("the result of text.split", longest * len(rows) * x.itemsize)
     if longest * len(rows) > MAX_PIECES:
         raise GraphTypeError(
             "T161",

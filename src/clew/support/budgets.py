@@ -20,7 +20,7 @@ from typing import Final
 from clew.support.errors import ClewError, InputError, RunError
 
 _MEMORY_LIMIT: Final = Path("/sys/fs/cgroup/memory.max")
-_VALUE: Final = re.compile(r"(\d+)([kmgt]?)")
+_VALUE: Final = re.compile(r"(\d{1,30})([kmgt]?)")
 
 
 @lru_cache(maxsize=1)

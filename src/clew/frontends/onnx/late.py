@@ -20,7 +20,7 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
 
-from clew.frontends.onnx.budgets import Budgets
+from clew.frontends.onnx.budgets import current
 from clew.frontends.onnx.loader import read
 from clew.frontends.onnx.names import display
 from clew.frontends.onnx.registry import call
@@ -250,7 +250,7 @@ def _module(
 ) -> Module:
     """Returns the model of one node with inputs of given types; the last ones are kept."""
     held = tuple((name, array.dtype.str, array.tobytes()) for name, array in constants.items())
-    key = (node, domain, version, inputs, held)
+    key = (node, domain, version, inputs, held, current())
     with _lock:
         found = _modules.get(key)
     if found is None:
@@ -283,7 +283,7 @@ def _imported(
     for name in node.output:
         if name:
             model.graph.output.add(name=name)
-    budgets = Budgets()
+    budgets = current()
     try:
         return Importer(read(model, budgets), budgets, constants=dict(constants)).run()
     except ClewError as error:
