@@ -9,6 +9,7 @@ import onnx
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from clew.support.errors import CompileError
 from fuzz import engines
 from fuzz.case import Case, Plan, case_of, cases, model_of
 from fuzz.check import Outcome, check
@@ -22,6 +23,16 @@ FIRST, GRAPHS = 0, 100
 @pytest.fixture(autouse=True)
 def _here(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CLEW_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "fuzz-cache"))
+
+
+@pytest.mark.parametrize("code", ["C080", "T108"])
+def test_mistakes_of_clew_are_no_refusals(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(case: Case) -> None:
+        raise CompileError(code, "the pass FuseOps failed")
+
+    monkeypatch.setattr(engines, "imported", fails)
+    for case in (c for c in map(case_of, range(200)) if c.hostile or c.symbolic):
+        assert check(case).failed == (code == "C080")
 
 
 def test_a_seed_is_a_case() -> None:

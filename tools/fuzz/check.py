@@ -20,6 +20,7 @@ from fuzz.disagreements import excuse
 from fuzz.engines import CannotRun, Results
 from fuzz.locate import Whole
 from fuzz.rewrites import outlined, rewritten
+from hostile.nursery import OURS
 
 OK: Final = "ok"
 REFUSED: Final = "refused"
@@ -69,6 +70,8 @@ def check(case: Case, phase: Callable[[str], None] = lambda name: None) -> Outco
     except UnsupportedError as error:
         return Outcome(OK if case.hostile else REFUSED, _coded(error))
     except ClewError as error:
+        if error.code in OURS:
+            return Outcome("uncoded", f"{error.code} in {error.pass_name or 'codegen'}: {error}")
         if case.hostile:
             return Outcome(OK, _coded(error))
         return Outcome(REFUSED if case.symbolic else "rejected", _coded(error))

@@ -7,6 +7,7 @@ coded error.
 
 from __future__ import annotations
 
+import argparse
 import gc
 import json
 import math
@@ -28,6 +29,8 @@ from clew.support.errors import ClewError
 
 LIMIT_S = 5.0
 MOST_MB = 1000
+OURS = ("C001", "C002", "C003", "C080")
+"""Codes of errors that say that clew is at fault."""
 # What happens to processes takes its time; `HOSTILE_ROUNDS` multiplies it.
 PROCESS_LIMIT_S = 30.0 * int(os.environ.get("HOSTILE_ROUNDS", "1"))
 # A child may wait for others' work on the machine; the limit is of its own CPU time.
@@ -47,10 +50,18 @@ class Ending:
     seconds: float
     peak_mb: int
 
-    @property
-    def is_defect(self) -> bool:
-        """Whether this is an end that no file may bring about."""
-        return self.kind not in ("ok", "coded")
+    def complaint(self, expected: Sequence[str]) -> str:
+        """Returns what is wrong with this end, "" if nothing is. `expected` are codes, or `ok`;
+        none are any code that does not say that clew is at fault.
+        """
+        if self.kind not in ("ok", "coded"):
+            return self.kind
+        if self.peak_mb >= MOST_MB:
+            return f"{self.peak_mb} MB, allowed are {MOST_MB}"
+        found = self.code or "ok"
+        if found not in expected and (expected or found in OURS):
+            return f"{found}, expected {' or '.join(expected) or 'no mistake of clew'}"
+        return ""
 
 
 def run_case(
@@ -129,8 +140,8 @@ def processes_of() -> list[Any]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs the catalogue (with `--quick` without slow cases, with `--processes` that of
-    processes), or the cases whose names hold an argument, one JSON line each.
+    """Runs hostile cases, each in a process of its own, and writes a JSON line for each. Returns 1
+    if one of them ended otherwise than it has to.
     """
     from clew.build import build  # noqa: F401, PLC0415  (loaded once, not in every child)
     from clew.frontends import onnx  # noqa: F401, PLC0415
@@ -138,16 +149,26 @@ def main(arguments: Sequence[str]) -> int:
 
     # What children make of freed memory is theirs; what was there before is shared.
     gc.freeze()
+    parser = argparse.ArgumentParser(prog="hostile.nursery", description=main.__doc__)
+    parser.add_argument("names", nargs="*", help="what the names of cases hold (default: all)")
+    parser.add_argument("--quick", action="store_true", help="without cases that take seconds")
+    parser.add_argument("--processes", action="store_true", help="what may happen to a process")
+    asked = parser.parse_args(arguments)
+    chosen = [
+        case
+        for case in (processes_of() if asked.processes else cases.ALL)
+        if not (asked.quick and case.slow)
+        and (not asked.names or any(name in case.name for name in asked.names))
+    ]
+    if not chosen:
+        parser.error(f"no case is called so: {' '.join(asked.names)}")
     defects = 0
-    quick, wanted = "--quick" in arguments, [a for a in arguments if not a.startswith("--")]
-    processes = "--processes" in arguments
-    chosen = processes_of() if processes else cases.ALL
     for case in chosen:
-        if (quick and case.slow) or (wanted and not any(a in case.name for a in wanted)):
-            continue
-        ending = run_case(case.name, case.attack, PROCESS_LIMIT_S if processes else LIMIT_S)
-        defects += ending.is_defect
-        print(json.dumps({**asdict(ending), "expected": case.expected}), flush=True)
+        limit_s = PROCESS_LIMIT_S if asked.processes else LIMIT_S
+        ending = run_case(case.name, case.attack, limit_s)
+        wrong = ending.complaint(case.expected)
+        defects += bool(wrong)
+        print(json.dumps({**asdict(ending), "wrong": wrong}), flush=True)
     return 1 if defects else 0
 
 

@@ -18,13 +18,14 @@ import numpy as np
 
 import clew
 from clew.loop.schedule import Schedule
-from clew.runtime.container import HEADER_BYTES, read_container, write_container
+from clew.runtime.container import read_container, write_container
 from clew.runtime.drawing import draw as draw_inputs
 from clew.runtime.guard import GuardSide
 from clew.support.budgets import Budgets, in_force
 from clew.support.errors import ClewError
 from hostile.corpus import Seed, network
 from hostile.mutants import INTS, blind, mutant
+from hostile.nursery import OURS
 
 BUDGETS: Final = Budgets(
     file_bytes=1 << 24, nodes=5_000, nesting=16, functions=200, opsets=100, values=5_000,
@@ -32,8 +33,6 @@ BUDGETS: Final = Budgets(
     total_bytes=1 << 25, folded_operations=1 << 24, run_bytes=1 << 24, run_operations=1 << 26,
     loop_steps=300,
 )  # fmt: skip
-# Errors that say that clew is at fault.
-_OURS: Final = ("C001", "C002", "C003", "C080")
 SECRET: Final = b"SECRETSECRETSECRET" * 8
 
 
@@ -155,7 +154,7 @@ class Probe:
                 ending = Ending(self._attack(seed, draw))
         except ClewError as error:
             ending = Ending("coded", error.code)
-            if error.code in _OURS or isinstance(error.__cause__, AssertionError):
+            if error.code in OURS or isinstance(error.__cause__, AssertionError):
                 ending = Ending(
                     "uncoded", error.code, f"{error.code} {error.message[:60]}", str(error)
                 )
@@ -224,7 +223,6 @@ def _resealed(path: Path, draw: random.Random) -> None:
         owner[key] = draw.choice([None, True, "x", [], {}, 1.5, *INTS, owner[key]])
     with contextlib.suppress(ValueError):
         write_container(path, container.text, list(container.blobs))
-    assert HEADER_BYTES
 
 
 def _fields(value: Any) -> Iterator[tuple[Any, Any]]:

@@ -90,23 +90,6 @@ def by_label(results: Mapping[str, Outcome], cases: Mapping[str, Case]) -> dict[
     return rows
 
 
-def by_operator(results: Mapping[str, str], cases: Mapping[str, Case]) -> dict[Operator, Row]:
-    """Returns sums for each operator from the ratchet file's words, expansions left out.
-
-    A case counts for each operator in it.
-    """
-    rows: dict[Operator, Row] = {}
-    for key, words in results.items():
-        case = cases[key]
-        if case.is_expansion:
-            continue
-        state, _, rest = words.partition(" ")
-        passed = state == "passed"
-        for operator in case.operators:
-            rows.setdefault(operator, Row()).add(Outcome(passed, rest if passed else ""))
-    return rows
-
-
 def native_share(results: Mapping[str, Outcome], cases: Mapping[str, Case]) -> tuple[int, int]:
     """Returns how many passing node cases with a tensor form ran natively, and their number."""
     formed = [
