@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import onnxruntime
@@ -56,3 +57,13 @@ def test_nearest(coordinates: str, sizes: tuple[int, ...], rounding: str) -> Non
     )
     actual = _actual(resize, x, shape=sizes, coordinates=coordinates, rounding=rounding)
     np.testing.assert_array_equal(actual, expected)
+
+
+@pytest.mark.parametrize("scale", [6e-7, 1.5e-6, 3e-4, 0.7])
+def test_scales_of_any_size(scale: float) -> None:
+    """A scale is taken as it is given, however small."""
+    size = math.ceil(3 / scale)
+    x = np.arange(size, dtype="i4")
+    actual = _actual(resize, x, shape=(3,), scales=(scale,), rounding="floor")
+    expected = (np.arange(3) + 0.5) / scale - 0.5
+    np.testing.assert_allclose(actual, np.floor(expected), atol=1 + 1e-6 * size)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, Final
 
 import ml_dtypes
 import numpy as np
@@ -28,6 +28,7 @@ COORDINATES = (
     "tf_crop_and_resize",
 )  # fmt: skip
 ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+_MOST_PART: Final = 1 << 20
 
 
 def _origin(
@@ -52,6 +53,15 @@ def _origin(
     if rule == "pytorch_half_pixel":
         place = te.select(te.size(out).equal(1), 0, place)
     return place, over
+
+
+def _ratio(scale: float) -> Fraction:
+    """Returns the rational number next to a scale of which neither part is large: places times
+    these fit an index.
+    """
+    if scale < 1 / _MOST_PART:
+        return 1 / Fraction(1 / scale).limit_denominator(_MOST_PART)
+    return Fraction(scale).limit_denominator(_MOST_PART)
 
 
 def _nearest(place: Scalar, over: Scalar, rounding: str) -> Scalar:
@@ -337,7 +347,7 @@ def resize(
         return te.compute(shape, lambda *i: te.as_scalar(0, x.dtype), "resize", layout=x.layout)
     if x.size == 0:
         raise GraphTypeError("T110", f"resize: {x.type} has no elements to resample")
-    ratios = [Fraction(s).limit_denominator(1 << 20) for s in scales]
+    ratios = [_ratio(s) for s in scales]
     changed = [
         n for n in range(x.rank) if x.shape[n] != shape[n] or (scales and scales[n] != 1.0) or crops
     ]

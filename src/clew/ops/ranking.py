@@ -72,7 +72,9 @@ def top_k_ranked(
         return te.sum(te.select(found, place, 0), place)
 
     places = te.compute(shape, holder, "places")
-    values = te.compute(shape, lambda *i: at(i, places[i]), "top_k")
+    # Each place is one of the row's: held inside it all the same, as it comes from data.
+    last = te.size(size) - 1
+    values = te.compute(shape, lambda *i: at(i, te.minimum(places[i], last)), "top_k")
     return values, places
 
 
