@@ -202,11 +202,9 @@ class Service:
     def save_and_load(self) -> None:
         """Saves a model, loads it and runs what was loaded."""
         compiled, arrays, wanted = self._random.choice(self._alive)
-        if isinstance(compiled, clew.CompiledModel):
-            path = self._folder / "model.clew"
-            compiled.save(path)
-            loaded = clew.load_compiled(path)
-            _compare(loaded.run(arrays), wanted)
+        path = self._folder / "model.clew"
+        compiled.save(path)
+        _compare(clew.load_compiled(path).run(arrays), wanted)
 
     def look(self) -> None:
         """Asks for a trace and the code of a kernel."""

@@ -7,6 +7,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from clew import ops
 from clew.ir.dims import SymDim
 from clew.ir.expr import ArgRef, Attrs
@@ -44,12 +46,12 @@ class HostStep:
 
     def __call__(self, *arrays: Any) -> Any:
         """Returns the operator's result, a tuple where there are several."""
-        if not self.sizes:
-            return self.op.run_reference(arrays, self.attrs)
-        count = len(arrays) - len(self.sizes)
-        known = {name: int(a) for name, a in zip(self.sizes, arrays[count:], strict=True)}
-        attrs = Attrs({name: settled(value, known) for name, value in self.attrs.items()})
-        return self.op.run_reference(arrays[:count], attrs)
+        attrs, count = self.attrs, len(arrays) - len(self.sizes)
+        if self.sizes:
+            known = {name: int(a) for name, a in zip(self.sizes, arrays[count:], strict=True)}
+            attrs = Attrs({name: settled(value, known) for name, value in attrs.items()})
+        with np.errstate(all="ignore"):  # kernels say nothing of infinities either
+            return self.op.run_reference(arrays[:count], attrs)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the step as JSON values.

@@ -62,7 +62,7 @@ def free_sizes(function: Function) -> Sizes:
     for node in nodes:
         if isinstance(node, Call):
             needed |= sizes_needed(node)
-        elif not isinstance(node, Call):
+        else:
             for inner in inner_functions(node):
                 needed |= free_sizes(inner)
     return needed - _told_by(function, nodes)

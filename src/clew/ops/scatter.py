@@ -105,7 +105,6 @@ def _joined(reduction: str, a: Scalar, b: Scalar) -> Scalar:
 def _scattered(
     name: str,
     x: Tensor,
-    updates: Tensor,
     reduction: str,
     over: Sequence[Index],
     hits: Callable[[tuple[Scalar, ...], Sequence[Scalar]], Scalar],
@@ -267,7 +266,7 @@ def scatter_elements_few(
     def update(i: tuple[Scalar, ...], number: Sequence[Scalar]) -> Scalar:
         return updates[place(i, number[0])]
 
-    return _scattered(name, x, updates, reduction, [over], hits, update, x.rank)
+    return _scattered(name, x, reduction, [over], hits, update, x.rank)
 
 
 @register_op("scatter_elements_many", host=True, samples=_ELEMENTS)
@@ -382,7 +381,7 @@ def scatter_nd_few(
     def update(i: tuple[Scalar, ...], number: Sequence[Scalar]) -> Scalar:
         return updates[(*tuple_of(number), *i[depth:])]
 
-    return _scattered(name, x, updates, reduction, over, hits, update, depth)
+    return _scattered(name, x, reduction, over, hits, update, depth)
 
 
 @register_op("scatter_nd_many", host=True, samples=_SLICES)

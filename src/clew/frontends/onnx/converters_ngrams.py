@@ -31,8 +31,8 @@ def tf_idf_vectorizer(layer: Layer) -> Result:
         pool = np.array(layer.integers("pool_int64s"), np.int64)
         x = cast(x, "i64")
     places = np.array(layer.integers("ngram_indexes"), np.int64)
-    grams, first = _grams(layer, pool)
-    if sum(map(len, grams)) + first != len(places):
+    grams = _grams(layer, pool)
+    if sum(map(len, grams)) != len(places):
         raise layer.wrong(f"has {len(places)} ngram_indexes for another number of n-grams")
     width = int(places.max(initial=-1)) + 1
     if not width or (places < 0).any():
@@ -47,7 +47,7 @@ def tf_idf_vectorizer(layer: Layer) -> Result:
     shortest, longest = layer.integer("min_gram_length"), layer.integer("max_gram_length")
     counts: list[Expr] = []
     used: list[Array] = []
-    at = first
+    at = 0
     for table in grams:
         if len(table):
             if shortest <= table.shape[1] <= longest:
@@ -64,7 +64,7 @@ def _useful(skip: int, rows: Expr) -> int:
     return min(skip, max(size - 2, 0)) if isinstance(size, int) else min(skip, 1 << 16)
 
 
-def _grams(layer: Layer, pool: Array) -> tuple[list[Array], int]:
+def _grams(layer: Layer, pool: Array) -> list[Array]:
     """Returns the pool as a table `[count, n]` for each length n from 1 on.
 
     Errors: M012 for boundaries that do not ascend, or leave part of an n-gram.
@@ -77,7 +77,7 @@ def _grams(layer: Layer, pool: Array) -> tuple[list[Array], int]:
         if (end - begin) % n:
             raise layer.wrong(f"has {end - begin} tokens in its pool of {n}-grams")
         tables.append(pool[begin:end].reshape(-1, n))
-    return tables, 0
+    return tables
 
 
 def _placed(

@@ -1,10 +1,8 @@
 """Reads a model file with the large parameters apart, each into an aligned array when asked.
 
 protobuf copies a file's bytes into its messages, and once more out of them. A model's parameters
-are most
-of its file, so the file is walked first: their bytes are cut out of what protobuf gets to see. A
-file that
-is not laid out as exporters write it is left to protobuf as a whole.
+are most of its file, so the file is walked first: their bytes are cut out of what protobuf gets to
+see. A file that is not laid out as exporters write it is left to protobuf as a whole.
 Source: protobuf encoding (tags, varints, length-delimited fields), onnx.proto's field numbers.
 """
 
