@@ -265,6 +265,54 @@ def split_into_many_pieces(folder: Path) -> None:
     run(made, np.zeros(1 << 22, np.float32), budgets=Budgets.strict())
 
 
+@case("ok")
+def a_window_of_millions(folder: Path) -> None:
+    run(constant("HannWindow", np.int64(1 << 25)), budgets=Budgets.strict())
+
+
+@case("I265")
+def a_transform_of_a_large_prime_length(folder: Path) -> None:
+    sizes = [ints("n", 8388593), ints("axis", 1)]
+    made = model(
+        [node("DFT", ["x", "n", "axis"], ["y"], onesided=1)], sizes, [value("x", [1, 4, 1])]
+    )
+    run(made, np.ones((1, 4, 1), np.float32), budgets=Budgets.strict())
+
+
+@case("I265")
+def many_places_that_are_not_zero(folder: Path) -> None:
+    made = model([node("NonZero", ["x"], ["y"])], inputs=[value("x", ["n", 1, 1, 1], 2)])
+    run(made, np.ones((1 << 24, 1, 1, 1), np.uint8), budgets=Budgets.strict())
+
+
+def trees(targets: int, leaves: int, votes: int) -> ModelProto:
+    """Returns trees of one leaf each, and so many votes of the first leaf."""
+    numbers = list(range(leaves))
+    nodes = {"treeids": numbers, "nodeids": [0] * leaves, "featureids": [0] * leaves}
+    nodes |= {"modes": ["LEAF"] * leaves, "values": [0.0] * leaves}
+    nodes |= {"truenodeids": [0] * leaves, "falsenodeids": [0] * leaves}
+    given = {"treeids": [0] * votes, "nodeids": [0] * votes, "ids": [n % 9 for n in range(votes)]}
+    given |= {"weights": [1.0] * votes}
+    made = node(
+        "TreeEnsembleRegressor", ["x"], ["y"], domain="ai.onnx.ml", n_targets=targets,
+        **{f"nodes_{k}": v for k, v in nodes.items()},
+        **{f"target_{k}": v for k, v in given.items()},
+    )  # fmt: skip
+    whole = model([made])
+    whole.opset_import.append(helper.make_opsetid("ai.onnx.ml", 3))
+    return whole
+
+
+@case("M006")
+def votes_for_billions(folder: Path) -> None:
+    load(trees((1 << 31) - 1, 1, 9), budgets=Budgets.strict())
+
+
+@case("M006")
+def leaves_times_votes(folder: Path) -> None:
+    load(trees(5000, 20_000, 20_000), budgets=Budgets.strict())
+
+
 @case("I265")
 def texts_that_double(folder: Path) -> None:
     names = ["x", *(f"v{n}" for n in range(44)), "y"]

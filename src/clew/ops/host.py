@@ -15,6 +15,7 @@ from clew.ir.types import TensorType, TupleType, Type
 from clew.ops.common import axis_of, boolean, differ, f32, i32, i64, tensor_type
 from clew.ops.registry import Sample, register_op
 from clew.ops.selection import largest_places, stable_order
+from clew.support.budgets import check_run_bytes
 from clew.support.errors import GraphTypeError
 
 Array = np.ndarray[Any, Any]
@@ -70,8 +71,11 @@ def top_k_dynamic(types: Sequence[Type], attrs: Attrs) -> Type:
 )
 def nonzero(x: Array) -> Array:
     """Places of the elements that are not 0, `i64[rank, count]`; of a number without axes `[0, 1]`
-    or `[0, 0]`, as the standard says (ONNX Runtime gives it an axis). Source: ONNX NonZero-13.
+    or `[0, 0]`, as the standard says (ONNX Runtime gives it an axis).
+
+    Errors: I265. Source: ONNX NonZero-13.
     """
+    check_run_bytes("the result of nonzero", 8 * x.ndim * np.count_nonzero(x))
     return np.array(np.nonzero(np.atleast_1d(x)), np.int64)[: x.ndim]
 
 

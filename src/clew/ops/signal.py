@@ -31,6 +31,7 @@ from clew.ops.common import (
     tensor_type,
 )
 from clew.ops.registry import Sample, get_op, register_op
+from clew.support.budgets import check_run_bytes
 from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor
 
@@ -41,6 +42,10 @@ _DIRECT: Final = 256
 # Longer ones would take gigabytes of constants, as would larger matrices of weights.
 _LONGEST: Final = 1 << 26
 _MOST_WEIGHTS: Final = 1 << 31
+# What a convolution's constants take for each element while they are computed.
+_CHIRP_BYTES: Final = 64
+# Windows are computed in parts of so many elements.
+_PART: Final = 1 << 20
 
 
 def _call(name: str, *args: Expr, **attrs: Any) -> Expr:
@@ -128,7 +133,7 @@ def dft(  # type: ignore[empty-body]
     filled with zeros to `length`; complex. `onesided` gives the first `length // 2 + 1` elements,
     and with `inverse` takes them and gives real ones. The inverse is divided by `length`.
 
-    Errors: T102, T104, T105, T107, T108. Source: ONNX DFT-20.
+    Errors: T102, T104, T105, T107, T108, I265. Source: ONNX DFT-20.
     """
 
 
@@ -301,6 +306,7 @@ def _as_convolution(x: Expr, inverse: bool) -> Expr:
     n, dtype = x.tensor.shape[1], x.tensor.dtype
     assert isinstance(n, int)
     size = 1 << (2 * n - 2).bit_length()
+    check_run_bytes(f"constants of dft of length {n}", size * _CHIRP_BYTES)
     chirp = _roots(2 * n, np.arange(n, dtype=np.int64) ** 2, inverse)
     kernel = np.zeros(size, np.complex128)
     kernel[:n] = chirp.conj()
@@ -575,9 +581,13 @@ def _window_reference(
 ) -> Array:
     _window_types(size=size, weights=weights, periodic=periodic, dtype=dtype)
     with np.errstate(invalid="ignore", divide="ignore"):  # of one element without a period: NaN
-        turn = 2 * np.pi * np.arange(size) / (size if periodic else size - 1)
-        terms = [(-1) ** n * w * np.cos(n * turn) for n, w in enumerate(weights)]
-        return np.asarray(sum(terms[1:]) + terms[0]).astype(to_numpy(dtype))
+        found = np.empty(size, to_numpy(dtype))
+        for start in range(0, size, _PART):
+            part = np.arange(start, min(start + _PART, size))
+            turn = 2 * np.pi * part / (size if periodic else size - 1)
+            terms = [(-1) ** n * w * np.cos(n * turn) for n, w in enumerate(weights)]
+            found[start : start + _PART] = sum(terms[1:]) + terms[0]
+        return found
 
 
 @window.decompose

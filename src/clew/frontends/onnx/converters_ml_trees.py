@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from clew.frontends.onnx.budgets import Budgets
 from clew.frontends.onnx.build import cast, filled, reshaped, scalar
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.ml_forest import (
@@ -31,6 +32,7 @@ from clew.frontends.onnx.ml_scores import (
     transformed,
 )
 from clew.frontends.onnx.registry import Result, call, converter
+from clew.frontends.onnx.tensors import checked_size
 from clew.ir.expr import Constant, Expr
 from clew.ir.types import to_numpy
 
@@ -74,10 +76,12 @@ def _walked(forest: Forest, x: Expr) -> Expr:
 
 
 def _aggregated(
-    kind: str, leaves: Expr, votes: _Votes, count: int, targets: int, dtype: str
+    kind: str, leaves: Expr, votes: _Votes, count: int, targets: int, dtype: str, budgets: Budgets
 ) -> Expr:
     """Returns scores `[N, targets]` of the leaves `[T, N]` that cases reached, `count` of them in
     all: 0 where no leaf voted.
+
+    Errors: M006 for tables beyond the budget.
     """
     per_leaf = np.bincount(votes.leaves, minlength=count)
     most = int(per_leaf.max(initial=0))
@@ -86,6 +90,8 @@ def _aggregated(
         table, voted = _dense(kind, votes, count, targets, dtype)
         scores: Expr = call("forest.votes", leaves, Constant(table), combine=op)
     else:
+        for shape in ((count, most), (targets,)):
+            checked_size(shape, dtype, budgets, "a table of the leaves' votes")
         found, voted, axes = _sparse(kind, leaves, votes, count, most, targets, dtype)
         scores = call(op, found, axes=axes, keepdims=False)
     if kind == "AVERAGE":
@@ -158,7 +164,8 @@ def tree_ensemble(layer: Layer) -> Result:
     kind = _numbered(layer, "aggregate_function", 1, _AGGREGATES)
     transform = _numbered(layer, "post_transform", 0, TRANSFORMS)
     forest = forest_of(roots + count, count, given, features(layer, x))
-    scores = _aggregated(kind, _walked(forest, x), votes, count, targets, wide)
+    budgets = layer.importer.budgets
+    scores = _aggregated(kind, _walked(forest, x), votes, count, targets, wide, budgets)
     return cast(transformed(scores, transform), dtype)
 
 
@@ -247,10 +254,13 @@ class _Ensemble:
     count: int
     base: Array
     dtype: str
+    budgets: Budgets
 
     def scores(self, kind: str, targets: int) -> Expr:
         """Returns aggregated votes `[N, targets]`, without base values."""
-        return _aggregated(kind, self.leaves, self.votes, self.count, targets, self.dtype)
+        return _aggregated(
+            kind, self.leaves, self.votes, self.count, targets, self.dtype, self.budgets
+        )
 
 
 def _ensemble(layer: Layer, prefix: str, targets: int) -> _Ensemble:
@@ -281,7 +291,7 @@ def _ensemble(layer: Layer, prefix: str, targets: int) -> _Ensemble:
     votes = _named_votes(layer, prefix, names, numbers, weights).checked(leaves, targets)
     kept = votes.leaves < leaves
     votes = _Votes(votes.leaves[kept], votes.targets[kept], votes.weights[kept])
-    return _Ensemble(_walked(forest, x), votes, leaves, base, dtype)
+    return _Ensemble(_walked(forest, x), votes, leaves, base, dtype, layer.importer.budgets)
 
 
 def _named_votes(layer: Layer, prefix: str, names: Named, numbers: Array, weights: Array) -> _Votes:
