@@ -15,14 +15,13 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, Final
 
-import numpy as np
 import onnx
+from onnx import TensorProto
 
 import clew
 from clew.frontends.onnx.registry import find
 from clew.frontends.onnx.survey import function_body
-from clew.ir.types import from_numpy
-from clew.support.errors import ClewError
+from clew.frontends.onnx.tensors import dtype_of
 from onnx_suite.cases import Case, all_cases
 from onnx_suite.ratchet import EXPLAINED
 from onnx_suite.table import NO_TENSOR_FORM
@@ -30,21 +29,6 @@ from onnx_suite.table import NO_TENSOR_FORM
 Facts = dict[str, Any]
 Operator = tuple[str, str]
 
-# Why operators that no converter and no definition covers are missing.
-MISSING: Final[Mapping[str, str]] = {
-    "ai.onnx.preview.training.Gradient": "asks for derivatives of the graph around it: clew "
-    "compiles graphs as they are",
-}
-_SHORT: Final = {
-    "bfloat16": "bf16",
-    "bool": "bool",
-    "complex128": "c128",
-    "complex64": "c64",
-    "double": "f64",
-    "float": "f32",
-    "float16": "f16",
-    "string": "str",
-}
 _ORDER: Final = ("f32", "f64", "f16", "bf16")
 # What a case is made of beside the operator that it is about.
 _BESIDE: Final = frozenset({("", "Constant"), ("", "Identity")})
@@ -89,7 +73,7 @@ def _facts(
         if how == "none" or _all_refused(cases, ratchet)
         else _form(key, newest, passed, ratchet),
         "by": how,
-        "why": NO_TENSOR_FORM.get(full, "") if how != "none" else MISSING.get(full, ""),
+        "why": NO_TENSOR_FORM.get(full, ""),
         "dtypes": _dtypes(newest),
         "tested": _tested(passed, key),
         "cases": len(cases),
@@ -246,12 +230,7 @@ def _short(text: str) -> str:
     kind, _, inner = text.removesuffix(")").partition("(")
     if kind != "tensor":
         return {"seq": "sequences", "optional": "optionals", "map": "maps"}.get(kind, kind)
-    if inner in _SHORT:
-        return _SHORT[inner]
-    found = re.fullmatch(r"(u?)int(\d+)", inner)
-    if found:
-        return f"{'u' if found[1] else 'i'}{found[2]}"
-    return inner.replace("float", "f")
+    return dtype_of(TensorProto.DataType.Value(inner.upper()), text)
 
 
 def _sorted(names: Iterator[str]) -> list[str]:
@@ -273,15 +252,5 @@ def _tested(passed: list[Case], key: Operator) -> list[str]:
         values = list(graph.input) or list(graph.output)
         type_ = values[0].type.tensor_type
         if type_.elem_type:
-            counted[_name_of(type_.elem_type)] += 1
+            counted[dtype_of(type_.elem_type, case.name)] += 1
     return _sorted(iter(counted))
-
-
-def _name_of(number: int) -> str:
-    dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(number))
-    if dtype.kind == "O":
-        return "str"
-    try:
-        return from_numpy(dtype)
-    except (ClewError, AssertionError, KeyError):
-        return dtype.name

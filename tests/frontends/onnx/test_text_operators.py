@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import clew
+from clew.ops.text import compiled_pattern
 from clew.support.errors import ClewError
 
 STRING = TensorProto.STRING
@@ -224,3 +226,12 @@ def test_pieces_without_end_are_refused(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("clew.ops.text.MAX_PIECES", 10)
     with pytest.raises(ClewError, match="T161"):
         run("StringSplit", I(["a b c d e f", "a"], object), outputs=2)
+
+
+def test_patterns_need_re2(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled_pattern.cache_clear()
+    monkeypatch.setitem(sys.modules, "re2", None)
+    with pytest.raises(ClewError) as caught:
+        run("RegexFullMatch", WORDS, pattern="a+")
+    assert caught.value.code == "T168"
+    assert "clew[text]" in caught.value.hint
