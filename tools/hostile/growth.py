@@ -288,10 +288,15 @@ def many_places_that_are_not_zero(folder: Path) -> None:
 def trees(targets: int, leaves: int, votes: int) -> ModelProto:
     """Returns trees of one leaf each, and so many votes of the first leaf."""
     numbers = list(range(leaves))
-    nodes = {"treeids": numbers, "nodeids": [0] * leaves, "featureids": [0] * leaves}
+    nodes: dict[str, list[Any]] = {
+        "treeids": numbers,
+        "nodeids": [0] * leaves,
+        "featureids": [0] * leaves,
+    }
     nodes |= {"modes": ["LEAF"] * leaves, "values": [0.0] * leaves}
     nodes |= {"truenodeids": [0] * leaves, "falsenodeids": [0] * leaves}
-    given = {"treeids": [0] * votes, "nodeids": [0] * votes, "ids": [n % 9 for n in range(votes)]}
+    given: dict[str, list[Any]] = {"treeids": [0] * votes, "nodeids": [0] * votes}
+    given |= {"ids": [n % 9 for n in range(votes)]}
     given |= {"weights": [1.0] * votes}
     made = node(
         "TreeEnsembleRegressor", ["x"], ["y"], domain="ai.onnx.ml", n_targets=targets,

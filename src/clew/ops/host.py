@@ -75,7 +75,7 @@ def nonzero(x: Array) -> Array:
 
     Errors: I265. Source: ONNX NonZero-13.
     """
-    check_run_bytes("the result of nonzero", 8 * x.ndim * np.count_nonzero(x))
+    check_run_bytes("the result of nonzero", 8 * x.ndim * int(np.count_nonzero(x)))
     return np.array(np.nonzero(np.atleast_1d(x)), np.int64)[: x.ndim]
 
 
