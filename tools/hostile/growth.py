@@ -319,6 +319,16 @@ def leaves_times_votes(folder: Path) -> None:
 
 
 @case("I265")
+def categories_times_elements(folder: Path) -> None:
+    categories = list(range(100_000))
+    encoder = node("OneHotEncoder", ["x"], ["y"], domain="ai.onnx.ml", cats_int64s=categories)
+    encoder.attribute.append(helper.make_attribute("zeros", 0))
+    made = model([encoder], inputs=[value("x", ["n"], TensorProto.INT64)])
+    made.opset_import.append(helper.make_opsetid("ai.onnx.ml", 1))
+    run(made, np.ones(20_000, np.int64), budgets=Budgets.strict())
+
+
+@case("I265")
 def texts_that_double(folder: Path) -> None:
     names = ["x", *(f"v{n}" for n in range(44)), "y"]
     nodes = [node("StringConcat", [a, a], [b]) for a, b in pairwise(names)]

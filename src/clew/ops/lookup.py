@@ -12,6 +12,7 @@ from clew import te
 from clew.ir.types import TensorType, Type
 from clew.ops.common import differ, f32, i64, same_dtype, tensor_type
 from clew.ops.registry import Sample, register_op
+from clew.support.budgets import check_run_bytes
 from clew.support.errors import GraphTypeError
 from clew.support.text_arrays import TEXT
 from clew.te import Scalar, Tensor
@@ -100,9 +101,10 @@ def _lookup_reference(x: Array, keys: Array, values: Array, default: Array) -> A
 def one_hot_of_known(x: Array, keys: Array) -> Array:
     """1 where an element equals a key, along a new last axis, else 0: `f32[..., n]`.
 
-    Errors: T101, T102; T163 (at run time) for an element that is no key. Source: ONNX ml
+    Errors: T101, T102; I265 and T163 (at run time) for an element that is no key. Source: ONNX ml
     OneHotEncoder-1 with `zeros` 0.
     """
+    check_run_bytes("the result of one_hot_of_known", 4 * x.size * len(keys))
     found = x[..., None] == keys
     known = found.any(-1)
     if not known.all():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from clew.ops.registry import Sample, register_op
 from clew.support.errors import GraphTypeError
 
 Array = np.ndarray[Any, Any]
+
+# Elements of matrices over pairs of classes that are there at once.
+_MOST_RATES: Final = 1 << 22
 
 
 @register_op(
@@ -31,6 +34,12 @@ def coupled(pairs: Array, *, classes: int) -> Array:
     Errors: T108. Source: Wu, Lin and Weng, "Probability estimates for multi-class classification by
     pairwise coupling", 2004, the second method; it stops where libsvm does.
     """
+    step = max(1, _MOST_RATES // classes**2)
+    parts = [_coupled(pairs[n : n + step], classes) for n in range(0, len(pairs), step)]
+    return np.concatenate([np.zeros((0, classes), pairs.dtype), *parts])
+
+
+def _coupled(pairs: Array, classes: int) -> Array:
     count = len(pairs)
     rates = np.zeros((count, classes, classes))
     first, second = np.triu_indices(classes, 1)
