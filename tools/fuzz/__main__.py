@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +14,8 @@ from fuzz import engines
 from fuzz.case import Case, case_of
 from fuzz.check import Outcome, check
 from fuzz.coverage import report
+from fuzz.files import cases_of
+from fuzz.locate import first_differences
 from fuzz.runner import run as run_for
 from fuzz.shrink import died, shrunk
 from fuzz.worker import work as work_through
@@ -62,6 +65,39 @@ def again(folder: Folder) -> None:
     case = Case.load(small if small.exists() else folder)
     print(case.plan, *(n.op_type for n in case.model.graph.node))
     _tell(check(case, lambda phase: print(f"  {phase}", file=sys.stderr)))
+
+
+@app.command()
+def where(folder: Folder) -> None:
+    """Say at which node each engine first disagrees with clew's interpreter."""
+    engines.quiet()
+    for line in first_differences(Case.load(folder)):
+        print(line)
+
+
+@app.command()
+def files(
+    folder: Annotated[Path, typer.Argument(help="models (`*.onnx`), such as NNSmith's")],
+    plans: Annotated[int, typer.Option(help="ways to compile each")] = 3,
+    failures: Path = Path(".cache/fuzz/files"),
+) -> None:
+    """Check models that others wrote; failures go to FAILURES/NAME-PLAN."""
+    engines.quiet()
+    counts: Counter[str] = Counter()
+    for number, path in enumerate(sorted(folder.glob("*.onnx"))):
+        for n, case in enumerate(cases_of(path, number, plans)):
+            outcome = check(case)
+            if outcome.kind == "rejected" and not engines.runs(case):
+                outcome = Outcome("refused by all")
+            counts[outcome.kind] += 1
+            if outcome.failed:
+                at = failures / f"{path.stem}-{n}"
+                case.save(at)
+                (at / "what.txt").write_text(f"{outcome.kind}: {outcome.what}\n")
+                print(f"{path.name} ({at}): {outcome.kind}: {outcome.what[:200]}")
+    print(", ".join(f"{count} {kind}" for kind, count in counts.most_common()))
+    failed = sum(c for kind, c in counts.items() if Outcome(kind, "").failed)
+    raise typer.Exit(1 if failed else 0)
 
 
 @app.command()

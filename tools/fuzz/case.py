@@ -128,9 +128,9 @@ def cases(draw: Any) -> Case:
     return draw_case(Drawn(draw))
 
 
-def draw_case(choices: Choices) -> Case:
-    """Returns a case."""
-    plan = Plan(
+def draw_plan(choices: Choices) -> Plan:
+    """Returns a plan."""
+    return Plan(
         opt_level=choices.pick((3, 3, 2, 1, 0)),
         threads=choices.pick((1, 2)),
         precision=choices.pick(("f32",) * 8 + ("bf16", "f16")),
@@ -139,6 +139,11 @@ def draw_case(choices: Choices) -> Case:
         check=choices.pick(CHECKS),
         salt=choices.integer(0, 1000),
     )
+
+
+def draw_case(choices: Choices) -> Case:
+    """Returns a case."""
+    plan = draw_plan(choices)
     opset = choices.pick(_OPSETS)
     hostile = choices.one_in(60)
     g = Grower(choices, opset)

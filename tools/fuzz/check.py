@@ -105,7 +105,6 @@ def _checked(case: Case, phase: Callable[[str], None]) -> Outcome:
         lambda around: engines.interpreted(case, module, around),
         case.plan.precision,
         seed,
-        rearranged=case.plan.opt_level > 0,
     )
     differs = difference(found, wanted, narrow)
     if differs:

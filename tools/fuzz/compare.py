@@ -50,7 +50,7 @@ _NORMS: Final = frozenset(
 _LARGEST_SCALE: Final = 320.0
 _NEAR_ONE: Final = frozenset({"nn.log_softmax", "logsumexp", "log_sum", "nn.gelu"})
 """Operators whose definition rounds at one: logarithms of sums, one plus an error function."""
-_FLAT: Final = frozenset({"dft", "stft"})
+_FLAT: Final = frozenset({"dft", "stft", "window"})
 """Operators each of whose results is off by as much as the largest; where an operand is not finite,
 which of the results are is a matter of the way.
 """
@@ -72,8 +72,8 @@ class Condition:
     """How far results move with rounding; worked out when it is first asked.
 
     `evaluate` evaluates the graph with operators computed as a function says. `loose` allows for
-    what other engines lose where they could do better; `rearranged` for sums and products whose
-    parts were put together in another way, where an infinity less itself is a NaN.
+    what other engines lose where they could do better. Clew's own code may put the parts of sums
+    and products together in another way than its references, so that an infinity becomes a NaN.
     """
 
     def __init__(
@@ -82,9 +82,7 @@ class Condition:
         precision: str,
         seed: int,
         loose: bool = False,
-        rearranged: bool = False,
     ) -> None:
-        self.rearranged = rearranged
         self._loose = loose
         self._evaluate = evaluate
         self._precision = precision
@@ -92,6 +90,11 @@ class Condition:
         self._runs: list[Mapping[str, Any]] = []
         self._tried = 0
         self.asked = False
+
+    @property
+    def rearranged(self) -> bool:
+        """Whether a NaN may stand for an infinity."""
+        return not self._loose
 
     @property
     def floor(self) -> float:
@@ -162,7 +165,7 @@ class _Noise:
             for a in args
             if _is_floats(a)
         ]
-        step = factor * eps_of(result.dtype) * max(1.0, *sizes)
+        step = factor * eps_of(result.dtype) * max([1.0, *sizes])
         with np.errstate(all="ignore"):
             blurred = result.astype(np.float64) + step * self._signs(result.shape)
             return np.where((result == 0) & (factor == 1), result, blurred).astype(result.dtype)

@@ -67,20 +67,22 @@ def _alone(site: Site) -> str:
     """Returns something where ONNX Runtime agrees with clew on this node by itself: it had no say
     in the whole graph, or was given what differs within the tolerance from what clew was.
     """
-    alone = case_at(site)
-    if alone is None:
-        return ""
-    try:
-        found = engines.onnx_runtime(alone)
-    except engines.CannotRun:
-        return ""
-    pairs = [(np.asarray(found[n]), np.asarray(site.results[n])) for n in found]
-    agree = all(
-        f.shape == w.shape and f.dtype == w.dtype and f.dtype.kind in "biuf"
-        and np.allclose(f, w, rtol=_ALONE_RTOL, atol=_ALONE_RTOL, equal_nan=True)
-        for f, w in pairs
-    )  # fmt: skip
-    return "alone: ONNX Runtime agrees with clew on this node" if agree else ""
+    for at in (site, site.in_f32()):  # it has few kernels of f64
+        alone = case_at(at)
+        if alone is None:
+            break
+        try:
+            found = engines.onnx_runtime(alone)
+        except engines.CannotRun:
+            continue
+        pairs = [(np.asarray(found[n]), np.asarray(at.results[n])) for n in found]
+        agree = all(
+            f.shape == w.shape and f.dtype == w.dtype and f.dtype.kind in "biuf"
+            and np.allclose(f, w, rtol=_ALONE_RTOL, atol=_ALONE_RTOL, equal_nan=True)
+            for f, w in pairs
+        )  # fmt: skip
+        return "alone: ONNX Runtime agrees with clew on this node" if agree else ""
+    return ""
 
 
 def has_nan(value: Any) -> bool:
@@ -360,7 +362,7 @@ def _(s: Site) -> bool:
 
 @disagree(ORT, page="MatMulInteger", reason="the result of an empty sum is not set")
 def _(s: Site) -> bool:
-    ops = ("MatMulInteger", "QLinearMatMul", "ConvInteger")
+    ops = ("MatMul", "MatMulInteger", "QLinearMatMul", "ConvInteger")
     return s.is_a(*ops) and 0 in np.shape(s.operands[0])
 
 

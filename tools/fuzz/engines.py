@@ -30,6 +30,15 @@ class CannotRun(Exception):
     """An engine has no kernel for something, or fails of its own."""
 
 
+def runs(case: Case) -> bool:
+    """Whether ONNX Runtime runs a case."""
+    try:
+        onnx_runtime(case)
+    except CannotRun:
+        return False
+    return True
+
+
 _LATE = ("U002", "U010", "U102")
 _EXOTIC = (TensorProto.BFLOAT16, *range(17, 27))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -58,6 +58,13 @@ class Site:
             node = stack.pop()
             yield node
             stack.extend(n for a in node.attribute if a.HasField("g") for n in a.g.node)
+
+    def in_f32(self) -> Site:
+        """Returns the same with its tensors of f64 in f32."""
+        operands = tuple(map(_narrowed, self.operands))
+        return replace(
+            self, operands=operands, results={k: _narrowed(v) for k, v in self.results.items()}
+        )
 
     def is_a(self, *ops: str) -> bool:
         """Whether the node is of one of these operators."""
@@ -188,6 +195,12 @@ def case_at(site: Site) -> Case | None:
         kind = helper.np_dtype_to_tensor_dtype(np.asarray(site.results[value.name]).dtype)
         value.type.tensor_type.elem_type = kind
     return Case(model, feeds, Plan())
+
+
+def _narrowed(value: Any) -> Any:
+    wide = isinstance(value, np.ndarray) and value.dtype == np.float64
+    with np.errstate(over="ignore"):
+        return value.astype(np.float32) if wide else value
 
 
 def _described(value: Any) -> str:

@@ -198,6 +198,8 @@ def conv_transpose(g: Grower) -> object:
         made["output_padding"] = [g.choices.integer(0, s - 1) for s in strides]
     if g.choices.one_in(4) and way != 1:
         made["dilations"] = [g.choices.pick((1, 2)) for _ in range(rank)]
+    if way == 2 and 1 in sizes:
+        del made["pads"]  # they may leave nothing
     # An infinite weight meets zeros between pixels, which not everyone multiplies.
     w = g.leaf(x.dtype, (c, g.choices.pick((2, 1, 3)), *kernel), "unit")
     b = g.leaf(x.dtype, (w.sizes[1] * groups,)) if g.choices.integer(0, 1) else None
