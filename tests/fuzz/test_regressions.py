@@ -324,3 +324,33 @@ def test_loops_over_a_size_that_is_worked_out() -> None:
     module = load(model)
     found = clew.compile(module, cache=False)(x)
     np.testing.assert_allclose(found, interpret(module, {"x": x})["y"], rtol=1e-4, atol=1e-4)
+
+
+def test_a_loop_that_never_turns_keeps_the_sizes_of_its_states() -> None:
+    """What it stacks was of no elements in any axis whose size only the run tells."""
+    flag, state = TensorProto.BOOL, TensorProto.FLOAT
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", ["on"], ["still"]),
+            helper.make_node("Identity", ["s"], ["kept"]),
+            helper.make_node("Identity", ["s"], ["row"]),
+        ],
+        "body",
+        [
+            helper.make_tensor_value_info("turn", TensorProto.INT64, []),
+            helper.make_tensor_value_info("on", flag, []),
+            helper.make_tensor_value_info("s", state, None),
+        ],
+        [
+            helper.make_tensor_value_info("still", flag, []),
+            helper.make_tensor_value_info("kept", state, None),
+            helper.make_tensor_value_info("row", state, None),
+        ],
+    )
+    nodes = [
+        helper.make_node("HannWindow", ["size"], ["s"]),
+        helper.make_node("Loop", ["n", "on", "s"], ["last", "y"], body=body),
+    ]
+    inputs = {"size": np.array(3), "n": np.array(0), "on": np.array(True)}
+    assert results(nodes, inputs).shape == (0, 3)
+    assert results(nodes, {**inputs, "n": np.array(2)}).shape == (2, 3)

@@ -20,7 +20,9 @@ from fuzz.runner import run as run_for
 from fuzz.shrink import died, shrunk
 from fuzz.worker import work as work_through
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help=__doc__)
+app = typer.Typer(
+    add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__
+)
 Folder = Annotated[Path, typer.Argument(help="folder of a failure")]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any
@@ -33,6 +33,7 @@ from clew.runtime.plan import BufferKind, BufferRef, BufferSpec, SegmentPlan, St
 from clew.runtime.program import (
     Branch,
     Instruction,
+    NoTurns,
     Program,
     Repeat,
     RunHost,
@@ -391,7 +392,13 @@ class ProgramBuilder:
         if sizes:
             program = body.passing_sizes_on(states)
             outputs = (*outputs[:states], *(self._new_slot() for _ in sizes), *outputs[states:])
-        empty = tuple(_empty(t) for t in leaves(node.type)[states:])
+        told = {
+            name: (n, axis)
+            for n, type_ in enumerate(t for p in node.body.params[1:] for t in leaves(p.type))
+            for axis, dim in enumerate(getattr(type_, "shape", ()))
+            if (name := plain_size(dim)) is not None
+        }
+        empty = tuple(_no_turns(t, told) for t in leaves(node.type)[states:])
         inputs = (*reads, *sizes.values())
         loop = Repeat(cond, program, inputs, outputs, node.scans, empty, node.id)
         self.instructions.append(loop)
@@ -419,10 +426,14 @@ def _renumbered(step: Step, renumber: dict[int, int]) -> Step:
     return Step(step.code, args, step.label)
 
 
-def _empty(type_: Type) -> np.ndarray[Any, Any]:
-    """Returns the stack of no iterations."""
+def _no_turns(type_: Type, told: Mapping[str, tuple[int, int]]) -> NoTurns:
+    """Returns the stack of no iterations. Sizes that only the body's results would tell are zero;
+    `told` says which states tell some.
+    """
     if isinstance(type_, UnrankedType):
-        return np.empty((0,), to_numpy(type_.dtype))
+        return NoTurns((0,), to_numpy(type_.dtype))
     assert isinstance(type_, TensorType)
-    inner = tuple(d if isinstance(d, int) else 0 for d in type_.shape[1:])
-    return np.empty((0, *inner), to_numpy(type_.dtype))
+    sizes = tuple(
+        d if isinstance(d, int) else told.get(plain_size(d) or "", 0) for d in type_.shape[1:]
+    )
+    return NoTurns((0, *sizes), to_numpy(type_.dtype))

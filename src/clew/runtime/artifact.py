@@ -18,6 +18,7 @@ from clew.runtime.plan import ArenaBuffer, BufferKind, BufferRef, BufferSpec, Se
 from clew.runtime.program import (
     Branch,
     Instruction,
+    NoTurns,
     Program,
     Repeat,
     RunHost,
@@ -176,11 +177,14 @@ class BuildReader:
             case "while":
                 cond = self._program(record["while"], segments)
                 body = self._program(record["body"], segments)
-                empty = tuple(
-                    np.empty(e["shape"], dtype_named(e["dtype"])) for e in record["empty"]
-                )
+                empty = tuple(map(_no_turns, record["empty"]))
                 return Repeat(cond, body, reads, writes, record["scans"], empty)
         raise ValueError(f"unknown instruction {record['do']!r}")
+
+
+def _no_turns(record: Json) -> NoTurns:
+    shape = tuple(s if isinstance(s, int) else (int(s[0]), int(s[1])) for s in record["shape"])
+    return NoTurns(shape, dtype_named(record["dtype"]))
 
 
 def _code(record: Json) -> KernelCode:

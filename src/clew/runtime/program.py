@@ -88,6 +88,19 @@ class Branch:
 
 
 @dataclass(frozen=True)
+class NoTurns:
+    """What a loop that never turns stacks: of a size that is known, or a state's: (which, axis)."""
+
+    shape: tuple[int | tuple[int, int], ...]
+    dtype: np.dtype[Any]
+
+    def array(self, state: Sequence[Any]) -> Array:
+        """Returns it, of no elements."""
+        sizes = (s if isinstance(s, int) else np.shape(state[s[0]])[s[1]] for s in self.shape)
+        return np.empty(tuple(sizes), self.dtype)
+
+
+@dataclass(frozen=True)
 class Repeat:
     """Runs `body(i, *state)` while `cond(i, *state)` holds; stacks the last `scans` results."""
 
@@ -96,7 +109,7 @@ class Repeat:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     scans: int
-    empty: tuple[Array, ...]
+    empty: tuple[NoTurns, ...]
     node: int = NO_NODE
 
 
@@ -230,7 +243,7 @@ def _repeat(loop: Repeat, inputs: Sequence[Any], observer: Observer | None) -> l
             held += getattr(value, "nbytes", 0)
         check_run_bytes("values that a loop stacks", held)
         step += 1
-    stacked = [_stack(s) if s else e for s, e in zip(stacks, loop.empty, strict=True)]
+    stacked = [_stack(s) if s else e.array(state) for s, e in zip(stacks, loop.empty, strict=True)]
     return [*state, *stacked]
 
 
