@@ -547,3 +547,16 @@ def test_images_of_numbers_of_two_bits():
         clew.compile(
             model([bad], inputs=[image], initializers=[sizes], opset=19), threads=1, cache=False
         )
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(MemoryError("1 TiB"), "M032"), (ZeroDivisionError(), "M031")]
+)
+def test_what_stops_a_converter_has_a_code(monkeypatch, error, code):
+    def stopped(layer):
+        raise error
+
+    monkeypatch.setattr("clew.frontends.onnx.importer.find", lambda *_: stopped)
+    with pytest.raises(ModelError) as raised:
+        load(model([node("Relu", ["x"], ["y"], "r")]))
+    assert (raised.value.code, raised.value.layer) == (code, "r")

@@ -392,11 +392,17 @@ def _senseless(node: NodeProto) -> Iterator[None]:
     """Gives arithmetic that fails on a layer's values a code: sizes of NaN, counts that no machine
     has. Converters say what is wrong where they can; this is for what nobody has thought of.
 
-    Errors: M031.
+    Errors: M031, M032.
     """
     try:
         yield
-    except (ArithmeticError, ValueError, IndexError, MemoryError) as error:
+    except MemoryError as error:
+        raise ModelError(
+            "M032",
+            f"{display(node.op_type)} takes more memory than there is: {display(str(error))}",
+            hint="read the model where there is more, or with lower budgets",
+        ) from error
+    except (ArithmeticError, ValueError, IndexError) as error:
         raise ModelError(
             "M031",
             f"{display(node.op_type)} makes no sense with these values: {display(str(error))}",
