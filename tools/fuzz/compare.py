@@ -179,6 +179,8 @@ class _Noise:
         step = max(eps_of(value.dtype), least)
         signs = self._signs(value.shape)
         wide = value.astype(np.float64) * (1 + step * signs)
+        if value.dtype == np.float16:  # below its normal numbers an ulp is always this
+            wide += np.where(value == 0, 0.0, signs * 2.0**-24)
         with np.errstate(all="ignore"):
             moved = wide.astype(value.dtype)
             if self._most:
