@@ -152,7 +152,9 @@ class _Noise:
             return self._blurred(result, moved, 1.0)
         if name in _FLAT:
             spoiled = not all(np.isfinite(a).all() for a in moved if _is_floats(a))
-            return self._blurred(np.full_like(result, np.nan) if spoiled else result, moved, 4.0)
+            if spoiled:
+                result = np.where(self._signs(result.shape) > 0, np.nan, 0.0).astype(result.dtype)
+            return self._blurred(result, moved, 4.0)
         if self._loose and name in _NORMS:
             return self._blurred(result, moved, _LARGEST_SCALE)
         return result
