@@ -354,3 +354,12 @@ def test_a_loop_that_never_turns_keeps_the_sizes_of_its_states() -> None:
     inputs = {"size": np.array(3), "n": np.array(0), "on": np.array(True)}
     assert results(nodes, inputs).shape == (0, 3)
     assert results(nodes, {**inputs, "n": np.array(2)}).shape == (2, 3)
+
+
+@pytest.mark.parametrize("op", ["MatMul", "Gemm"])
+def test_products_of_short_integers_keep_their_type(op: str) -> None:
+    """PyTorch's exporter writes them, against the standard; they came out as `i32`."""
+    x, w = np.array([[300, -7], [2, 9]], np.int16), np.array([[200, 1], [5, 150]], np.int16)
+    found = results([constant("w", w), helper.make_node(op, ["x", "w"], ["y"])], {"x": x})
+    np.testing.assert_array_equal(found, x @ w)
+    assert found.dtype == np.int16

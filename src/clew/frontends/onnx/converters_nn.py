@@ -9,7 +9,7 @@ from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, call, converter
 from clew.frontends.onnx.tensors import dtype_of
 from clew.ir.dims import Dim, dim_max
-from clew.ir.expr import Constant, Expr
+from clew.ir.expr import Call, Constant, Expr
 from clew.ops.common import accumulator
 
 SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
@@ -178,7 +178,7 @@ def gemm(layer: Layer) -> Result:
     if layer.flag("transA"):
         data = call("transpose", data, axes=(1, 0))
     layout = "NK" if layer.flag("transB") else "KN"
-    result: Expr = call("nn.dense", data, layer.input(1), weight_layout=layout)
+    result = _of_dtype(call("nn.dense", data, layer.input(1), weight_layout=layout), dtype)
     if (alpha := layer.real("alpha")) != 1.0:
         result = call("multiply", result, scalar(alpha, dtype))
     bias, beta = layer.optional(2), layer.real("beta")
@@ -192,10 +192,17 @@ def gemm(layer: Layer) -> Result:
 @converter("MatMul")
 def matmul(layer: Layer) -> Result:
     """Numpy's `matmul`; a parameter matrix on the right makes a dense layer."""
-    a, b = layer.input(0), layer.input(1)
+    a, b, dtype = layer.input(0), layer.input(1), layer.type(0).dtype
     if isinstance(b, Constant) and layer.rank(1) == 2 and layer.rank(0) >= 2:
-        return call("nn.dense", a, b, weight_layout="KN")
-    return call("nn.matmul", a, b)
+        return _of_dtype(call("nn.dense", a, b, weight_layout="KN"), dtype)
+    return _of_dtype(call("nn.matmul", a, b), dtype)
+
+
+def _of_dtype(product: Call, dtype: str) -> Expr:
+    """Returns a product as the standard types it: sums of short integers, which it does not allow
+    and some exporters write, wrap.
+    """
+    return product if product.tensor.dtype == dtype else call("cast", product, dtype=dtype)
 
 
 # --- pooling --------------------------------------------------------------------------------------
