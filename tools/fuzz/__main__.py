@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from clew.support.errors import ClewError
 from fuzz import engines
 from fuzz.case import Case, case_of
 from fuzz.check import Outcome, check
@@ -73,8 +74,11 @@ def again(folder: Folder) -> None:
 def where(folder: Folder) -> None:
     """Say at which node each engine first disagrees with clew's interpreter."""
     engines.quiet()
-    for line in first_differences(Case.load(folder)):
-        print(line)
+    try:
+        for line in first_differences(Case.load(folder)):
+            print(line)
+    except ClewError as error:
+        print(f"clew refuses it: {error}")
 
 
 @app.command()
