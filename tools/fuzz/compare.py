@@ -10,6 +10,7 @@ at a jump, and nothing can be said of it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -54,6 +55,7 @@ _FLAT: Final = frozenset({"dft", "stft", "window"})
 """Operators each of whose results is off by as much as the largest; where an operand is not finite,
 which of the results are is a matter of the way.
 """
+_SUMS: Final = frozenset({"sum", "mean"})
 _NARROW: Final = {"bf16": 2.0**-8, "f16": 2.0**-11}
 
 
@@ -140,6 +142,8 @@ class _Noise:
         self, call: Call, args: Sequence[Any], compute: Callable[[Sequence[Any]], Any]
     ) -> Any:
         name = call.op_name
+        if name == "bitcast":  # what the sign of a NaN is, nobody says
+            return compute([self._with_signs_of_nan(a) for a in args])
         if not self._narrow and (name in _EXACT or not _has_floats(call.type)):
             return compute(args)
         # Where products are narrow, values that they read are stored rounded for all who read them.
@@ -148,6 +152,8 @@ class _Noise:
         if isinstance(result, tuple):
             return tuple(self._moved(r, self._narrow) for r in result)
         result = self._moved(result, self._narrow)
+        if name in _SUMS and _is_floats(result):
+            result = self._summed(result, moved)
         if name in _NEAR_ONE or (self._loose and name in _LOOSE):
             return self._blurred(result, moved, 1.0)
         if name in _FLAT:
@@ -171,6 +177,20 @@ class _Noise:
         with np.errstate(all="ignore"):
             blurred = result.astype(np.float64) + step * self._signs(result.shape)
             return np.where((result == 0) & (factor == 1), result, blurred).astype(result.dtype)
+
+    def _with_signs_of_nan(self, value: Any) -> Any:
+        if not _is_floats(value):
+            return value
+        turned = (np.isnan(value)) & (self._signs(value.shape) > 0)
+        return np.where(turned, -value, value).astype(value.dtype)
+
+    def _summed(self, result: Array, args: Sequence[Any]) -> Array:
+        """Returns sums moved by what adding many one by one loses more than adding two."""
+        count = max(np.size(a) for a in args) / max(result.size, 1)
+        step = eps_of(result.dtype) * math.sqrt(count) / 4
+        with np.errstate(all="ignore"):
+            wide = result.astype(np.float64) * (1 + step * self._signs(result.shape))
+            return wide.astype(result.dtype)
 
     def _signs(self, shape: tuple[int, ...]) -> Array:
         return self._rng.integers(0, 2, shape, np.int8) * 2.0 - 1.0
