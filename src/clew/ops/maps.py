@@ -69,7 +69,7 @@ def _map_type(name: str, type_: Type) -> tuple[str, str]:
     samples=(
         Sample(MapType("str", f32()), np.array(["b", "c", "a"], TEXT)),
         Sample(MapType("i64", f64()), np.array([3, 2, 1, 0]), dtype="f64"),
-        Sample(MapType("i64", f64()), np.array([1, 0, 1]), dtype="f64"),
+        Sample(MapType("i64", f64()), np.array([1, 3, 0, 2, 1]), dtype="f64"),
         Sample(MapType("i64", f64()), np.array([3, 2, 1, 0]), error="T101"),
         Sample(MapType("i64", f32()), np.array(["a"], TEXT), error="T101"),
         Sample(f32(2), i64(2), error="T014"),

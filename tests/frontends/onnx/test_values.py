@@ -362,10 +362,18 @@ def test_a_loop_without_end_can_be_interrupted() -> None:
     { y = Loop(, , x) <body = b(int64 i, bool c, float[2,3] v) => (bool c2, float[2,3] v2)
       { c2 = Identity(c) v2 = Mul(v, v) }> }"""
     compiled = clew.compile(model(text), threads=1)
-    timer = threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT))
-    timer.start()
+    ended = threading.Event()
+
+    def interrupt() -> None:  # again after a while: one that meets a finaliser is lost
+        wait = 0.1
+        while not ended.wait(wait):
+            os.kill(os.getpid(), signal.SIGINT)
+            wait = 2.0
+
+    threading.Thread(target=interrupt, daemon=True).start()
     with pytest.raises(KeyboardInterrupt):
         compiled(X)
+    ended.set()
 
 
 def test_a_huge_count_is_not_written_out() -> None:
