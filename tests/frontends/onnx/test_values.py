@@ -371,9 +371,11 @@ def test_a_loop_without_end_can_be_interrupted() -> None:
             wait = 2.0
 
     threading.Thread(target=interrupt, daemon=True).start()
-    with pytest.raises(KeyboardInterrupt):
-        compiled(X)
-    ended.set()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            compiled(X)
+    finally:
+        ended.set()
 
 
 def test_a_huge_count_is_not_written_out() -> None:
