@@ -26,14 +26,15 @@ def post_order(
         if node is None:
             order.append(opened.pop())
             continue
-        if id(node) in done or id(node) in known:
+        key = id(node)
+        if key in done or key in known:
             continue
-        done.add(id(node))
+        done.add(key)
         children = below(node)
-        if not children:
+        if children:
+            opened.append(node)
+            stack.append(None)
+            stack += children[::-1]
+        else:
             order.append(node)
-            continue
-        opened.append(node)
-        stack.append(None)
-        stack.extend(reversed(children))
     return order
