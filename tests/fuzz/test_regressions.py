@@ -363,3 +363,17 @@ def test_products_of_short_integers_keep_their_type(op: str) -> None:
     found = results([constant("w", w), helper.make_node(op, ["x", "w"], ["y"])], {"x": x})
     np.testing.assert_array_equal(found, x @ w)
     assert found.dtype == np.int16
+
+
+def test_sizes_that_one_operand_knows_are_the_others() -> None:
+    """Data of sizes that only the run tells beside indices of known ones was called invalid."""
+    x, at = np.array([[[[1.0, 2.0]]]], np.float32), np.array([[[[0, 3]]]])
+    nodes = [constant("at", at)]
+    nodes.append(
+        helper.make_node("MaxUnpool", ["x", "at"], ["y"], kernel_shape=[1, 2], strides=[1, 2])
+    )
+    model = model_of(nodes, {"x": x}, ["y"], 21)
+    for n, dim in enumerate(model.graph.input[0].type.tensor_type.shape.dim):
+        dim.dim_param = f"n{n}"
+    found = clew.compile(load(model), cache=False)(x)
+    np.testing.assert_array_equal(found, [[[[1, 0, 0, 2]]]])

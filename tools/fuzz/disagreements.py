@@ -418,6 +418,11 @@ def _(s: Site) -> bool:
     return s.is_a("ReduceSumSquare", "ReduceSum", "ReduceL1", "ReduceProd") and small
 
 
+@disagree(REFERENCE, page="LogSoftmax", reason="the logarithm of what underflowed")
+def _(s: Site) -> bool:
+    return s.is_a("LogSoftmax") and any(np.any(np.asarray(r) < -80) for r in s.results.values())
+
+
 @disagree(REFERENCE, page="LRN", reason="sums other channels at the ends")
 def _(s: Site) -> bool:
     return s.is_a("LRN")

@@ -9,6 +9,7 @@ from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, call, converter
 from clew.ir.dims import Dim, product
 from clew.ir.expr import Expr
+from clew.ops.common import differ
 
 
 @converter("Col2Im")
@@ -108,15 +109,16 @@ def max_unpool(layer: Layer) -> Result:
     fits = len(kernel) == n and len(strides) == n and len(pads) == 2 * n
     if n < 1 or not fits or any(v < 1 for v in (*kernel, *strides)):
         raise layer.wrong(f"has kernel_shape {list(kernel)} for {layer.type(0)}")
-    if indices.tensor.shape != x.tensor.shape:
+    sizes = same_sizes(x.tensor.shape, indices.tensor.shape)
+    if sizes is None:
         raise layer.wrong(f"has data {x.type} at {indices.type}")
-    shape: list[Dim] = list(x.tensor.shape[:2])
-    for d, size in enumerate(x.tensor.shape[2:]):
+    shape: list[Dim] = list(sizes[:2])
+    for d, size in enumerate(sizes[2:]):
         shape.append((size - 1) * strides[d] + kernel[d] - pads[d] - pads[n + d])
     if any(isinstance(size, int) and size < 1 for size in shape[2:]):
         raise layer.wrong(f"has pads {list(pads)}, which leave nothing")
     flat = filled(0, layer.type(0).dtype, (product(tuple(shape)),))
-    count = x.tensor.size
+    count = product(sizes)
     spread = call(
         "scatter_elements", flat, reshaped(indices, (count,)), reshaped(x, (count,)), axis=0
     )
@@ -124,6 +126,15 @@ def max_unpool(layer: Layer) -> Result:
     if layer.optional(2) is None:
         return result
     return _within_zeros(layer, result, layer.dims(2, "output_shape"))
+
+
+def same_sizes(a: Sequence[Dim], b: Sequence[Dim]) -> tuple[Dim, ...] | None:
+    """Returns the shape that two must be where they are the same; None where they are not. What one
+    does not know the other may.
+    """
+    if len(a) != len(b) or any(map(differ, a, b)):
+        return None
+    return tuple(m if isinstance(m, int) else n for m, n in zip(a, b, strict=True))
 
 
 def _within_zeros(layer: Layer, x: Expr, wanted: Sequence[Dim]) -> Expr:
