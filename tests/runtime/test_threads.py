@@ -3,6 +3,7 @@ import re
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from clew.runtime.memory import plan_segment
 from clew.runtime.plan import BufferSpec
 from clew.runtime.segment import NativeSegment
 from clew.runtime.threads import ThreadPool, shared_pool
+from clew.support.locks import once
 from clew.support.settings import usable_cpus
 
 
@@ -205,3 +207,24 @@ for number in range(50):
 def test_processes_end_cleanly(run_python) -> None:  # type: ignore[no-untyped-def]
     result = run_python(EXITS)
     assert result.returncode == 0, result.stderr
+
+
+def test_threads_that_ask_at_once_get_the_same() -> None:
+    """Of two drivers that threads made at once one was freed, and its code was called: a crash."""
+    made: list[object] = []
+    gate = threading.Barrier(8)
+
+    @once
+    def slow() -> object:
+        time.sleep(0.02)
+        made.append(object())
+        return made[-1]
+
+    def ask(_: int) -> object:
+        gate.wait()
+        return slow()
+
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(ask, range(8)))
+    assert all(f is made[0] for f in found)
+    assert len(made) == 1

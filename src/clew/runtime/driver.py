@@ -20,6 +20,7 @@ from clew.runtime.cache import Cache, default_cache
 from clew.runtime.cpu import has_steady_counter
 from clew.runtime.jit import Library
 from clew.runtime.memory import address_of
+from clew.support.locks import once
 
 # The oldest CPU of an architecture that can run it: one object then serves every machine.
 _BASELINE_CPUS = {"x86_64": "x86-64", "aarch64": "generic", "arm64": "generic"}
@@ -104,9 +105,9 @@ def native_object(text: str, exports: tuple[str, ...], cache: Cache) -> ObjectCo
     return ObjectCode(key, data, exports)
 
 
-@functools.cache
+@once
 def driver() -> Driver:
-    """Returns this process's driver."""
+    """Returns this process's driver: one, as its code is there for as long as it lives."""
     imports = addresses_of("syscall", "clock_gettime")
     code = driver_object(default_cache())
     return Driver(code, Library([code], imports), supports_threads(llvm.get_process_triple()))

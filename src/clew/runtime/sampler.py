@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import os
 import random
 import signal
@@ -32,6 +31,7 @@ from clew.runtime.jit import Library
 from clew.runtime.memory import address_of
 from clew.runtime.threads import SAMPLING_SIGNAL, ThreadPool
 from clew.support.errors import InputError
+from clew.support.locks import once
 
 INTERVAL_NS: Final = 50_000
 """Mean time between two samples of a thread. A signal costs 2 to 20 µs: less would sample little
@@ -336,7 +336,7 @@ class Functions:
     divide: Callable[..., None]
 
 
-@functools.cache
+@once
 def sampling_functions() -> Functions:
     """Returns this process's sampler. There must be one for the platform."""
     platform = native.platform_of(_triple())

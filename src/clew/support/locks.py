@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 import weakref
+from collections.abc import Callable
 from types import TracebackType
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 class Lock:
@@ -39,6 +44,23 @@ class Lock:
 
 
 _locks: weakref.WeakSet[Lock] = weakref.WeakSet()
+
+
+def once(make: Callable[[], T]) -> Callable[[], T]:
+    """Decorator: the one result of a function without arguments. Threads that call it for the first
+    time at once get the same, where `functools.cache` may give each its own and keep but one.
+    """
+    lock, made = Lock(), list[T]()
+
+    @functools.wraps(make)
+    def get() -> T:
+        if not made:
+            with lock:
+                if not made:
+                    made.append(make())
+        return made[0]
+
+    return get
 
 
 def _renew() -> None:
