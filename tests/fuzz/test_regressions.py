@@ -377,3 +377,11 @@ def test_sizes_that_one_operand_knows_are_the_others() -> None:
         dim.dim_param = f"n{n}"
     found = clew.compile(load(model), cache=False)(x)
     np.testing.assert_array_equal(found, [[[[1, 0, 0, 2]]]])
+
+
+def test_hard_swish_of_f64_has_the_standards_sixth() -> None:
+    """An attribute is an f32: of f64 operands the digits after it can be told."""
+    x = np.array([-2.0, 0.7, 2.5])
+    found = results([helper.make_node("HardSwish", ["x"], ["y"])], {"x": x}, opset=22)
+    want = x * np.clip(x * float(np.float32(1 / 6)) + 0.5, 0, 1)
+    np.testing.assert_allclose(found, want, rtol=1e-14)
