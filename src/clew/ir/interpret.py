@@ -268,7 +268,11 @@ class _Run:
             index += 1
         self._results = remembered
         types = loop.type.fields[len(state) :]  # type: ignore[union-attr]
-        stacked = [_stack(s, t, sizes) for s, t in zip(stacks, types, strict=True)]
+        known = dict(sizes)
+        if not index:  # what was never stacked has the sizes of the states, where it shares them
+            for param, value in zip(loop.body.params[1:], state, strict=True):
+                _bind(param.type, value, known)
+        stacked = [_stack(s, t, known) for s, t in zip(stacks, types, strict=True)]
         return (*state, *stacked)
 
 
