@@ -113,7 +113,7 @@ def _over(node: Expr, children: Sequence[Expr]) -> Expr:
     raise AssertionError(f"{node} has no children")
 
 
-def _while(node: While, children: Sequence[Expr], trips: Any) -> While:
+def _while(node: While, children: Sequence[Expr], trips: Dim | None) -> While:
     cond, body, *init = children
     return While(cond, body, init, scans=node.scans, trips=trips)  # type: ignore[arg-type]
 

@@ -34,6 +34,13 @@ def _item(g: Grower, sequence: Value) -> Value:
     )
 
 
+def _filled(g: Grower) -> Value:
+    """Returns a sequence of one element at least: what was erased from may have none."""
+    sequence = _sequence(g)
+    (longer,) = g.emit("SequenceInsert", [sequence, _item(g, sequence)])
+    return longer
+
+
 @operator("SequenceConstruct", "SequenceLength")
 def construct(g: Grower) -> object:
     return g.emit("SequenceLength", [_sequence(g)])
@@ -47,26 +54,20 @@ def empty(g: Grower) -> object:
 
 @operator("SequenceAt")
 def at(g: Grower) -> object:
-    sequence = _sequence(g)
-    (sequence,) = g.emit("SequenceInsert", [sequence, _item(g, sequence)])  # it may be empty
-    return g.emit("SequenceAt", [sequence, g.scalar(g.choices.pick((0, -1)), I64, None)])
+    return g.emit("SequenceAt", [_filled(g), g.scalar(g.choices.pick((0, -1)), I64, None)])
 
 
 @operator("SequenceInsert")
 def insert(g: Grower) -> object:
-    sequence = _sequence(g)
-    place = None
+    sequence, place = _sequence(g), None
     if g.choices.one_in(2):
-        (sequence,) = g.emit("SequenceInsert", [sequence, _item(g, sequence)])  # it may be empty
-        place = g.scalar(g.choices.pick((0, -1)), I64, None)
+        sequence, place = _filled(g), g.scalar(g.choices.pick((0, -1)), I64, None)
     return g.emit("SequenceInsert", [sequence, _item(g, sequence), place])
 
 
 @operator("SequenceErase")
 def erase(g: Grower) -> object:
-    sequence = _sequence(g)  # which may be empty: what was erased from is a sequence, too
-    (longer,) = g.emit("SequenceInsert", [sequence, _item(g, sequence)])
-    return g.emit("SequenceErase", [longer])
+    return g.emit("SequenceErase", [_filled(g)])
 
 
 @operator("SplitToSequence")

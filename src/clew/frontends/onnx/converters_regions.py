@@ -109,7 +109,7 @@ def max_unpool(layer: Layer) -> Result:
     fits = len(kernel) == n and len(strides) == n and len(pads) == 2 * n
     if n < 1 or not fits or any(v < 1 for v in (*kernel, *strides)):
         raise layer.wrong(f"has kernel_shape {list(kernel)} for {layer.type(0)}")
-    sizes = same_sizes(x.tensor.shape, indices.tensor.shape)
+    sizes = _same_sizes(x.tensor.shape, indices.tensor.shape)
     if sizes is None:
         raise layer.wrong(f"has data {x.type} at {indices.type}")
     shape: list[Dim] = list(sizes[:2])
@@ -128,7 +128,7 @@ def max_unpool(layer: Layer) -> Result:
     return _within_zeros(layer, result, layer.dims(2, "output_shape"))
 
 
-def same_sizes(a: Sequence[Dim], b: Sequence[Dim]) -> tuple[Dim, ...] | None:
+def _same_sizes(a: Sequence[Dim], b: Sequence[Dim]) -> tuple[Dim, ...] | None:
     """Returns the shape that two must be where they are the same; None where they are not. What one
     does not know the other may.
     """
