@@ -198,6 +198,20 @@ def test_reshape_of_symbolic_sizes(shape):
     agrees(made, {"x": x})
 
 
+def test_reshape_of_a_parameter_without_elements_to_named_sizes():
+    made = model(
+        [
+            node("Shape", ["x"], ["size"]),
+            node("Concat", ["none", "size"], ["shape"], axis=0),
+            node("Reshape", ["c", "shape"], ["y"], allowzero=1),
+        ],
+        [info("x", shape=("n",))],
+        [info("y", shape=None)],
+        [const("none", [0]), const("c", np.zeros((0, 3)), np.float32)],
+    )
+    agrees(made, {"x": np.ones(4, np.float32)})
+
+
 def test_unnamed_sizes_get_names():
     made = model(
         [node("Relu", ["x"], ["y"])], [info("x", shape=(None, 3))], [info("y", shape=None)]

@@ -24,8 +24,9 @@ def reshaped(x: Expr, shape: Sequence[Dim]) -> Expr:
     shape = tuple(shape)
     if x.tensor.shape == shape:
         return x
-    if isinstance(x, Constant) and product(shape) == x.tensor.size:
-        return Constant(x.data.reshape(shape), name=x.name, span=x.span)
+    known = all(isinstance(d, int) for d in shape)
+    if isinstance(x, Constant) and known and product(shape) == x.tensor.size:
+        return Constant(x.data.reshape(shape), name=x.name, span=x.span)  # type: ignore[arg-type]
     return call("reshape", x, shape=shape)
 
 
