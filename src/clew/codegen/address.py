@@ -207,6 +207,8 @@ class Addresses(ABC):
     def leaves(self, expr: Scalar) -> _Leaves:
         """Returns the loop variables in an expression; remembered."""
         known = self._leaves
+        if id(expr) in known:
+            return known[id(expr)]
         stack = [expr]
         while stack:
             node = stack[-1]

@@ -111,7 +111,7 @@ class Simplifier:
 
     def _rebuilt(self, expr: Scalar) -> Scalar:
         """Returns the expression over simplified parts."""
-        return over(expr, [self.simplify(c) for c in expr.children])
+        return over(expr, tuple([self.simplify(c) for c in expr.children]))
 
     def divide(self, op: str, form: Linear, by: int) -> Linear:
         """Returns a form's `floordiv` or `mod` by a positive number."""
@@ -278,6 +278,8 @@ class Simplifier:
         """Returns the expression with its index arithmetic simplified and decided selects taken."""
         if isinstance(expr, (Imm, Index)) and not (isinstance(expr, Index) and expr.extent == 1):
             return expr
+        if _is_arithmetic(expr):
+            return self.rebuild(self.linear(expr))
         memo: dict[int, Scalar] = {}
         for node in walk.post_order((expr,), self._unsimplified):
             if _is_arithmetic(node):
@@ -300,7 +302,7 @@ class Simplifier:
         linear forms have as their atom. `images` tell what became of each part, by its id.
         """
         for node in post_order(expr, images):
-            new = over(node, [images[id(c)] for c in node.children])
+            new = over(node, tuple([images[id(c)] for c in node.children]))
             number = self.number(new)
             new = images[id(node)] = self._canonical.setdefault(number, new)
             if new.dtype == INDEX and not isinstance(new, (Imm, Index, Binary, Unary)):

@@ -55,13 +55,14 @@ def map_loads(
     """
     images: dict[int, Scalar] = dict(values or {})
     for node in post_order(expr, images):
-        children = [images[id(c)] for c in node.children]
+        children = node.children
+        if children:
+            children = tuple([images[id(c)] for c in children])
         changed = change(node, children) if isinstance(node, Load) else None
         images[id(node)] = over(node, children) if changed is None else changed
     return images[id(expr)]
 
 
-def over(node: Scalar, children: Sequence[Scalar]) -> Scalar:
+def over(node: Scalar, children: tuple[Scalar, ...]) -> Scalar:
     """Returns a node over other children: the node itself where they are its own."""
-    same = all(a is b for a, b in zip(node.children, children, strict=True))
-    return node if same else node.rebuild(children)
+    return node if children == node.children else node.rebuild(children)

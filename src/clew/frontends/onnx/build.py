@@ -26,7 +26,7 @@ def reshaped(x: Expr, shape: Sequence[Dim]) -> Expr:
         return x
     known = all(isinstance(d, int) for d in shape)
     if isinstance(x, Constant) and known and product(shape) == x.tensor.size:
-        return Constant(x.data.reshape(shape), name=x.name, span=x.span)  # type: ignore[arg-type]
+        return Constant(x.data.reshape(shape), name=x.name, span=x.span)
     return call("reshape", x, shape=shape)
 
 
