@@ -154,6 +154,10 @@ class _Noise:
         result = self._moved(result, self._narrow)
         if name in _SUMS and _is_floats(result):
             result = self._summed(result, moved)
+        if name == "prod" and _is_floats(result):
+            result = self._in_two_parts(result, moved, compute)
+        if name == "add" and not self._loose and _is_floats(result):
+            result = self._hidden(result, moved)
         if name in _NEAR_ONE or (self._loose and name in _LOOSE):
             return self._blurred(result, moved, 1.0)
         if name in _FLAT:
@@ -191,6 +195,26 @@ class _Noise:
         with np.errstate(all="ignore"):
             wide = result.astype(np.float64) * (1 + step * self._signs(result.shape))
             return wide.astype(result.dtype)
+
+    def _in_two_parts(
+        self, result: Array, args: Sequence[Any], compute: Callable[[Sequence[Any]], Any]
+    ) -> Array:
+        """Returns products, some of them as that of the large ones times that of the small ones:
+        NaN where one is past the largest number, and the other below the smallest.
+        """
+        with np.errstate(all="ignore"):
+            large = compute([np.where(np.abs(a) > 1, a, 1).astype(a.dtype) for a in args])
+            small = compute([np.where(np.abs(a) > 1, 1, a).astype(a.dtype) for a in args])
+            both = (large * small).astype(result.dtype)
+        return np.where(self._signs(result.shape) > 0, both, result)
+
+    def _hidden(self, result: Array, args: Sequence[Any]) -> Array:
+        """Returns sums, some of them of opposite infinities as the negative one: clew does not read
+        what a causal mask hides.
+        """
+        a, b = (np.broadcast_to(x, result.shape) for x in args)
+        opposite = np.isinf(a) & np.isinf(b) & (a != b) & (self._signs(result.shape) > 0)
+        return np.where(opposite, -np.inf, result).astype(result.dtype)
 
     def _signs(self, shape: tuple[int, ...]) -> Array:
         return self._rng.integers(0, 2, shape, np.int8) * 2.0 - 1.0

@@ -42,7 +42,8 @@ class MeltAttention(Pass):
         %7 = nn.attention(%q, %k, %v, scale=0.125, k_layout="BSHD")
 
     Preconditions: softmax is one operator (CanonicalizeOps). Non-goals: scores or weights that
-    something else reads, and dropout; bit-exactness.
+    something else reads, and dropout; bit-exactness; the NaN of an infinite score under a causal
+    mask, as keys that it hides are not read.
     """
 
     opt_level: ClassVar[int] = 2
