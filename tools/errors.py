@@ -46,6 +46,7 @@ SUMMARIES: Final = {
     "I215": "too much is asked for at once: builds, jobs, uploads or followers of jobs",
     "I265": "a result that a run asks for has more bytes than the budget, or the machine, allows",
     "I266": "a loop takes more turns than the budget allows",
+    "I269": "an operator on the host does more operations than the budget allows",
     "C140": "kernels need more memory at once than the budget, or the machine, allows",
     "C141": "a kernel does more operations than the budget allows",
     "P001": "the text does not follow the grammar of `docs/text-format.md`",

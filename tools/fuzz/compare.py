@@ -56,6 +56,7 @@ _FLAT: Final = frozenset({"dft", "stft", "window"})
 which of the results are is a matter of the way.
 """
 _SUMS: Final = frozenset({"sum", "mean"})
+_SCALED: Final = frozenset({"multiply", "divide"})
 _NARROW: Final = {"bf16": 2.0**-8, "f16": 2.0**-11}
 
 
@@ -156,6 +157,8 @@ class _Noise:
             result = self._summed(result, moved)
         if name == "prod" and _is_floats(result):
             result = self._in_two_parts(result, moved, compute)
+        if name in _SCALED and self._loose and _is_floats(result):
+            result = self._not_underflowed(result, moved)
         if name == "add" and not self._loose and _is_floats(result):
             result = self._hidden(result, moved)
         if name in _NEAR_ONE or (self._loose and name in _LOOSE):
@@ -207,6 +210,17 @@ class _Noise:
             small = compute([np.where(np.abs(a) > 1, 1, a).astype(a.dtype) for a in args])
             both = (large * small).astype(result.dtype)
         return np.where(self._signs(result.shape) > 0, both, result)
+
+    def _not_underflowed(self, result: Array, args: Sequence[Any]) -> Array:
+        """Returns products of f16, some that are below its numbers as the smallest: ONNX Runtime
+        has them in f32, and asks those whether they are 0.
+        """
+        if result.dtype != np.float16:
+            return result
+        lost = (result == 0) & (self._signs(result.shape) > 0)
+        for a in args:
+            lost &= np.broadcast_to(a != 0, result.shape)
+        return np.where(lost, np.float16(2.0**-24), result)
 
     def _hidden(self, result: Array, args: Sequence[Any]) -> Array:
         """Returns sums, some of them of opposite infinities as the negative one: clew does not read

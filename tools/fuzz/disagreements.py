@@ -324,6 +324,11 @@ def _(s: Site) -> bool:
     return s.is_a("Det") and not_finite(s.operands[0])
 
 
+@disagree(ORT, page="DeformConv", reason="of a pixel that is not finite, weight zero, NaN")
+def _(s: Site) -> bool:
+    return s.is_a("DeformConv") and any(map(not_finite, s.operands))
+
+
 @disagree(ORT, page="Sign", reason="of a NaN, zero")
 def _(s: Site) -> bool:
     return s.is_a("Sign") and has_nan(s.operands[0])

@@ -328,6 +328,18 @@ def categories_times_elements(folder: Path) -> None:
     run(made, np.ones(20_000, np.int64), budgets=Budgets.strict())
 
 
+@case("I269")
+def boxes_that_do_not_overlap(folder: Path) -> None:
+    """Half a million of them: each is held against all that are worse."""
+    nodes = [node("NonMaxSuppression", ["x", "s", "most"], ["y"])]
+    inputs = [value("x", [1, "n", 4]), value("s", [1, 1, "n"])]
+    count = 1 << 19
+    place = np.arange(count, dtype=np.float32)
+    boxes = np.stack([place, place, place + 0.5, place + 0.5], -1)[None]
+    scores = np.ones((1, 1, count), np.float32)
+    run(model(nodes, [ints("most", 1 << 40)], inputs), boxes, scores, budgets=Budgets.strict())
+
+
 @case("I265")
 def texts_that_double(folder: Path) -> None:
     names = ["x", *(f"v{n}" for n in range(44)), "y"]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -15,10 +15,13 @@ from clew.ir.types import TensorType, TupleType, Type
 from clew.ops.common import axis_of, boolean, differ, f32, i32, i64, tensor_type
 from clew.ops.registry import Sample, register_op
 from clew.ops.selection import largest_places, stable_order
-from clew.support.budgets import check_run_bytes
+from clew.support.budgets import check_run_bytes, check_run_operations
 from clew.support.errors import GraphTypeError
 
 Array = np.ndarray[Any, Any]
+
+# What two boxes' overlap counts: a dozen passes over memory, as a kernel's operations.
+_OVERLAP_OPERATIONS: Final = 64
 
 
 @register_op(
@@ -211,26 +214,44 @@ def non_max_suppression(
     one by more than the threshold. Boxes are two opposite corners (y, x), or with `center` (x, y,
     w, h).
 
-    Source: ONNX NonMaxSuppression-11.
+    Errors: I269. Source: ONNX NonMaxSuppression-11.
     """
-    kept = []
+    kept, work = [], 0
     for batch, corners in enumerate(_corners(boxes.astype("f8"), center)):
-        area = np.prod(corners[:, 2:] - corners[:, :2], axis=1)
         for kind, values in enumerate(scores[batch]):
             order = np.argsort(-values, kind="stable")
             if score_threshold is not None:
                 order = order[values[order] > score_threshold]
-            count = 0
-            while len(order) and count < max_boxes:
-                best, order = order[0], order[1:]
-                kept.append((batch, kind, best))
-                count += 1
-                low = np.maximum(corners[best, :2], corners[order, :2])
-                high = np.minimum(corners[best, 2:], corners[order, 2:])
-                shared = np.prod(np.maximum(high - low, 0), axis=1)
-                whole = area[best] + area[order] - shared
-                order = order[~(shared > iou_threshold * whole)]
+            best, work = _apart(corners[order], max_boxes, iou_threshold, work)
+            kept += [(batch, kind, n) for n in order[best]]
     return np.array(kept, np.int64).reshape(-1, 3)
+
+
+def _apart(corners: Array, most: int, iou_threshold: float, work: int) -> tuple[list[int], int]:
+    """Returns which boxes `f64[n, 4]`, best first, are kept, and the operations done until then.
+
+    Errors: I269 for more of them than the budget allows.
+    """
+    kept: list[int] = []
+    numbers = np.arange(len(corners))
+    low, high = np.ascontiguousarray(corners[:, :2].T), np.ascontiguousarray(corners[:, 2:].T)
+    area = np.prod(high - low, axis=0)
+    while numbers.size and len(kept) < most:
+        work += _OVERLAP_OPERATIONS * numbers.size
+        check_run_operations("non_max_suppression", work)
+        kept.append(int(numbers[0]))
+        sides = np.minimum(high[:, :1], high[:, 1:]) - np.maximum(low[:, :1], low[:, 1:])
+        shared = np.prod(np.maximum(sides, 0), axis=0)
+        beside = ~(shared > iou_threshold * (area[0] + area[1:] - shared))
+        numbers, low, high, area = numbers[1:], low[:, 1:], high[:, 1:], area[1:]
+        if not beside.all():
+            numbers, low, high, area = (
+                numbers[beside],
+                low[:, beside],
+                high[:, beside],
+                area[beside],
+            )
+    return kept, work
 
 
 def _corners(boxes: Array, center: bool) -> Array:

@@ -9,10 +9,13 @@ import numpy as np
 from clew.ir.types import TensorType, Type
 from clew.ops.common import differ, f32, f64, tensor_type
 from clew.ops.registry import Sample, register_op
+from clew.support.budgets import check_run_operations
 from clew.support.errors import GraphTypeError
 
 Array = np.ndarray[Any, Any]
 
+# Of a round, for each pair of classes.
+_PAIR_OPERATIONS: Final = 6
 # Elements of matrices over pairs of classes that are there at once.
 _MOST_RATES: Final = 1 << 22
 
@@ -31,16 +34,21 @@ def coupled(pairs: Array, *, classes: int) -> Array:
     """Probabilities `[N, classes]` that fit those of the first of two classes, `pairs[N, P]`, best:
     pairs in the order (0, 1), (0, 2), ..., (1, 2), ...
 
-    Errors: T108. Source: Wu, Lin and Weng, "Probability estimates for multi-class classification by
-    pairwise coupling", 2004, the second method; it stops where libsvm does.
+    Errors: T108, I269. Source: Wu, Lin and Weng, "Probability estimates for multi-class
+    classification by pairwise coupling", 2004, the second method; it stops where libsvm does.
     """
     step = max(1, _MOST_RATES // classes**2)
-    parts = [_coupled(pairs[n : n + step], classes) for n in range(0, len(pairs), step)]
-    return np.concatenate([np.zeros((0, classes), pairs.dtype), *parts])
+    parts, work = [np.zeros((0, classes), pairs.dtype)], 0
+    for n in range(0, len(pairs), step):
+        part, done = _coupled(pairs[n : n + step], classes, work)
+        parts.append(part)
+        work += done
+    return np.concatenate(parts)
 
 
-def _coupled(pairs: Array, classes: int) -> Array:
-    count = len(pairs)
+def _coupled(pairs: Array, classes: int, before: int) -> tuple[Array, int]:
+    """Returns probabilities, and the operations that they took after those `before`."""
+    count, work = len(pairs), 0
     rates = np.zeros((count, classes, classes))
     first, second = np.triu_indices(classes, 1)
     rates[:, first, second] = pairs
@@ -51,6 +59,8 @@ def _coupled(pairs: Array, classes: int) -> Array:
     p = np.full((count, classes), 1 / classes)
     left = np.arange(count)
     for _ in range(max(100, classes)):
+        work += _PAIR_OPERATIONS * left.size * classes**2
+        check_run_operations("svm.coupled", before + work)
         qp = np.einsum("nij,nj->ni", q[left], p[left])
         pqp = (p[left] * qp).sum(1)
         wrong = np.abs(qp - pqp[:, None]).max(1, initial=0) >= 0.005 / classes
@@ -66,7 +76,7 @@ def _coupled(pairs: Array, classes: int) -> Array:
             part /= (1 + step)[:, None]
             qp = (qp + step[:, None] * matrix[:, t]) / (1 + step)[:, None]
         p[left] = part
-    return p.astype(pairs.dtype)
+    return p.astype(pairs.dtype), work
 
 
 @coupled.types

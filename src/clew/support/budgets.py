@@ -52,8 +52,9 @@ class Budgets:
     they are left to the run.
 
     Of a run: `run_bytes` that it allocates at once for one native call, or one operator's result;
-    `run_operations` on numbers of one kernel's call; `loop_steps` of one loop. The machine's memory
-    bounds `tensor_bytes` and `run_bytes` too.
+    `run_operations` on numbers of one kernel's call, or of one call of an operator on the host that
+    does far more than it reads; `loop_steps` of one loop. The machine's memory bounds
+    `tensor_bytes` and `run_bytes` too.
     """
 
     file_bytes: int = (1 << 31) - 1
@@ -166,6 +167,16 @@ def check_run_bytes(what: str, size_bytes: int) -> None:
         f"{what} would have {size_bytes} bytes, and this machine has {budgets.allocated_bytes}",
         hint="the inputs ask for a result that cannot be",
     )
+
+
+def check_run_operations(what: str, count: int) -> None:
+    """Checks what an operator has done in a call, and is about to do.
+
+    Errors: I269 for more than the budget allows.
+    """
+    limit = current().run_operations
+    if count > limit:
+        raise exceeded(RunError, "I269", f"operations of {what}", count, "run_operations", limit)
 
 
 def read_budgets(given: Iterable[str]) -> Budgets:
