@@ -186,7 +186,7 @@ def _(s: Site) -> bool:
     ORT, REFERENCE, page="Resize", reason="whether a pixel of weight zero that is not finite counts"
 )
 def _(s: Site) -> bool:
-    return s.is_a("Resize") and not_finite(s.operands[0])
+    return s.is_a("Resize", "Upsample") and not_finite(s.operands[0])
 
 
 @disagree(
