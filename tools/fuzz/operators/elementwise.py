@@ -107,9 +107,8 @@ def prelu(g: Grower) -> object:
 @operator("Max", "Min", "Sum", "Mean")
 def of_many(g: Grower) -> object:
     x = g.tensor()
-    beside = (
-        g.partner if g.schema.since_version >= 8 else g.like
-    )  # once they had to be of one shape
+    # Before version 8 they had to be of one shape.
+    beside = g.partner if g.schema.since_version >= 8 else g.like
     more = [beside(x) for _ in range(g.choices.pick((1, 0, 2)))]
     return g.emit(g.schema.name, [x, *more])
 
