@@ -113,6 +113,33 @@ def test_elements_of_different_rank(tmp_path: Path) -> None:
         assert "onnx.layer" in agrees(text, feeds, tmp_path)
 
 
+UNRANKED = "q = SequenceConstruct(x, z) a = SequenceAt(q, p)"
+
+
+def test_a_layer_of_unknown_rank_whose_result_nobody_can_tell() -> None:
+    made = model(f"""g (float[2,3] x, float[4] z, int64 p) => (float[?,?,?,?] y)
+    {{ {UNRANKED} y = ai.onnx.preview.FlexAttention(a, a, a) }}""")
+    made.opset_import.append(helper.make_opsetid("ai.onnx.preview", 1))
+    with pytest.raises(ClewError, match=r"U025.*known only when the model runs"):
+        load(made)
+
+
+def test_maps_of_scores_of_unknown_rank() -> None:
+    made = model(f"""g (float[2,3] x, float[3] z, int64 p) => (seq(map(int64, float)) y)
+    {{ {UNRANKED} y = ai.onnx.ml.ZipMap <classlabels_int64s=[7,8,9]> (a) }}""")
+    made.opset_import.append(helper.make_opsetid("ai.onnx.ml", 1))
+    feeds = {"x": X, "z": np.ones(3, np.float32), "p": np.array(0)}
+    found = clew.compile(made, threads=1).run(feeds)
+    assert found["y"] == [dict(zip((7, 8, 9), row, strict=True)) for row in X.tolist()]
+
+
+def test_a_layer_of_unknown_rank_has_a_type_for_each_input() -> None:
+    text = f"g (float[2,3] x, float[4] z, int64 p) => (float[?] y) {{ {UNRANKED} y = Relu(a) }}"
+    written = print_module(load(model(text)))
+    with pytest.raises(ClewError, match=r"T157.*1 inputs for 2 types"):
+        parse_module(written.replace("inputs=[", 'inputs=["f32[*]", '))
+
+
 def test_map_over_lists_of_different_shapes() -> None:
     text = """g (seq(float[?,?]) q, float[1,3] x) => (seq(float[?,?]) y, seq(float) z)
     { y, z = SequenceMap(q, x) <body = b(float[?,?] a, float[1,3] k) => (float[?,?] o, float p)

@@ -19,7 +19,7 @@ from clew.frontends.onnx.value_types import value_type
 from clew.ir.deferred import DeclaredInput
 from clew.ir.dims import Dim, SymDim
 from clew.ir.expr import Constant, Var
-from clew.ir.types import OptionalType, SequenceType, TensorType, Type, from_numpy
+from clew.ir.types import TensorType, Type, from_numpy
 from clew.support.errors import InputError, ModelError, UnsupportedError
 
 Shapes: TypeAlias = "Mapping[str, Sequence[int | str]]"
@@ -124,15 +124,8 @@ class Inputs:
     def _type(
         self, proto: TypeProto, what: str, name: str, given: Sequence[int | str] | None = None
     ) -> Type:
-        kind = proto.WhichOneof("value")
-        if kind == "sequence_type":
-            return SequenceType(value_type(proto.sequence_type.elem_type, what))
-        if kind == "optional_type":
-            return OptionalType(value_type(proto.optional_type.elem_type, what))
-        if kind == "map_type":
+        if proto.WhichOneof("value") != "tensor_type":
             return value_type(proto, what)
-        if kind != "tensor_type":
-            raise UnsupportedError("U004", f"{what} is a {kind or 'value without a type'}")
         dtype = dtype_of(proto.tensor_type.elem_type, what)
         if given is not None:
             shape: list[Dim] = [

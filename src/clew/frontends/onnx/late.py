@@ -25,7 +25,7 @@ from clew.frontends.onnx.loader import read
 from clew.frontends.onnx.names import display
 from clew.frontends.onnx.registry import call
 from clew.frontends.onnx.survey import subgraphs
-from clew.frontends.onnx.value_types import inferred_type, type_proto
+from clew.frontends.onnx.value_types import type_proto, value_type
 from clew.ir.expr import Expr, TupleGetItem, unknown_dim
 from clew.ir.interpret import interpret
 from clew.ir.module import Module
@@ -138,7 +138,7 @@ def _result_types(layer: Layer, node: NodeProto, domain: str) -> list[Type]:
         if name and name not in found:
             raise _untold(layer)
         what = f"result {n} of {display(layer.op_type)}"
-        results.append(inferred_type(found[name], what) if name else TupleType(()))
+        results.append(value_type(found[name], what) if name else TupleType(()))
     return results
 
 
@@ -224,17 +224,13 @@ def _met(value: Any, declared: Type) -> Type:
     match declared:
         case TensorType(dtype=dtype) | UnrankedType(dtype):
             return TensorType(np.shape(value), dtype)
-        case SequenceType(element):
-            return SequenceType(_element(value, element))
+        case SequenceType(TensorType(dtype=dtype) | UnrankedType(dtype)):
+            shapes = {np.shape(v) for v in value}
+            one = len(shapes) == 1
+            return SequenceType(TensorType(shapes.pop(), dtype) if one else UnrankedType(dtype))
         case OptionalType(element):
             return OptionalType(element if value is None else _met(value, element))
-    raise AssertionError(declared)
-
-
-def _element(values: Sequence[Any], declared: Type) -> Type:
-    shapes = {np.shape(v) for v in values}
-    dtype = getattr(declared, "dtype", "f32")
-    return TensorType(shapes.pop(), dtype) if len(shapes) == 1 else UnrankedType(dtype)
+    return declared
 
 
 _modules: Final[OrderedDict[Any, Module]] = OrderedDict()

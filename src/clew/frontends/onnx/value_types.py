@@ -35,6 +35,9 @@ def type_proto(type_: Type) -> TypeProto:
             proto.sequence_type.elem_type.CopyFrom(type_proto(element))
         case OptionalType(element):
             proto.optional_type.elem_type.CopyFrom(type_proto(element))
+        case MapType(key, element):
+            proto.map_type.key_type = number_of(key)
+            proto.map_type.value_type.CopyFrom(type_proto(element))
         case UnrankedType(dtype):
             proto.tensor_type.elem_type = number_of(dtype)
         case TensorType():
@@ -52,16 +55,20 @@ def type_proto(type_: Type) -> TypeProto:
     return proto
 
 
-def inferred_type(proto: TypeProto, what: str) -> Type:
-    """Returns the type that ONNX's inference gave; sizes without a number are unknown.
+def value_type(proto: TypeProto, what: str) -> Type:
+    """Returns the type of a part of a value, or one that ONNX's inference gave. Sizes that are no
+    numbers may differ from part to part, so that their names say nothing: they are unknown.
 
     Errors: U004 for what no value can be.
     """
     kind = proto.WhichOneof("value")
     if kind == "sequence_type":
-        return SequenceType(inferred_type(proto.sequence_type.elem_type, what))
+        return SequenceType(value_type(proto.sequence_type.elem_type, what))
     if kind == "optional_type":
-        return OptionalType(inferred_type(proto.optional_type.elem_type, what))
+        return OptionalType(value_type(proto.optional_type.elem_type, what))
+    if kind == "map_type":
+        key = dtype_of(proto.map_type.key_type, f"the keys of {what}")
+        return MapType(key, value_type(proto.map_type.value_type, what))
     if kind != "tensor_type":
         raise UnsupportedError("U004", f"{what} is a {kind or 'value without a type'}")
     dtype = dtype_of(proto.tensor_type.elem_type, what)
@@ -71,15 +78,3 @@ def inferred_type(proto: TypeProto, what: str) -> Type:
     return TensorType(
         tuple(d.dim_value if d.HasField("dim_value") else unknown_dim() for d in dims), dtype
     )
-
-
-def value_type(proto: TypeProto, what: str) -> Type:
-    """Returns the type of a part of a value. Sizes that are no numbers may differ from part to
-    part, so that their names say nothing.
-
-    Errors: U004 for what no value can be.
-    """
-    if proto.WhichOneof("value") == "map_type":
-        key = dtype_of(proto.map_type.key_type, f"the keys of {what}")
-        return MapType(key, value_type(proto.map_type.value_type, what))
-    return inferred_type(proto, what)
