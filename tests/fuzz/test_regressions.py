@@ -385,3 +385,10 @@ def test_hard_swish_of_f64_has_the_standards_sixth() -> None:
     found = results([helper.make_node("HardSwish", ["x"], ["y"])], {"x": x}, opset=22)
     want = x * np.clip(x * float(np.float32(1 / 6)) + 0.5, 0, 1)
     np.testing.assert_allclose(found, want, rtol=1e-14)
+
+
+def test_a_determinant_of_a_matrix_with_nan_is_nan() -> None:
+    """No element equals the largest of a column that is NaN: the last row was taken for it."""
+    x = np.array([[1, 2, 3], [np.nan, 1, -1], [0, 1, 2]], np.float32)
+    found = results([helper.make_node("Det", ["x"], ["y"])], {"x": x}, opset=22)
+    assert np.isnan(found)

@@ -36,6 +36,7 @@ def _square(name: str, x: Type) -> TensorType:
         Sample(f32(2, 4, 4)),
         Sample(f64(1, 1)),
         Sample(np.array([[0.0, 2.0], [0.0, 3.0]], "f4")),
+        Sample(np.array([[2.0, 1.0, 4.0], [np.nan, 2.0, 1.0], [0.0, 3.0, 5.0]], "f4")),
         Sample(f32(2, 3), error="T108"),
         Sample(f32(2), error="T102"),
         Sample(i32(2, 2), error="T105"),
@@ -43,8 +44,8 @@ def _square(name: str, x: Type) -> TensorType:
 )
 def eliminate_column(x: Tensor) -> tuple[Tensor, Tensor]:
     """One step of Gaussian elimination of matrices `f32[..., n, n]`: the `n - 1` rows that are left
-    without their first column, and the pivot, the largest of that column, negated where it was in
-    another row than the first. Their determinant is the pivot's times that of what is left.
+    without their first column, and the pivot, the largest of that column or a NaN, negated where it
+    was in another row than the first. Their determinant is the pivot's times that of what is left.
 
     Errors: T102, T105, T108.
     """
@@ -60,7 +61,8 @@ def eliminate_column(x: Tensor) -> tuple[Tensor, Tensor]:
     row = te.reduce_axis(n, "row")
 
     def first(*i: Scalar) -> Scalar:
-        found = unary("abs", x[(*i, row, 0)]).equal(peak[i])
+        value = x[(*i, row, 0)]
+        found = unary("abs", value).equal(peak[i]) | te.call("isnan", value)
         return te.min(te.select(found, row, last), row)
 
     place = te.compute(outer, first, "place")
@@ -94,6 +96,7 @@ def eliminate_column(x: Tensor) -> tuple[Tensor, Tensor]:
         Sample(np.array([[0, 2, 1], [0, 3, 1], [1, 0, 0]], "f4")),
         Sample(f64(33, 33)),
         Sample(np.array([[1, 2, 3], [-np.inf, 1, -1], [np.inf, 0, 2]], "f4")),
+        Sample(np.array([[1, 2, 3], [np.nan, 1, -1], [0, 1, 2]], "f4")),
         Sample(f32(2, 3), error="T108"),
         Sample(f32(2), error="T102"),
         Sample(i32(2, 2), error="T105"),
