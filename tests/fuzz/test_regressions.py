@@ -392,3 +392,22 @@ def test_a_determinant_of_a_matrix_with_nan_is_nan() -> None:
     x = np.array([[1, 2, 3], [np.nan, 1, -1], [0, 1, 2]], np.float32)
     found = results([helper.make_node("Det", ["x"], ["y"])], {"x": x}, opset=22)
     assert np.isnan(found)
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "step"),
+    [(-5, 2**63 - 1, 1), (-1, -6, -1), (30, -(2**31), -1), (-9, -4, 2), (-6, 3, 1), (-4, -9, -1)],
+)
+def test_slices_from_behind_of_axes_that_are_shorter(begin: int, end: int, step: int) -> None:
+    """Sizes with names were taken to be at least as large as what is counted from behind."""
+    nodes = [
+        *(constant(n, np.array([v])) for n, v in (("b", begin), ("e", end), ("s", step))),
+        constant("a", np.array([0])),
+        helper.make_node("Slice", ["x", "b", "e", "a", "s"], ["part"]),
+        helper.make_node("EyeLike", ["part"], ["y"]),
+    ]
+    model = model_of(nodes, {"x": np.zeros((12, 4), np.float32)}, ["y"], 21)
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
+    compiled = clew.compile(load(model), cache=False)
+    for n in (12, 3, 0):
+        assert compiled(np.zeros((n, 4), np.float32)).shape == (len(range(n)[begin:end:step]), 4)

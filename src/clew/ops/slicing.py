@@ -31,6 +31,8 @@ from clew.te import Scalar, Tensor
 Array = np.ndarray[Any, Any]
 
 
+# Exporters write such numbers for an axis' ends.
+_FAR: Final = 2**31 - 1
 # More inputs than this are found by halves, so that expressions stay shallow.
 _MOST_IN_A_ROW: Final = 32
 
@@ -143,7 +145,8 @@ def _split_dynamic(types: Sequence[Type], attrs: Attrs) -> Type:
 def slice_bounds(begin: Dim, end: Dim, stride: int, size: Dim) -> tuple[Dim, Dim]:
     """Returns the first index and the number of elements that a slice of an axis takes.
 
-    Negative bounds count from the end and all are clamped, as in Python.
+    Negative bounds count from the end and all are clamped, as in Python; symbolic ones are taken to
+    lie inside the axis, and an axis whose last element is asked for to have one.
 
     Errors: T107 for a stride of 0.
     """
@@ -152,20 +155,29 @@ def slice_bounds(begin: Dim, end: Dim, stride: int, size: Dim) -> tuple[Dim, Dim
     low, high = (0, size) if stride > 0 else (-1, size - 1)
     first, last = (_clamped(b, size, low, high) for b in (begin, end))
     if stride > 0:
+        if not isinstance(size, int) and isinstance(end, int) and -_FAR < end < 0:
+            last = size + end  # below 0 there are no elements, either
         return first, dim_max((last - first + stride - 1) // stride, 0) if last != size or (
             isinstance(first, int) and isinstance(size, int)
         ) else (last - first + stride - 1) // stride
+    if stride == -1 and first - last == size:
+        return first, size
     return first, dim_max((first - last - stride - 1) // -stride, 0)
 
 
 def _clamped(bound: Dim, size: Dim, low: int, high: Dim) -> Dim:
-    if isinstance(bound, int) and bound < 0:
-        bound = low if bound < -(2**31) else bound + size
-    if isinstance(bound, int) and not isinstance(high, int):
-        return high if bound >= 2**31 - 1 else bound if bound <= 0 else dim_min(bound, high)
-    if isinstance(bound, int) and isinstance(high, int):
-        return min(max(bound, low), high)
-    return bound
+    """Returns a bound, counted from the front, between `low` and `high`."""
+    if not isinstance(bound, int):
+        return bound
+    if isinstance(size, int) and isinstance(high, int):
+        return min(max(bound + size if bound < 0 else bound, low), high)
+    if abs(bound) >= _FAR:
+        return high if bound > 0 else low
+    if bound < -1:
+        return size - dim_min(-bound, size - low)
+    if bound == -1:
+        return size - 1
+    return dim_min(bound, high) if bound else 0
 
 
 @register_op(
