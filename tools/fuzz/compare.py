@@ -56,6 +56,7 @@ _FLAT: Final = frozenset({"dft", "stft", "window"})
 which of the results are is a matter of the way.
 """
 _SUMS: Final = frozenset({"sum", "mean"})
+_PRODUCTS: Final = frozenset({"prod", "cumprod"})
 _SCALED: Final = frozenset({"multiply", "divide"})
 _NARROW: Final = {"bf16": 2.0**-8, "f16": 2.0**-11}
 
@@ -155,10 +156,12 @@ class _Noise:
         result = self._moved(result, self._narrow)
         if name in _SUMS and _is_floats(result):
             result = self._summed(result, moved)
-        if name == "prod" and _is_floats(result):
+        if name in _PRODUCTS and _is_floats(result):
             result = self._in_two_parts(result, moved, compute)
         if name in _SCALED and self._loose and _is_floats(result):
             result = self._not_underflowed(result, moved)
+        if name in _NORMS and not self._loose and _is_floats(result):
+            result = self._rearranged(result)
         if name == "add" and not self._loose and _is_floats(result):
             result = self._hidden(result, moved)
         if name in _NEAR_ONE or (self._loose and name in _LOOSE):
@@ -203,13 +206,21 @@ class _Noise:
         self, result: Array, args: Sequence[Any], compute: Callable[[Sequence[Any]], Any]
     ) -> Array:
         """Returns products, some of them as that of the large ones times that of the small ones:
-        NaN where one is past the largest number, and the other below the smallest.
+        NaN where one is past the largest number, and the other below the smallest. One of f16 that
+        is below its numbers may be the smallest: it is rounded once, or at each step.
         """
         with np.errstate(all="ignore"):
             large = compute([np.where(np.abs(a) > 1, a, 1).astype(a.dtype) for a in args])
             small = compute([np.where(np.abs(a) > 1, 1, a).astype(a.dtype) for a in args])
             both = (large * small).astype(result.dtype)
+        if result.dtype == np.float16:
+            both = np.where(both == 0, np.float16(2.0**-24), both)
         return np.where(self._signs(result.shape) > 0, both, result)
+
+    def _rearranged(self, result: Array) -> Array:
+        """Returns results, some of the infinities among them as NaN."""
+        lost = np.isinf(result) & (self._signs(result.shape) > 0)
+        return np.where(lost, np.nan, result).astype(result.dtype)
 
     def _not_underflowed(self, result: Array, args: Sequence[Any]) -> Array:
         """Returns products of f16, some that are below its numbers as the smallest: ONNX Runtime
@@ -239,7 +250,7 @@ class _Noise:
         step = max(eps_of(value.dtype), least)
         signs = self._signs(value.shape)
         wide = value.astype(np.float64) * (1 + step * signs)
-        if value.dtype == np.float16:  # below its normal numbers an ulp is always this
+        if value.dtype == np.float16 or self._most:  # below normal numbers an ulp is always this
             wide += np.where(value == 0, 0.0, signs * 2.0**-24)
         with np.errstate(all="ignore"):
             moved = wide.astype(value.dtype)

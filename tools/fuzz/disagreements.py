@@ -339,6 +339,18 @@ def _(s: Site) -> bool:
     return s.is_a("ReduceLogSumExp") and has_nan(s.operands[0])
 
 
+@disagree(
+    ORT, REFERENCE, page="LogSoftmax", reason="beside an infinity: NaN, or the logarithm of zero"
+)
+def _(s: Site) -> bool:
+    return s.is_a("LogSoftmax", "Softmax") and not_finite(s.operands[0])
+
+
+@disagree(REFERENCE, page="LinearClassifier", reason="the best of scores that are NaN")
+def _(s: Site) -> bool:
+    return s.is_a("LinearClassifier") and not_finite(s.operands[0])
+
+
 @disagree(ORT, page="LRN", reason="takes what leaves a window off its sum: NaN of infinities")
 def _(s: Site) -> bool:
     return s.is_a("LRN") and not_finite(s.operands[0])
