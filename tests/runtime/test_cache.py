@@ -1,5 +1,6 @@
 import multiprocessing
 import os
+import shutil
 import time
 import warnings
 from pathlib import Path
@@ -114,11 +115,42 @@ def test_pruning_removes_what_killed_writers_left(tmp_path: Path) -> None:
 
 def test_a_cache_stays_below_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("clew.runtime.cache._LIMIT_BYTES", 5000)
-    monkeypatch.setattr("clew.runtime.cache._PRUNE_EVERY", 10)
+    monkeypatch.setattr("clew.runtime.cache._LOOK_AFTER_BYTES", 3000)
     cache = Cache(tmp_path)
     for index in range(50):
         cache.put(f"{index:02x}" * 16, bytes(1000))
-    assert 0 < cache.stats().size_bytes <= 5000
+        assert 0 < cache.stats().size_bytes <= 5000 + 3 * 1100
+
+
+def test_writers_that_end_soon_look_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("clew.runtime.cache._LOOK_AFTER_PUTS", 5)
+    looks: list[int] = []
+    monkeypatch.setattr(Cache, "prune", lambda self, most: looks.append(most) or 0)
+    for writer in range(3):
+        cache = Cache(tmp_path)
+        for index in range(9):
+            cache.put(f"{writer}{index}" * 16, b"data")
+    assert len(looks) == 1
+    long_ago = time.time() - 3600
+    os.utime(tmp_path / "looked", (long_ago, long_ago))
+    for index in range(9):
+        cache.put(f"a{index}" * 16, b"data")
+    assert len(looks) == 2
+
+
+def test_a_cache_that_is_removed_while_it_is_looked_through(tmp_path: Path) -> None:
+    cache = Cache(tmp_path / "cache")
+    for index in range(20):
+        cache.put(f"{index:02x}" * 16, b"data")
+    entries = cache._entries()
+    next(entries)
+    shutil.rmtree(tmp_path / "cache")
+    assert len(list(entries)) < 19
+    assert cache.stats().entries == 0
+    cache.put(KEY, b"data")
+    assert cache.get(KEY) == b"data"
 
 
 def test_a_cache_without_a_folder_keeps_nothing() -> None:

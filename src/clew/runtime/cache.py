@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import os
 import re
 import tempfile
@@ -26,14 +27,20 @@ _MAGIC = b"clew-cache-1\n"
 _DIGEST_BYTES = 32
 _HEADER_BYTES = len(_MAGIC) + _DIGEST_BYTES
 _KEY = re.compile(r"[0-9a-f]{8,128}")
+_FOLDER = re.compile(r"[0-9a-f]{2}")
 _TEMPORARY_PREFIX = "writing-"
 # The second is that of containers (`runtime.container`).
 _TEMPORARY_PREFIXES = (_TEMPORARY_PREFIX, ".clew-")
 # No writer takes that long.
 _ABANDONED_S = 3600.0
-# Now and then a writer sees to it that the cache does not grow without end.
+# A writer sees to it that the cache does not grow without end: when it has written so much, and now
+# and then for writers that end before. A look at all entries takes long where they are many.
 _LIMIT_BYTES = 4 << 30
-_PRUNE_EVERY = 256
+_LOOK_AFTER_BYTES = _LIMIT_BYTES // 32
+_LOOK_AFTER_PUTS = 256
+_LOOK_AFTER_S = 600.0
+# Its time is that of the last look, by whatever process.
+_LOOKED = "looked"
 
 
 @dataclass(frozen=True)
@@ -52,7 +59,7 @@ class Cache:
 
     def __init__(self, root: Path | None):
         self.root = root
-        self._hits = self._misses = self._damaged = self._puts = 0
+        self._hits = self._misses = self._damaged = self._puts = self._unseen_bytes = 0
         self._warned = False
         self._lock = Lock()
 
@@ -88,12 +95,26 @@ class Cache:
             self._warn(error)
             return
         self._puts += 1
-        if self._puts % _PRUNE_EVERY == 0:
+        self._unseen_bytes += len(data)
+        if self._unseen_bytes >= _LOOK_AFTER_BYTES or (
+            self._puts % _LOOK_AFTER_PUTS == 0 and self._looked_ago_s() >= _LOOK_AFTER_S
+        ):
             self.trim()
 
     def trim(self) -> int:
         """Removes what was used least recently beyond the cache's limit; returns how much."""
+        self._unseen_bytes = 0
+        if self.root is not None:
+            with contextlib.suppress(OSError):
+                (self.root / _LOOKED).touch()
         return self.prune(_LIMIT_BYTES)
+
+    def _looked_ago_s(self) -> float:
+        assert self.root is not None
+        try:
+            return time.time() - (self.root / _LOOKED).stat().st_mtime
+        except OSError:
+            return math.inf
 
     def file(self, key: str) -> Path | None:
         """Returns where a file that its writer seals itself is kept; None without a disk.
@@ -161,20 +182,30 @@ class Cache:
 
     def _entries(self) -> Iterator[tuple[Path, int, float]]:
         """Yields path, size and time of last use; leaves other people's files alone."""
-        if self.root is None or not self.root.is_dir():
+        if self.root is None:
             return
-        for path in self.root.glob("[0-9a-f][0-9a-f]/*"):
-            ours = _KEY.fullmatch(path.parent.name + path.name)
-            if not ours and not _is_temporary(path):
-                continue
-            with contextlib.suppress(OSError):  # another process may remove it meanwhile
-                status = path.stat()
-                yield path, status.st_size, status.st_mtime
+        for folder in _listed(self.root):
+            for entry in _listed(folder.path) if _FOLDER.fullmatch(folder.name) else ():
+                path = Path(entry.path)
+                if not _KEY.fullmatch(folder.name + entry.name) and not _is_temporary(path):
+                    continue
+                with contextlib.suppress(OSError):  # another process may remove it meanwhile
+                    status = entry.stat()
+                    yield path, status.st_size, status.st_mtime
 
     def _warn(self, error: OSError) -> None:
         if not self._warned:
             self._warned = True
             warnings.warn(f"clew goes on without its disk cache: {error}", stacklevel=3)
+
+
+def _listed(folder: Path | str) -> list[os.DirEntry[str]]:
+    """Returns what is in a folder: nothing in one that is none, or was removed meanwhile."""
+    try:
+        with os.scandir(folder) as found:
+            return list(found)
+    except OSError:
+        return []
 
 
 def _is_temporary(path: Path) -> bool:
