@@ -55,7 +55,7 @@ _FLAT: Final = frozenset({"dft", "stft", "window"})
 """Operators each of whose results is off by as much as the largest; where an operand is not finite,
 which of the results are is a matter of the way.
 """
-_SUMS: Final = frozenset({"sum", "mean"})
+_SUMS: Final = frozenset({"sum", "mean", "l1", "l2", "sum_square", "log_sum", "logsumexp"})
 _PRODUCTS: Final = frozenset({"prod", "cumprod"})
 _SCALED: Final = frozenset({"multiply", "divide"})
 _NARROW: Final = {"bf16": 2.0**-8, "f16": 2.0**-11}
