@@ -17,6 +17,8 @@ from clew.ir.interpret import interpret
 from clew.ir.module import Module
 from clew.ir.parser import parse_module
 from clew.ir.types import TensorType
+from clew.support.budgets import Budgets, in_force
+from clew.support.errors import ClewError
 from fuzz.case import model_of
 
 Array = np.ndarray[Any, Any]
@@ -411,3 +413,23 @@ def test_slices_from_behind_of_axes_that_are_shorter(begin: int, end: int, step:
     compiled = clew.compile(load(model), cache=False)
     for n in (12, 3, 0):
         assert compiled(np.zeros((n, 4), np.float32)).shape == (len(range(n)[begin:end:step]), 4)
+
+
+def test_the_interpreter_ends_loops_where_a_run_does() -> None:
+    """A loop of 2^62 turns had no end in it."""
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["c"], ["d"]), helper.make_node("Exp", ["v"], ["w"])],
+        "body",
+        [
+            helper.make_tensor_value_info("t", TensorProto.INT64, []),
+            helper.make_tensor_value_info("c", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("v", TensorProto.FLOAT, [2]),
+        ],
+        [helper.make_empty_tensor_value_info("d"), helper.make_empty_tensor_value_info("w")],
+    )
+    nodes = [constant("n", np.array(1 << 62))]
+    nodes.append(helper.make_node("Loop", ["n", "", "x"], ["y"], body=body))
+    x = np.ones(2, np.float32)
+    module = load(model_of(nodes, {"x": x}, ["y"], 21))
+    with in_force(Budgets.strict()), pytest.raises(ClewError, match="I266"):
+        interpret(module, {"x": x})

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import clew
 from clew.ir.module import Module
+from clew.support.budgets import Budgets, in_force
 from clew.support.errors import ClewError, CompileError, UnsupportedError
 from fuzz import engines
 from fuzz.case import Case
@@ -66,7 +67,8 @@ class Outcome:
 def check(case: Case, phase: Callable[[str], None] = lambda name: None) -> Outcome:
     """Returns what comes of a case. `phase` is told what is about to run."""
     try:
-        return _checked(case, phase)
+        with in_force(Budgets.strict() if case.hostile else None):
+            return _checked(case, phase)
     except UnsupportedError as error:
         return Outcome(OK if case.hostile else REFUSED, _coded(error))
     except ClewError as error:

@@ -185,7 +185,11 @@ class _Noise:
         ]
         step = factor * eps_of(result.dtype) * max([1.0, *sizes])
         with np.errstate(all="ignore"):
-            blurred = result.astype(np.float64) + step * self._signs(result.shape)
+            steps = step * self._signs(result.shape)
+            if factor > 1:  # zero may be any small number, whose reciprocal is any large one
+                tiny = 10.0 ** -self._rng.integers(0, 12, result.shape)
+                steps = np.where(result == 0, steps * tiny, steps)
+            blurred = result.astype(np.float64) + steps
             return np.where((result == 0) & (factor == 1), result, blurred).astype(result.dtype)
 
     def _with_signs_of_nan(self, value: Any) -> Any:

@@ -28,6 +28,7 @@ from clew.ir.expr import (
 )
 from clew.ir.module import Module
 from clew.ir.types import TensorType, TupleType, Type, UnrankedType, is_float, to_numpy
+from clew.support.budgets import check_loop_steps
 from clew.support.errors import InputError, RunError
 from clew.support.text_arrays import as_text
 from clew.support.walk import post_order
@@ -266,6 +267,7 @@ class _Run:
             for stack, item in zip(stacks, results[len(state) :], strict=True):
                 stack.append(item)
             index += 1
+            check_loop_steps(index)
         self._results = remembered
         types = loop.type.fields[len(state) :]  # type: ignore[union-attr]
         known = dict(sizes)

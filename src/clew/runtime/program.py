@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 
-from clew.support.budgets import check_run_bytes, current, exceeded
+from clew.support.budgets import check_loop_steps, check_run_bytes
 from clew.support.errors import ClewError, RunError
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -226,13 +226,8 @@ def _repeat(loop: Repeat, inputs: Sequence[Any], observer: Observer | None) -> l
     state = list(inputs)
     stacks: list[list[Any]] = [[] for _ in range(loop.scans)]
     step = held = 0
-    budgets = current()
     while True:
-        if step > budgets.loop_steps:
-            most = budgets.loop_steps
-            raise exceeded(
-                RunError, "I266", "turns of a loop", f"more than {most}", "loop_steps", most
-            )
+        check_loop_steps(step)
         counter = np.asarray(step, np.int64)
         if not bool(loop.cond.observed([counter, *state], observer)[0]):
             break

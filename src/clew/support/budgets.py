@@ -169,6 +169,16 @@ def check_run_bytes(what: str, size_bytes: int) -> None:
     )
 
 
+def check_loop_steps(steps: int) -> None:
+    """Checks how many turns a loop has taken.
+
+    Errors: I266 for more than the budget allows.
+    """
+    most = current().loop_steps
+    if steps > most:
+        raise exceeded(RunError, "I266", "turns of a loop", f"more than {most}", "loop_steps", most)
+
+
 def check_run_operations(what: str, count: int) -> None:
     """Checks what an operator has done in a call, and is about to do.
 
