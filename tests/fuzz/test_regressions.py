@@ -433,3 +433,12 @@ def test_the_interpreter_ends_loops_where_a_run_does() -> None:
     module = load(model_of(nodes, {"x": x}, ["y"], 21))
     with in_force(Budgets.strict()), pytest.raises(ClewError, match="I266"):
         interpret(module, {"x": x})
+
+
+@pytest.mark.parametrize("shape", [(), (3,)])
+def test_the_least_integer_is_subtracted(shape: tuple[int, ...]) -> None:
+    """It has no negative of its type: `x - c` could not become `x + (-c)`."""
+    least = np.full(shape, np.iinfo(np.int32).min, np.int32)
+    nodes = [constant("c", least), helper.make_node("Sub", ["x", "c"], ["y"])]
+    x = np.array([5, -7, 0], np.int32)
+    np.testing.assert_array_equal(results(nodes, {"x": x}), x - least)

@@ -56,13 +56,14 @@ def constant_second(found: Match) -> Expr | None:
 
 @rule(is_op("subtract")(_x, _c))
 def subtract_constant(found: Match) -> Expr | None:
-    """`x - c` is `x + (-c)`, for signed numbers."""
+    """`x - c` is `x + (-c)`, for signed numbers; the least integer is its own negative."""
     constant = found.constant(_c)
     dtype = constant.tensor.dtype
     if isinstance(found[_x], Constant) or not (is_float(dtype) or dtype.startswith("i")):
         return None
     if constant.is_splat and constant.data.size:
-        negated = Constant.splat(-constant.splat_value, constant.tensor)
+        one = -constant.data.flat[:1]
+        negated = Constant.splat(one.item(), constant.tensor)
     else:
         negated = Constant((-constant.data).astype(to_numpy(dtype)), name=constant.name)
     return get_op("add")(found[_x], negated)
