@@ -122,10 +122,7 @@ def test_a_cache_stays_below_its_limit(tmp_path: Path, monkeypatch: pytest.Monke
         assert 0 < cache.stats().size_bytes <= 5000 + 3 * 1100
 
 
-def test_writers_that_end_soon_look_now_and_then(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("clew.runtime.cache._LOOK_AFTER_PUTS", 5)
+def test_writers_look_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[int] = []
     monkeypatch.setattr(Cache, "prune", lambda self, most: looks.append(most) or 0)
     for writer in range(3):
@@ -133,11 +130,15 @@ def test_writers_that_end_soon_look_now_and_then(
         for index in range(9):
             cache.put(f"{writer}{index}" * 16, b"data")
     assert len(looks) == 1
-    long_ago = time.time() - 3600
+    long_ago = time.time() - 7200
     os.utime(tmp_path / "looked", (long_ago, long_ago))
     for index in range(9):
         cache.put(f"a{index}" * 16, b"data")
     assert len(looks) == 2
+    monkeypatch.setattr("clew.runtime.cache._LOOK_AFTER_BYTES", 1000)
+    for index in range(9):
+        Cache(tmp_path).put(f"b{index}" * 16, bytes(300))
+    assert len(looks) == 4
 
 
 def test_a_cache_that_is_removed_while_it_is_looked_through(tmp_path: Path) -> None:

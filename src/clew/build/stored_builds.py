@@ -75,7 +75,7 @@ class StoredBuild:
             with contextlib.suppress(ClewError):
                 save(path)
                 self._cache.put(self._seal, _identity(path))
-                self._cache.trim()
+                self._cache.grew(size_bytes)
 
         if size_bytes < _WRITTEN_AT_ONCE_BYTES:
             write()

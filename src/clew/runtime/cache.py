@@ -15,6 +15,7 @@ import re
 import tempfile
 import time
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,14 +34,16 @@ _TEMPORARY_PREFIX = "writing-"
 _TEMPORARY_PREFIXES = (_TEMPORARY_PREFIX, ".clew-")
 # No writer takes that long.
 _ABANDONED_S = 3600.0
-# A writer sees to it that the cache does not grow without end: when it has written so much, and now
-# and then for writers that end before. A look at all entries takes long where they are many.
+# A writer sees to it that the cache does not grow without end: when this process has written so
+# much, and now and then for processes that end before. A look at all entries takes long where they
+# are many.
 _LIMIT_BYTES = 4 << 30
 _LOOK_AFTER_BYTES = _LIMIT_BYTES // 32
-_LOOK_AFTER_PUTS = 256
-_LOOK_AFTER_S = 600.0
+_LOOK_AFTER_S = 3600.0
 # Its time is that of the last look, by whatever process.
 _LOOKED = "looked"
+_unseen_bytes: Counter[Path] = Counter()
+_unseen_lock = Lock()
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ class Cache:
 
     def __init__(self, root: Path | None):
         self.root = root
-        self._hits = self._misses = self._damaged = self._puts = self._unseen_bytes = 0
+        self._hits = self._misses = self._damaged = 0
         self._warned = False
         self._lock = Lock()
 
@@ -94,20 +97,24 @@ class Cache:
         except OSError as error:
             self._warn(error)
             return
-        self._puts += 1
-        self._unseen_bytes += len(data)
-        if self._unseen_bytes >= _LOOK_AFTER_BYTES or (
-            self._puts % _LOOK_AFTER_PUTS == 0 and self._looked_ago_s() >= _LOOK_AFTER_S
-        ):
-            self.trim()
+        self.grew(len(data))
 
-    def trim(self) -> int:
-        """Removes what was used least recently beyond the cache's limit; returns how much."""
-        self._unseen_bytes = 0
-        if self.root is not None:
-            with contextlib.suppress(OSError):
-                (self.root / _LOOKED).touch()
-        return self.prune(_LIMIT_BYTES)
+    def grew(self, size_bytes: int) -> None:
+        """Notes that so much was written, and looks whether the cache is too large when it is time:
+        what was used least recently is removed then.
+        """
+        if self.root is None:
+            return
+        with _unseen_lock:
+            _unseen_bytes[self.root] += size_bytes
+            due = _unseen_bytes[self.root] >= _LOOK_AFTER_BYTES
+        if not due and self._looked_ago_s() < _LOOK_AFTER_S:
+            return
+        with _unseen_lock:
+            _unseen_bytes[self.root] = 0
+        with contextlib.suppress(OSError):
+            (self.root / _LOOKED).touch()
+        self.prune(_LIMIT_BYTES)
 
     def _looked_ago_s(self) -> float:
         assert self.root is not None
