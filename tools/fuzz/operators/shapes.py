@@ -83,9 +83,11 @@ def squeeze(g: Grower) -> object:
     chosen = g.choices.some(ones, 0, len(ones))
     if not chosen:
         raise Unfit
-    inputs, attributes = axes_of(
-        g, [a - x.rank if g.version("") >= 11 and g.choices.one_in(3) else a for a in chosen]
-    )
+    if g.version("") >= 11:
+        chosen = [a - x.rank if g.choices.one_in(3) else a for a in chosen]
+    else:
+        chosen = sorted(chosen)  # ONNX's inference of old versions takes them to be so
+    inputs, attributes = axes_of(g, chosen)
     return g.emit("Squeeze", [x, *inputs], **attributes)
 
 
