@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from clew.ir.dims import SymDim
 from clew.ir.expr import Call, Constant, Expr, Function, Var
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter, building_for
-from clew.ir.types import TensorType, substitute_type
+from clew.ir.types import TensorType, Type, leaves, substitute_type
 from clew.ir.values import KnownValues
 from clew.ops.registry import Op
 from clew.passes.base import Pass, PassContext
+from clew.support.errors import InputError
 
 _MAX_FOLDED_ELEMENTS = 4096
 
@@ -29,8 +31,10 @@ class Specialize(Pass):
     After:
         %1: f32[2, 4] = nn.relu(%x); %2: i64[2] = const [2, 4]
 
-    Attributes bound at run time are settled where their argument is known now. Preconditions:
-    `sizes` fits the inputs. Non-goals: sizes that depend on data.
+    Attributes bound at run time are settled where their argument is known now. Two sizes that
+    broadcast are taken to be equal before: where one turns out to be 1, and attributes were made of
+    it, they may be wrong (I042). Preconditions: `sizes` fits the inputs. Non-goals: sizes that
+    depend on data.
     """
 
     opt_level = 0
@@ -50,13 +54,26 @@ class _Specializer(Rewriter):
         self.sizes.update(sizes)
         self.values = values
         self.known = KnownValues()
+        # Names of sizes in attributes; those of which types said something else than is so.
+        self._used: set[str] = set()
+        self._wrong: dict[str, tuple[Call, Type]] = {}
 
     def rewrite_module(self, module: Module) -> Module:
         for param in module.main.params:
             if param.name in self.values:
                 with building_for(param):
                     self.memo[param.id] = Constant(self.values[param.name])
-        return super().rewrite_module(module)
+        new = super().rewrite_module(module)
+        for name in sorted(self._wrong.keys() & self._used):
+            call, found = self._wrong[name]
+            with building_for(call):
+                raise InputError(
+                    "I042",
+                    f"{call.op_name} gives {found} for these inputs, and {call.type} was expected: "
+                    "sizes that broadcast are taken to be equal",
+                    hint="compile it with the shapes of its inputs (inputs={...})",
+                )
+        return new
 
     def leave(self, function: Function, new: Function) -> Function:
         return new
@@ -84,6 +101,7 @@ class _Specializer(Rewriter):
             return new
         resolved = new.op.resolve(new)
         type_ = resolved.type
+        self._compare(old, type_)
         if not isinstance(type_, TensorType) or not type_.is_static:
             return resolved
         size = type_.size
@@ -93,6 +111,29 @@ class _Specializer(Rewriter):
             if value is not None and value.dtype != object:
                 return Constant(value)
         return resolved
+
+    def _compare(self, old: Call, found: Type) -> None:
+        """Notes the names of sizes in a call's attributes, and in its type where it was another."""
+        for value in old.attrs.values():
+            self._used |= _names_in(value)
+        for was, is_ in zip(leaves(old.type), leaves(found), strict=False):
+            if not (isinstance(was, TensorType) and isinstance(is_, TensorType)):
+                continue
+            for dim, size in zip(was.shape, is_.shape, strict=False):
+                if not isinstance(dim, SymDim) or not isinstance(size, int):
+                    continue
+                told = dim.substitute(self.sizes)
+                if isinstance(told, int) and told != size:
+                    self._wrong |= dict.fromkeys(dim.symbols, (old, found))
+
+
+def _names_in(value: object) -> frozenset[str]:
+    """Returns the names of sizes in an attribute."""
+    if isinstance(value, SymDim):
+        return value.symbols
+    if isinstance(value, tuple):
+        return frozenset().union(*map(_names_in, value))
+    return frozenset()
 
 
 def _decides_shapes(type_: TensorType) -> bool:

@@ -10,6 +10,7 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import clew
 from clew.frontends import load as load_file
 from clew.frontends.onnx import NodeView, load
 from clew.ir.expr import Call, Constant, If, TupleGetItem, While
@@ -210,6 +211,24 @@ def test_reshape_of_a_parameter_without_elements_to_named_sizes():
         [const("none", [0]), const("c", np.zeros((0, 3)), np.float32)],
     )
     agrees(made, {"x": np.ones(4, np.float32)})
+
+
+@pytest.mark.parametrize(("sizes", "fits"), [((3, 3), True), ((5, 1), True), ((1, 5), False)])
+def test_named_sizes_that_broadcast(sizes, fits):
+    """`n` and `m` are taken to be equal: where one is 1, what was made of it may be wrong."""
+    inputs = [info("x", shape=("n", 4)), info("z", shape=("m", 4))]
+    added = node("Add", ["x", "z"], ["sum"])
+    feeds = {name: np.ones((size, 4), np.float32) for name, size in zip("xz", sizes, strict=True)}
+    shape = [added, node("Shape", ["sum"], ["y"])]
+    agrees(model(shape, inputs, [info("y", I64, None)]), feeds)
+    outputs = [info("y", shape=None), info("sum", shape=None)]
+    made = model([added, node("EyeLike", ["sum"], ["y"])], inputs, outputs)
+    compiled = clew.compile(made, cache=False)
+    if fits:
+        assert compiled.run(feeds)["y"].shape == (max(sizes), 4)
+    else:
+        with pytest.raises(InputError, match=r"I042.*taken to be equal"):
+            compiled.run(feeds)
 
 
 def test_unnamed_sizes_get_names():
