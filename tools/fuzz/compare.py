@@ -214,8 +214,11 @@ class _Noise:
         is below its numbers may be the smallest: it is rounded once, or at each step.
         """
         with np.errstate(all="ignore"):
-            large = compute([np.where(np.abs(a) > 1, a, 1).astype(a.dtype) for a in args])
-            small = compute([np.where(np.abs(a) > 1, 1, a).astype(a.dtype) for a in args])
+            large, small = (
+                compute([np.where(_large(a) == part, a, 1).astype(a.dtype) if _is_floats(a) else a
+                         for a in args])
+                for part in (True, False)
+            )  # fmt: skip
             both = (large * small).astype(result.dtype)
         if result.dtype == np.float16:
             both = np.where(both == 0, np.float16(2.0**-24), both)
@@ -264,6 +267,10 @@ class _Noise:
                 return moved
             kept: Array = np.where(np.isfinite(wide), moved, value).astype(value.dtype)
         return kept
+
+
+def _large(array: Array) -> Array:
+    return np.abs(array) > 1
 
 
 @cache
