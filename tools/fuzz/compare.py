@@ -161,7 +161,10 @@ class _Noise:
         if name in _SCALED and self._loose and _is_floats(result):
             result = self._not_underflowed(result, moved)
         if name in _NORMS and not self._loose and _is_floats(result):
-            result = self._rearranged(result)
+            summed = math.sqrt(max(np.size(a) for a in moved)) / 8
+            result = self._blurred(self._rearranged(result), moved, max(summed, 1.0))
+        if name == "nn.softmax" and _is_floats(result):
+            result = self._not_underflowed(result, ())
         if name == "add" and not self._loose and _is_floats(result):
             result = self._hidden(result, moved)
         if name in _NEAR_ONE or (self._loose and name in _LOOSE):
@@ -230,8 +233,8 @@ class _Noise:
         return np.where(lost, np.nan, result).astype(result.dtype)
 
     def _not_underflowed(self, result: Array, args: Sequence[Any]) -> Array:
-        """Returns products of f16, some that are below its numbers as the smallest: ONNX Runtime
-        has them in f32, and asks those whether they are 0.
+        """Returns results of f16, some that are below its numbers as the smallest: who has them in
+        f32 may ask those whether they are 0, or multiply them by an infinity.
         """
         if result.dtype != np.float16:
             return result

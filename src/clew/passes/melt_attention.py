@@ -42,8 +42,9 @@ class MeltAttention(Pass):
         %7 = nn.attention(%q, %k, %v, scale=0.125, k_layout="BSHD")
 
     Preconditions: softmax is one operator (CanonicalizeOps). Non-goals: scores or weights that
-    something else reads, and dropout; bit-exactness; the NaN of an infinite score under a causal
-    mask, as keys that it hides are not read.
+    something else reads, and dropout; bit-exactness; which of NaN and a number comes of scores that
+    are not finite under a mask: keys that a causal one hides are not read, and a row that is hidden
+    wholly is 0 where no score is NaN.
     """
 
     opt_level: ClassVar[int] = 2
