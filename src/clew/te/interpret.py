@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -41,19 +42,11 @@ _LOGIC: Final[dict[str, tuple[Any, Any]]] = {
 }
 
 
-def _erf(x: Array) -> Array:
-    """Returns the error function, by its series and continued fraction in float64."""
-    z = np.abs(np.asarray(x, np.float64))
-    small, large = np.minimum(z, 3.0), np.maximum(z, 3.0)
-    term, total = small.copy(), small.copy()
-    for n in range(1, 60):
-        term = -term * small * small / n
-        total = total + term / (2 * n + 1)
-    fraction = np.zeros_like(large)
-    for n in range(60, 0, -1):
-        fraction = (n / 2) / (large + fraction)
-    tail = 1 - np.exp(-large * large) / (np.sqrt(np.pi) * (large + fraction))
-    return np.asarray(np.where(z < 3.0, 2 / np.sqrt(np.pi) * total, tail) * np.sign(x))
+def _erf(x: Any) -> Array:
+    """Returns the error function in float64."""
+    wide = np.asarray(x, np.float64)
+    found = map(math.erf, wide.reshape(-1).tolist())
+    return np.fromiter(found, np.float64, wide.size).reshape(wide.shape)
 
 
 def _sigmoid(x: Any) -> Any:
