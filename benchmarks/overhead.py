@@ -17,6 +17,7 @@ import typer
 from rich.table import Table
 
 from clew.bench.interleave import interleaved_ns
+from clew.bench.measure import in_turn
 from harness.engines import engines
 from harness.report import console
 from zoo import handmade
@@ -39,12 +40,14 @@ def main(
     table.add_column("best", justify="right")
     rows = []
     for length in (1, 8):
-        feed = {"x": np.linspace(-1, 1, 64, dtype=np.float32)[None]}
+        line = np.linspace(-1, 1, 64, dtype=np.float32)[None]
+        feeds = [{"x": line * sign} for sign in (1, -1, 2)]
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "chain.onnx"
             onnx.save(handmade.chain(length), path)
             runners = {
-                name: known[name].prepare(path, feed, threads, "f32") for name in only.split(",")
+                name: in_turn(known[name].prepare(path, threads, "f32"), feeds)
+                for name in only.split(",")
             }
             times = interleaved_ns(runners, rounds, min_turn_s=0.02)
         for name, spans in times.items():

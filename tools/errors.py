@@ -30,6 +30,7 @@ AREAS: Final = {
     "C": ("CompileError", "Native compilation, linking, a stored artifact or a check failed."),
 }
 
+_WARNING: Final = "ClewWarning"
 _CLASSES: Final = {name for name, _ in AREAS.values()}
 
 # What the messages of one code have in common, where there are more than a few of them.
@@ -47,6 +48,14 @@ SUMMARIES: Final = {
     "I265": "a result that a run asks for has more bytes than the budget, or the machine, allows",
     "I266": "a loop takes more turns than the budget allows",
     "I269": "an operator on the host does more operations than the budget allows",
+    "I305": "all that a fusion fits is in kernels of other fusions",
+    "I307": "an option names a layer that the model lacks; a warning for a glob",
+    "I309": "a schedule is for no kernel of the model",
+    "I312": "an option has no effect beside another",
+    "I314": "a value of a reference is named after no output and no layer",
+    "I320": "a value that is read as an index is out of range for its axis",
+    "I330": "a file, or a JSON text in one, has more bytes than the budget allows",
+    "I331": "an archive, array or table in a file exceeds a budget, or what the machine can hold",
     "C140": "kernels need more memory at once than the budget, or the machine, allows",
     "C141": "a kernel does more operations than the budget allows",
     "P001": "the text does not follow the grammar of `docs/text-format.md`",
@@ -119,6 +128,8 @@ def _text(node: ast.expr) -> str:
     match node:
         case ast.Constant(value=str() as text):
             return text
+        case ast.Call(func=ast.Name(id="Hint"), args=[python, *_]):
+            return _text(python)
         case ast.JoinedStr():
             return "".join(_text(v) or "…" for v in node.values)
         case ast.BinOp():
@@ -140,7 +151,8 @@ def page() -> str:
         "# Errors",
         "",
         "What a user can cause is a `ClewError` with a code, a place and often a hint; the command",
-        "line prints it and ends with exit code 1. `…` stands for what varies.",
+        "line prints it and ends with exit code 1. `…` stands for what varies. A warning is a",
+        "`ClewWarning`: the work goes on ([names](names.md)).",
         "",
         "`tools/errors.py` writes this page from the source.",
     ]
@@ -155,6 +167,7 @@ def _row(code: str, places: list[Raised], name: str) -> str:
     wrong = [p.file for p in places if p.error in _CLASSES - {name}]
     assert not wrong, f"{code} is raised as something else than {name} in {wrong}"
     messages = list(dict.fromkeys(p.message for p in places if p.message))
+    shown = f"{code} (a warning)" if all(p.error == _WARNING for p in places) else code
     if code in SUMMARIES:
         text = f"*{SUMMARIES[code]}*"
         messages = messages[:1]
@@ -167,7 +180,7 @@ def _row(code: str, places: list[Raised], name: str) -> str:
         text += f"<br>hint: {_cell(hints[0])}"
     files = list(dict.fromkeys(p.file.removeprefix("src/clew/") for p in places))
     where = ", ".join(f"`{f}`" for f in files[:3]) + (" and others" if len(files) > 3 else "")
-    return f"| {code} | {text} | {where} |"
+    return f"| {shown} | {text} | {where} |"
 
 
 def _cell(text: str) -> str:

@@ -13,7 +13,7 @@ def engines() -> dict[str, Engine]:
     return {**from_files(), "torch": Engine("torch", _torch, ("torch", "transformers"), False)}
 
 
-def _torch(path: Path, feed: Feed, threads: int, precision: str) -> Runner:
+def _torch(path: Path, threads: int, precision: str) -> Runner:
     """Compiled; bf16 by autocast, f32 otherwise."""
     import torch  # noqa: PLC0415 - optional
 
@@ -21,13 +21,13 @@ def _torch(path: Path, feed: Feed, threads: int, precision: str) -> Runner:
 
     torch.set_num_threads(threads)
     module = torch.compile(workloads.torch_module(path.stem))
-    arguments = [torch.from_numpy(value) for value in feed.values()]
     narrow = precision == "bf16"
 
-    def run() -> Outputs:
+    def run(feed: Feed) -> Outputs:
+        arguments = [torch.from_numpy(value) for value in feed.values()]
         with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, enabled=narrow):
             result = module(*arguments)
         values = result if isinstance(result, tuple) else (result,)
         return [value.float().numpy() for value in values]
 
-    return run
+    return Runner(run)

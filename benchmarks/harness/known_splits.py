@@ -85,9 +85,9 @@ class KnownSplit:
         }
 
 
-def inputs_of(compiled: clew.CompiledModel) -> list[np.ndarray[Any, Any]]:
+def inputs_of(compiled: clew.CompiledModel, seed: int = 0) -> list[np.ndarray[Any, Any]]:
     """Returns numbers between 0 and 1 for each input."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     shapes = [tuple(int(d) for d in i.shape) for i in compiled.inputs]
     return [rng.random(shape, np.float32) for shape in shapes]
 

@@ -23,11 +23,11 @@ def main() -> None:
         importlib.import_module(module)
     figures = {"imported": _resident("VmRSS")}
     _forget_peak()
-    run = engine.prepare(Path(path), feed, int(threads), "f32")
+    runner = engine.prepare(Path(path), int(threads), "f32")
     figures |= {"loaded": _resident("VmRSS"), "load_peak": _resident("VmHWM")}
     _forget_peak()
     for _ in range(3):
-        run()
+        runner.run(feed)
     figures["run_peak"] = _resident("VmHWM")
     print(json.dumps(figures))
 

@@ -1,10 +1,11 @@
-// What is open at first: what a performance engineer asks first, from left to right. Where the time
-// goes; what the model became; the loops of the kernel that has most to do.
+// What is open at first, from left to right: where the time goes, the model as its file has it, and
+// where there is room the loops of the kernel that has most to do. Anything else is a click away.
 
-import { buildOf, builds, value, type Build } from "./builds";
-import { current, makePane, panes, type Pane } from "./state";
+import { buildOf, builds, value } from "./builds";
+import { countedOf } from "./panes/counted";
+import { current, makePane, panes } from "./state";
 
-/** From this width on there is room for the model as well. */
+/** From this width on there is room for a third pane beside the story. */
 const WIDE = 1700;
 
 export function arrange(): void {
@@ -12,16 +13,11 @@ export function arrange(): void {
   if (!build || panes.peek().length) return;
   const overview = value(build.overview.peek());
   if (!overview) return;
+  const code = innerWidth >= WIDE && overview.kernels.length > 0;
   panes.value = [
     makePane(build.id, "time"),
-    ...(innerWidth >= WIDE ? [makePane(build.id, "model")] : []),
-    makePane(build.id, "stage", overview.stages.length - 1, "graph"),
-    ...(overview.kernels.length ? [makePane(build.id, "loops", hottest(build))] : []),
-  ] satisfies Pane[];
-}
-
-/** The kernel with most arithmetic: a guess, until times are measured. */
-function hottest(build: Build): number {
-  const kernels = value(build.overview.peek())?.kernels ?? [];
-  return kernels.reduce((best, k) => (k.flops > (kernels[best]?.flops ?? -1) ? k.index : best), 0);
+    // Without layers, as in a model made from Python, there is the graph that was imported.
+    overview.layers.length ? makePane(build.id, "model", 0, "graph") : makePane(build.id, "stage", 0, "graph"),
+    ...(code ? [makePane(build.id, "loops", countedOf(build, "loops"))] : []),
+  ];
 }

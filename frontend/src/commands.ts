@@ -3,9 +3,11 @@
 // are made by `targets`, for the palette only.
 
 import { buildOf, builds, theSource, value, type Build } from "./builds";
+import { countedOf } from "./panes/counted";
 import { openCounterpart } from "./panes/counterpart";
 import { compareErrors, measure, setMetric } from "./heat";
 import { copyPane, savePane, savePaneDrawing } from "./panes/exports";
+import { COUNTED } from "./panes/kinds";
 import { clearSelection, closePane, focusNeighbour, focusNth, graphOrText, inPane, stepStage } from "./panes/moves";
 import { copyLink, copyReportCommand, copyState } from "./share";
 import {
@@ -39,9 +41,8 @@ function pane(kind: PaneKind, title: string, view?: "" | "graph"): Command {
 function opened(kind: PaneKind, view?: "" | "graph"): void {
   const of = build();
   if (!of) return;
-  const stages = value(of.overview.peek())?.stages.length ?? 1;
   const shown = panes.peek().find((p) => p.build === of.id && p.kind === kind);
-  open(of.id, kind, shown?.arg ?? (kind === "stage" ? stages - 1 : 0), view);
+  open(of.id, kind, COUNTED[kind] || !shown ? countedOf(of, kind) : shown.arg, view);
 }
 
 function colour(by: Metric, title: string): Command {

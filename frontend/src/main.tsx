@@ -7,6 +7,7 @@ import { watchBuilds } from "./build/builder";
 import { startPanes } from "./build/starter";
 import { begin } from "./builds";
 import { linkBuilds } from "./compare/diffs";
+import { guardTexts } from "./parts/names";
 import { source } from "./source";
 import { theme } from "./state";
 import { connect, read } from "./url";
@@ -14,6 +15,8 @@ import { connect, read } from "./url";
 effect(() => {
   document.documentElement.dataset["theme"] = theme.value;
 });
+
+guardTexts();
 
 async function start(): Promise<void> {
   const root = document.getElementById("app");

@@ -48,6 +48,9 @@ export interface Reveal {
 }
 export const reveal = signal<Reveal | null>(null);
 
+/** The pane that was opened last, or turned to something else: it comes into sight where panes are many. */
+export const opened = signal<{ readonly key: number } | null>(null);
+
 let keys = 0;
 
 export function makePane(build: string, kind: PaneKind, arg = 0, view: "" | "graph" = ""): Pane {
@@ -57,8 +60,10 @@ export function makePane(build: string, kind: PaneKind, arg = 0, view: "" | "gra
 /** Opens a pane, or brings the one that shows the same kind for this build to what is asked. */
 export function open(build: string, kind: PaneKind, arg = 0, view?: "" | "graph", beside = false): void {
   const known = beside ? undefined : panes.peek().find((p) => p.build === build && p.kind === kind);
+  const pane = known ?? makePane(build, kind, arg, view ?? "");
   if (known) update(known.key, { arg, ...(view === undefined ? {} : { view }) });
-  else panes.value = [...panes.peek(), makePane(build, kind, arg, view ?? "")];
+  else panes.value = [...panes.peek(), pane];
+  opened.value = { key: pane.key };
 }
 
 export function update(key: number, change: Partial<Omit<Pane, "key">>): void {

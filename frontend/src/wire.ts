@@ -75,6 +75,10 @@ export interface CodeTotals {
 
 /**
  * How a build was made: what `clew.compile` takes.
+ *
+ * `extend` names files among those that the command line gave (`Choices.extensions`): a page
+ * cannot name others, as they are programs. `schedules` has recorded steps, a line each, by the
+ * name of a kernel or a glob.
  */
 export interface Options {
   readonly target: string;
@@ -85,6 +89,8 @@ export interface Options {
   readonly disabled: string[];
   readonly required: string[];
   readonly keep_f32: string[];
+  readonly extend: string[];
+  readonly schedules: Record<string, string>;
   readonly shapes: Record<string, number[]>;
 }
 
@@ -301,11 +307,21 @@ export interface Index {
 }
 
 /**
+ * Figures of a stage's operators, as columns; those without any are left out.
+ */
+export interface NodeFigures {
+  readonly number: number[];
+  readonly figure: number[];
+}
+
+/**
  * A figure for each layer, kernel, line of a loop nest and instruction; None where unknown.
  *
- * `unit` is ns, flop, B, share (of peak, 0 to 1) or relative (error). `lines[k][n]` is that of
- * line n + 1 of kernel k, `instructions` likewise; empty lists where a level is not measured.
- * `total` is what shares refer to, and `basis` says what figures rest on.
+ * `nodes` has the operators of each stage, with their own shares; a stage that changed nothing is
+ * empty, and has those of the one before. `unit` is ns, flop, B, share (of peak, 0 to 1) or
+ * relative (error). `lines[k][n]` is that of line n + 1 of kernel k, `instructions` likewise;
+ * empty lists where a level is not measured. `total` is what shares refer to, and `basis` says
+ * what figures rest on.
  */
 export interface Heat {
   readonly metric: "time" | "flops" | "bytes" | "peak" | "error";
@@ -313,6 +329,7 @@ export interface Heat {
   readonly total: number | null;
   readonly layers: (number | null)[];
   readonly kernels: (number | null)[];
+  readonly nodes: NodeFigures[];
   readonly lines: ((number | null)[])[];
   readonly instructions: ((number | null)[])[];
   readonly basis: string;
@@ -454,7 +471,7 @@ export interface Started {
 }
 
 /**
- * What the form for a new build offers.
+ * What the form for a new build offers. `extensions` are files to extend a build with.
  */
 export interface Choices {
   readonly targets: string[];
@@ -463,6 +480,7 @@ export interface Choices {
   readonly threads: number;
   readonly max_upload_bytes: number;
   readonly models: string[];
+  readonly extensions: string[];
 }
 
 /**

@@ -12,7 +12,7 @@ const layer = (name: string, op: string): Layer => ({ name, op, group: [], fate:
 const kernel = (index: number, distinct: number, layers: number[]): KernelInfo =>
   ({ index, name: `k${index}`, distinct, layers, call: index, ops: [], numbers: [] }) as unknown as KernelInfo;
 const heat = (layers: (number | null)[], kernels: number[]): Heat => ({
-  metric: "time", unit: "ns", total: kernels.reduce((a, b) => a + b, 0), layers, kernels, lines: [], instructions: [], basis: "", notes: [],
+  metric: "time", unit: "ns", total: kernels.reduce((a, b) => a + b, 0), layers, kernels, nodes: [], lines: [], instructions: [], basis: "", notes: [],
 });
 const overview = {
   layers: [layer("conv", "Conv"), layer("relu", "Relu"), layer("conv2", "Conv")],

@@ -16,15 +16,16 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any, Final
 
-from clew.support.errors import ClewError
+from clew.support.errors import ClewError, ClewWarning
 from clew.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from clew.bisection import Verdict, bisect
+    from clew.build.inputs import Inputs
     from clew.build.schedule_choice import schedule_for
     from clew.compare.diff import diff
     from clew.compare.report import DiffReport, LayerDiff
-    from clew.compiled import CompiledModel, Inputs, Kernel
+    from clew.compiled import CompiledModel, Kernel
     from clew.compiler import compile
     from clew.correlate import ExecutorGraph, executor_graph
     from clew.editing import Editor, edit
@@ -59,7 +60,7 @@ _HOMES: Final = {
     "DiffReport": "clew.compare.report",
     "Editor": "clew.editing",
     "ExecutorGraph": "clew.correlate",
-    "Inputs": "clew.compiled",
+    "Inputs": "clew.build.inputs",
     "Kernel": "clew.compiled",
     "LayerDiff": "clew.compare.report",
     "LayerError": "clew.precision",
@@ -107,10 +108,18 @@ def __getattr__(name: str) -> Any:
     return value
 
 
+def __dir__() -> list[str]:
+    """Returns all public names, those that are not loaded yet, too: what editors and notebooks
+    offer.
+    """
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
+
+
 __all__ = [
     "Budgets",
     "CheckReport",
     "ClewError",
+    "ClewWarning",
     "CompiledModel",
     "DiffReport",
     "Editor",

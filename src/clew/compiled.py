@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,43 +14,49 @@ from clew.build.build import (
     Build,
     KernelUse,
     Options,
-    bind_sizes,
     build_module,
-    deciding_params,
 )
-from clew.build.kernel_trace import UseTrace, kernel_traces
+from clew.build.deferred_kernel import bind_sizes
+from clew.build.inputs import declared_inputs, inputs_of
+from clew.build.kernel_trace import UseTrace, kernel_traces, named_lines
 from clew.build.lowering import operator_calls
 from clew.build.saving import SavedModel, SavedUse, save
 from clew.build.stored_builds import StoredBuild
 from clew.build.tracing import trace_of
+from clew.build.wishes import kept_layers, tell, unknown_layers
 from clew.codegen.artifact import KernelCode
 from clew.codegen.disassemble import disassemble
+from clew.ir.deciding import deciding_params
 from clew.ir.deferred import DeferredModule
-from clew.ir.expr import Call, Var
+from clew.ir.expr import Call
 from clew.ir.module import Module
 from clew.ir.types import (
-    MapType,
-    OptionalType,
-    SequenceType,
     TensorType,
-    Type,
-    UnrankedType,
-    to_numpy,
 )
 from clew.loading import LoadedModel
 from clew.passes.specialize import Specialize
 from clew.profiled import ProfiledModel
 from clew.runtime.cache import Cache
-from clew.runtime.kinds import Kind
-from clew.runtime.model import ANY_SHAPE, InputSpec, Ready, SizesKey, sizes_key
+from clew.runtime.model import (
+    Ready,
+    SizesKey,
+    decides_now,
+    described,
+    sizes_key,
+)
 from clew.runtime.program import Program
 from clew.runtime.threads import shared_pool
+from clew.support.bounds import bounds_in_force
 from clew.support.budgets import in_force
-from clew.support.errors import GraphTypeError, InputError
+from clew.support.errors import GraphTypeError, Hint, InputError, locate
 from clew.support.locks import Lock
+from clew.support.shown import counted
 from clew.target import Target
 from clew.te.analysis import product_dtypes_of
 from clew.trace.trace import Trace
+
+if TYPE_CHECKING:  # for editors; these stand above this module
+    from clew.correlate import ExecutorGraph
 
 Array = np.ndarray[Any, Any]
 # Builds for different sizes that a model with symbolic sizes keeps.
@@ -139,8 +145,11 @@ class Kernel:
 
     @property
     def loops(self) -> str:
-        """The scheduled loop nest as text."""
-        return self._use.source.printed.text
+        """The scheduled loop nest as text. Where several uses share it, the first line says which
+        use this is.
+        """
+        lines = self._use.source.printed.lines
+        return "\n".join(named_lines(lines, self.name, self._build.same_code[self.key])) + "\n"
 
     @property
     def schedule(self) -> Any:
@@ -185,11 +194,12 @@ class CompiledModel(ProfiledModel[Kernel]):
     ```
 
     Calls may come from several threads at once. A model with symbolic sizes, or with inputs whose
-    values decide sizes (`inputs` marks these), is built for what it meets; each build is kept.
+    values decide sizes (`inputs` marks these), is built for what it meets; the last 32 builds are
+    kept. `builds_made` counts them all.
     """
 
     def __init__(self, module: Module | DeferredModule, options: Options, cache: Cache) -> None:
-        inputs = _declared(module) if not isinstance(module, Module) else _inputs(module)
+        inputs = declared_inputs(module) if not isinstance(module, Module) else inputs_of(module)
         super().__init__(inputs, module.output_names)
         self.budgets = options.budgets
         self._model = module
@@ -198,7 +208,7 @@ class CompiledModel(ProfiledModel[Kernel]):
         self._pool = shared_pool(options.threads)
         self._by_value: tuple[int, ...] = ()
         if isinstance(module, Module):
-            self._decide_by(_shape_deciding_inputs(module))
+            self._decide_by(deciding_params(module.main))
         else:
             self._decide_by(self._deciding(module))
         self._symbolic = (
@@ -208,14 +218,16 @@ class CompiledModel(ProfiledModel[Kernel]):
         )
         self._builds: dict[SizesKey, Build] = {}
         self._traces: dict[int, Trace] = {}
+        self._told: set[str] = set()
         self._lock = Lock()
+        self.builds_made = 0
         self._last: Build | None = None
         self._stored: LoadedModel | None = None
         if not self._symbolic and isinstance(module, Module):
             stored = StoredBuild(module, options, cache)
             self._stored = stored.load()
             if self._stored is None:
-                stored.keep(self.save, self.build.constant_bytes)
+                stored.keep(self._write, self.build.constant_bytes)
 
     @property
     def module(self) -> Module:
@@ -243,8 +255,9 @@ class CompiledModel(ProfiledModel[Kernel]):
         if isinstance(self._model, Module):
             key = sizes_key(arrays, self._by_value)
             return self._make(key, self._model, self._specialization(self._model, arrays))
-        module = self._model.module_for(dict(zip(self._input_names, arrays, strict=True)))
-        found = {*self._by_value, *self._deciding(self._model), *_shape_deciding_inputs(module)}
+        with bounds_in_force(self.options.bounds):
+            module = self._model.module_for(dict(zip(self._input_names, arrays, strict=True)))
+        found = {*self._by_value, *self._deciding(self._model), *deciding_params(module.main)}
         positions = tuple(sorted(found))
         if positions != self._by_value:  # keys of builds before say too little
             self._builds.clear()
@@ -256,16 +269,26 @@ class CompiledModel(ProfiledModel[Kernel]):
     def _make(self, key: SizesKey, module: Module, specialize: Specialize | None) -> Build:
         with in_force(self.budgets):
             build = build_module(module, self.options, self._cache, self._pool, specialize)
+        self._tell(module, build)
         while len(self._builds) >= _KEPT_BUILDS:
             self._builds.pop(next(iter(self._builds)))
         self._builds[key] = build
+        self.builds_made += 1
         return build
+
+    def _tell(self, module: Module, build: Build) -> None:
+        """Raises, or issues as a warning once, that something was asked for in vain."""
+        unmet = list(build.unmet)
+        if not isinstance(self._model, Module):
+            names = kept_layers(self.options.passes)
+            unmet += unknown_layers(names, module, "keep_f32", certain=False)
+        tell(unmet, self._told)
 
     # --- running ---
 
     def program_for(self, arrays: Sequence[Any]) -> Program:
         if self._symbolic:
-            return self.build_for(arrays).program
+            return self._build_for(arrays).program
         if self._stored is not None:
             return self._stored.program
         assert self._last is not None
@@ -289,12 +312,25 @@ class CompiledModel(ProfiledModel[Kernel]):
         return self._stored is not None
 
     def ready_for(self, arrays: Sequence[Any]) -> Ready[Kernel]:
-        build = self.build_for(arrays)
+        build = self._build_for(arrays)
         uses = [(Kernel(use, build), use.segment, use.step) for use in build.uses]
         return Ready(build.program, build.segments, uses)
 
-    def build_for(self, arrays: Sequence[Array]) -> Build:
-        """Returns the build for the sizes (and deciding values) of these inputs, made if new.
+    def _last_key(self) -> SizesKey | None:
+        if not self._symbolic:
+            return None
+        return next((key for key, build in self._builds.items() if build is self._last), None)
+
+    def build_for(self, inputs: Mapping[str, Any] | Sequence[Any]) -> Build:
+        """Returns the build for the sizes (and deciding values) of these inputs, in order or by
+        name, made if new.
+
+        Errors: as of a call.
+        """
+        return self._build_for(self.checked(list(self.named_inputs(inputs).values())))
+
+    def _build_for(self, arrays: Sequence[Array]) -> Build:
+        """Returns the build for checked inputs.
 
         Errors: I042 when sizes contradict each other.
         """
@@ -303,7 +339,7 @@ class CompiledModel(ProfiledModel[Kernel]):
         key = sizes_key(arrays, self._by_value)
         found = self._builds.get(key)
         if found is None:
-            with self._lock:
+            with self._lock, locate(inputs=described(self._inputs, arrays)):
                 found = self._builds.get(key) or self._make_for(arrays)
         self._last = found
         return found
@@ -316,8 +352,19 @@ class CompiledModel(ProfiledModel[Kernel]):
                     bind_sizes(param, array.shape, sizes)
                 except GraphTypeError as error:
                     raise InputError("I042", error.message) from error
-        values = tuple((self.input_names[n], arrays[n].copy()) for n in self._by_value)
+        deciding = (n for n in self._by_value if decides_now(arrays[n]))
+        values = tuple((self.input_names[n], arrays[n].copy()) for n in deciding)
         return Specialize(tuple(sizes.items()), values)
+
+    def _about(self) -> str:
+        options = self.options
+        kernels = "not built for any sizes yet"
+        if self._last is not None:
+            kernels = counted(len(self._last.uses), "kernel")
+        elif not self._symbolic:
+            kernels = "from the cache"
+        threads = counted(options.threads, "thread")
+        return f"{super()._about()}, for {options.target.name} on {threads}, {kernels}"
 
     def _repr_html_(self) -> str:
         shown: str = _room("explorer.notebook").model_html(self)
@@ -325,7 +372,9 @@ class CompiledModel(ProfiledModel[Kernel]):
 
     def recompiled(self, **changes: Any) -> CompiledModel:
         """Returns the same module compiled with other `Options`, by the names of their fields."""
-        return CompiledModel(self._model, replace(self.options, **changes), self._cache)
+        made = CompiledModel(self._model, replace(self.options, **changes), self._cache)
+        made._told.update(self._told)
+        return made
 
     # --- looking inside ---
 
@@ -346,7 +395,11 @@ class CompiledModel(ProfiledModel[Kernel]):
         return InputError(
             "I044",
             "the model has symbolic sizes and has not been built for any yet",
-            hint="run it once, or call build_for(inputs)",
+            hint=Hint(
+                "run it once, or call build_for(inputs)",
+                cli="fix its sizes, as in --shape NAME=1,3,224,224",
+                page="give its input shapes when compiling it",
+            ),
         )
 
     @property
@@ -371,24 +424,27 @@ class CompiledModel(ProfiledModel[Kernel]):
         build = self.build
         return [Kernel(use, build) for use in build.uses]
 
-    def graph(self) -> Any:
+    def graph(self) -> ExecutorGraph:
         """Returns the executor as data (`clew.ExecutorGraph`): nodes, kernels, operators at each
         stage, layers. Of a model with symbolic sizes, that of the last build.
 
         Errors: I044 (see `build`).
         """
-        return _room("correlate").executor_graph(self)
+        found: ExecutorGraph = _room("correlate").executor_graph(self)
+        return found
 
     def tap(
         self,
         layers: str | Sequence[str],
+        /,
         *inputs: Any,
         output: int | None = None,
         force: bool = False,
+        **named: Any,
     ) -> Any:
         """Returns values of layers in a run: `compiled.tap("conv1", x)`.
 
-        `inputs` are arrays in the inputs' order, or one mapping by name. One name gives its value
+        Inputs are given as in a call. One name gives its value
         (`output` says which, of several); a list of names, or a pattern (`block1/*`), gives
         `clew.Taps`, a mapping. Nothing is compiled otherwise for it: what a kernel writes to memory
         is read there, and brought to the layer's own layout and dtype. What stays inside a kernel
@@ -399,20 +455,52 @@ class CompiledModel(ProfiledModel[Kernel]):
         pattern that fits no layer), I153 (`output`), I154 (`force` cannot break it), I155 (it did
         not run), I045 (`trace=False`), and those of a run.
         """
-        by_name = len(inputs) == 1 and isinstance(inputs[0], Mapping)
-        checked = self.checked(self._in_order(inputs[0]) if by_name else inputs)
+        checked = self.checked(inputs, named, options=("output", "force"))
         if self._symbolic:
-            self.build_for(checked)
+            self._build_for(checked)
         return _room("tap").tap(self, layers, checked, output=output, force=force)
 
-    def report(self, path: str | Path, *, profile: bool = True) -> None:
+    def report(
+        self,
+        path: str | Path,
+        *,
+        profile: bool = True,
+        inputs: Any = None,
+        shapes: Mapping[str, Sequence[int]] | None = None,
+    ) -> None:
         """Writes the explorer's page with all that it shows of this model as one HTML file, which
-        opens without clew or a network. `profile` measures runs with drawn inputs for it.
+        opens without clew or a network. `profile` measures runs for it.
 
-        Errors: I044 and I045 (see `trace`), I061 (inputs that cannot be drawn), I250 (the page was
-        not built), I251 (the file).
+        `inputs` are those of the runs, by name or in order; those that a mapping lacks are drawn,
+        at the sizes of `shapes` (by input), else of the last run. Of a model with symbolic sizes
+        the page shows the build for these.
+
+        Errors: I045 (see `trace`), I040 to I043 (`inputs`), I303 (`shapes`), I061 (inputs that
+        cannot be drawn), I250 (the page was not built), I251 (the file).
         """
-        _room("explorer.report").report(self, path, profile=profile)
+        _room("explorer.report").report(self, path, profile=profile, inputs=inputs, shapes=shapes)
+
+    def explore(
+        self,
+        *,
+        port: int = 0,
+        host: str = "127.0.0.1",
+        browser: bool = False,
+        block: bool = False,
+    ) -> Any:
+        """Serves the explorer's page of this model from this process, and returns what has its
+        `url` and `stop()` (`clew.explorer.serving.Explored`); it is a context manager, too.
+
+        The page is `clew explore`'s: only this machine reaches it (`host`), and only with the
+        secret in its URL. Port 0 is a free one. `browser` opens it; `block` prints the URL and
+        returns when it was stopped, or interrupted. Builds that are made from the page live in
+        processes of their own, and lack passes, fusions and schedules given here.
+
+        Errors: I044 and I045 (see `trace`), I225 (host or port), I343 (port).
+        """
+        return _room("explorer.serving").explore(
+            self, port=port, host=host, browser=browser, block=block
+        )
 
     def build_with(self, module: Module, options: Options) -> Build:
         """Returns a build of its own of a module, with this model's cache and threads."""
@@ -427,11 +515,14 @@ class CompiledModel(ProfiledModel[Kernel]):
 
         Errors: I044 (no build yet), C050 (the file), C058 and C059 (steps that cannot be saved).
         """
+        self._write(path)
+
+    def _write(self, path: str | Path, *, mode: int = 0o666) -> None:
         if not self._builds:
             self._builds[((), ())] = self.build
         builds = {key: (build, _saved_uses(build)) for key, build in self._builds.items()}
         target, inputs, outputs = self.options.target, self._inputs, self.output_names
-        save(SavedModel(target, inputs, outputs, self._by_value, builds), path)
+        save(SavedModel(target, inputs, outputs, self._by_value, builds), path, mode=mode)
 
 
 def _room(name: str) -> Any:
@@ -445,53 +536,3 @@ def _saved_uses(build: Build) -> list[SavedUse]:
         SavedUse(use.name, kernel.layers, kernel.ops, use.source.key, use.segment, use.step)
         for use, kernel in ((use, Kernel(use, build)) for use in build.uses)
     ]
-
-
-class Inputs:
-    """What a module takes: the `inputs` and `input_names` of the model it will be compiled to."""
-
-    def __init__(self, module: Module) -> None:
-        self.inputs = tuple(_inputs(module))
-        self.input_names = module.input_names
-
-
-def _inputs(module: Module) -> list[InputSpec]:
-    return list(map(_input, module.main.params))
-
-
-def _declared(module: DeferredModule) -> list[InputSpec]:
-    return [
-        InputSpec(i.name, None, (), kind=None if i.type is None else _kind(i.type))
-        if i.dtype is None
-        else InputSpec(i.name, to_numpy(i.dtype), ANY_SHAPE if i.shape is None else i.shape)
-        for i in module.inputs
-    ]
-
-
-def _input(param: Var) -> InputSpec:
-    if not isinstance(param.type, TensorType):
-        return InputSpec(param.name, None, (), kind=_kind(param.type))
-    shape = [d if isinstance(d, int) else str(d) for d in param.type.shape]
-    return InputSpec(param.name, to_numpy(param.type.dtype), shape)
-
-
-def _kind(type_: Type) -> Kind:
-    """Returns what a value of a run must be to be of a type."""
-    match type_:
-        case TensorType(shape, dtype):
-            sizes = tuple(d if isinstance(d, int) else None for d in shape)
-            return Kind("tensor", to_numpy(dtype), sizes)
-        case UnrankedType(dtype):
-            return Kind("tensor", to_numpy(dtype), None)
-        case SequenceType(element):
-            return Kind("sequence", parts=(_kind(element),))
-        case OptionalType(element):
-            return Kind("optional", parts=(_kind(element),))
-        case MapType(key, value):
-            return Kind("map", to_numpy(key), parts=(_kind(value),))
-    raise AssertionError(type_)
-
-
-def _shape_deciding_inputs(module: Module) -> tuple[int, ...]:
-    """Returns the positions of inputs whose values decide shapes."""
-    return deciding_params(module.main)

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from clew import frontends
 from clew.build.build import Options
+from clew.build.wishes import kept_layers, tell, unknown_layers
 from clew.compiled import CompiledModel
 from clew.extensions import Extension, extended
 from clew.ir.deferred import DeferredModule
 from clew.ir.module import Module
-from clew.passes.base import Pass
+from clew.passes.base import Pass, Unmet
 from clew.passes.fuse_ops import FuseOps
+from clew.passes.manager import unknown_pass
+from clew.passes.specialize import Specialize
 from clew.pipelines import pipeline
 from clew.runtime.cache import Cache, default_cache
 from clew.runtime.guard import GuardSide
 from clew.runtime.threads import thread_count
+from clew.support.bounds import bounds_in_force, check_bounds
 from clew.support.budgets import Budgets, in_force
-from clew.support.errors import InputError
+from clew.support.errors import ClewWarning, InputError
 from clew.target import Target, target_of
 
 PRECISIONS: Final = ("f32", "bf16", "f16", "auto")
@@ -35,13 +40,15 @@ def compile(
     required: Sequence[str] = (),
     disabled: Sequence[str] = (),
     passes: Sequence[Pass] | None = None,
-    extend: Sequence[Extension] = (),
+    extend: Sequence[Extension | str | Path] = (),
     fuse: str | None = "auto",
     instruments: Sequence[Any] = (),
     inputs: Mapping[str, Sequence[int]] | None = None,
+    links: str | None = None,
     cache: bool = True,
     trace: bool = True,
     guard: bool | GuardSide = False,
+    bounds: str = "check",
     on_progress: Callable[[str], None] | None = None,
     budgets: Budgets | None = None,
 ) -> CompiledModel:
@@ -50,29 +57,44 @@ def compile(
     `model` is a module from `clew.load`, a file, or an ONNX message or its bytes. `opt_level` 0 to
     3 chooses passes (`passes` replaces the list, `required` and `disabled` name single ones);
     `fuse=None` puts each operator in a kernel of its own. `extend` has what you add: passes
-    (`graph_pass`), fusions (`fusion`) and schedules (`schedule_for`). `precision` is what
-    convolutions and matrix products multiply in: `f32`, `bf16`, `f16` (both summed in f32), or
-    `auto`, `bf16` where the target has instructions for it; `keep_f32` names layers (or globs of
-    them) to leave alone. `inputs` gives shapes for a file's symbolic inputs. `trace=False` records
-    no lineage and changes no byte of code. `guard` runs every buffer behind guard pages (for
-    tests), right at its end or start. `budgets` bound what a file, its compilation and its runs may
-    ask for (`Budgets.strict()` for files from anywhere). Where values or shapes that only a run
-    tells decide what graph a file holds (docs/deciding-inputs.md), it is imported when it is
-    called.
+    (`graph_pass`), fusions (`fusion`), schedules (`schedule_for`), and Python files that hold
+    these, as a list `extend` or at their top level. `precision` is what convolutions and matrix
+    products multiply in: `f32`, `bf16`, `f16` (both summed in f32), or `auto`, `bf16` where the
+    target has instructions for it; `keep_f32` names layers (or globs of them) to leave alone.
+    `inputs` gives shapes for a file's symbolic inputs, and `links` says which links to external
+    data are followed, both as for `clew.load`. `trace=False` records no lineage and changes no byte
+    of code. `guard` runs every buffer behind guard pages (for tests), right at its end or start.
+    `bounds` is how values that are read as indices are treated: with `check` one out of range ends
+    the run in I320, with `clamp` it is held inside. `budgets` bound what a file, its compilation
+    and its runs may ask for (`Budgets.strict()` for files from anywhere). Where values or shapes
+    that only a run tells decide what graph a file holds (docs/deciding-inputs.md), it is imported
+    when it is called.
+
+    What is asked for and means nothing in this model is an error where it is an exact name or a
+    required fusion, and a `ClewWarning` where it may be meant for several models: a glob, a
+    schedule, a pass (docs/names.md).
 
     Errors: I010 (target), I011 (opt level), I012 (threads), I013 (precision), I020 (pass names),
-    I084 (`extend`), U020 (a fusion that is not legal), C140 and C141 (`budgets`), and those of
-    loading.
+    I084 and I176 (`extend`), I307 (`keep_f32`), I310 (`inputs` of a module), I311 (`required` and
+    `disabled`), I320 (an index among constants), I321 (`bounds`), U020, U030 and U031 (a fusion
+    that is not legal, or has no place), C140 and C141 (`budgets`), and those of loading.
     """
     machine = target_of(target)
     chosen = passes_for(machine, opt_level, precision, keep_f32, fuse, passes)
     count = thread_count(threads)
-    with in_force(budgets):
+    with in_force(budgets), bounds_in_force(check_bounds(bounds)):
         if isinstance(model, (Module, DeferredModule)):
             module = model
         else:
-            module = frontends.load_or_defer(model, inputs=inputs)
+            module = frontends.load_or_defer(model, inputs=inputs, links=links)
+    if isinstance(model, (Module, DeferredModule)) and inputs:
+        raise InputError(
+            "I310",
+            "inputs= gives shapes for a file, and the model is loaded already",
+            hint="give them to clew.load(file, inputs={...})",
+        )
     chosen, schedules = extended(chosen, extend)
+    _check_names(module, chosen, keep_f32, required, disabled, replaced=passes is not None)
     options = Options(
         target=machine,
         threads=count,
@@ -84,10 +106,43 @@ def compile(
         instruments=tuple(instruments),
         trace=trace,
         guard=guard,
+        bounds=bounds,
         on_progress=on_progress or (lambda text: None),
         budgets=budgets,
     )
     return CompiledModel(module, options, default_cache() if cache else Cache(None))
+
+
+def _check_names(
+    module: Module | DeferredModule,
+    passes: Sequence[Pass],
+    keep_f32: Sequence[str],
+    required: Sequence[str],
+    disabled: Sequence[str],
+    *,
+    replaced: bool,
+) -> None:
+    """Checks names that are known to mean nothing before anything is built.
+
+    Errors: I020 (no such pass), I307 (no such layer), I311 (a pass that is required and disabled).
+    """
+    known = [Specialize.__name__, *(p.name for p in passes)]
+    unknown = [name for name in (*required, *disabled) if name not in known]
+    if unknown:
+        raise unknown_pass(unknown, known)
+    both = [name for name in required if name in disabled]
+    if both:
+        raise InputError(
+            "I311", f"{both[0]} is both required and disabled", hint="name it in one of the two"
+        )
+    unmet: list[Unmet] = []
+    if keep_f32 and replaced and not kept_layers(passes):
+        text = "keep_f32 has no effect: passes= replaces the list, and no pass in it narrows"
+        unmet.append(ClewWarning("I312", text, hint="add ConvertPrecision(dtype, keep_f32)"))
+    if isinstance(module, Module):
+        names = dict.fromkeys((*keep_f32, *kept_layers(passes)))
+        unmet += unknown_layers(names, module, "keep_f32")
+    tell(unmet, set())
 
 
 def passes_for(

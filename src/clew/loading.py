@@ -7,9 +7,9 @@ with kernels of shapes that a run tells the rest of the compiler.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from clew.profiled import ProfiledModel
 from clew.runtime.artifact import (
@@ -21,12 +21,13 @@ from clew.runtime.artifact import (
     read_inputs,
     read_needs,
 )
-from clew.runtime.container import Container, read_container
+from clew.runtime.container import Container, read_container, read_opened
 from clew.runtime.cpu import check_machine
-from clew.runtime.model import InputSpec, Ready, sizes_key
+from clew.runtime.model import InputSpec, Ready, SizesKey, sizes_key
 from clew.runtime.program import Program
 from clew.runtime.threads import shared_pool, thread_count
 from clew.support.errors import CompileError, InputError
+from clew.support.shown import counted
 
 # What reading a text that contradicts itself runs into.
 _CONTRADICTIONS = (
@@ -56,8 +57,8 @@ class LoadedModel(ProfiledModel[LoadedKernel]):
         self._symbolic = any(not i.is_static for i in inputs) or bool(deciding)
         self._last = builds[0] if len(builds) == 1 else None
 
-    def __repr__(self) -> str:
-        return f"<LoadedModel of {', '.join(self.input_names)}>"
+    def _about(self) -> str:
+        return f"{super()._about()}, saved for {counted(len(self._builds), 'size')}"
 
     @property
     def kernels(self) -> list[LoadedKernel]:
@@ -85,6 +86,9 @@ class LoadedModel(ProfiledModel[LoadedKernel]):
         assert self._last is not None
         return self._last.program
 
+    def _last_key(self) -> SizesKey | None:
+        return self._last.key if self._symbolic and self._last is not None else None
+
     def ready_for(self, arrays: Sequence[Any]) -> Ready[LoadedKernel]:
         build = self._build_for(arrays) if self._symbolic else self._last
         assert build is not None
@@ -105,12 +109,8 @@ class LoadedModel(ProfiledModel[LoadedKernel]):
         return found
 
 
-def load_compiled(
-    path: str | Path, threads: int | None = None, *, checked: bool = False
-) -> LoadedModel:
+def load_compiled(path: str | Path, threads: int | None = None) -> LoadedModel:
     """Returns a model that `save` has written, ready to run with a number of threads.
-
-    `checked` leaves out the checksum, which reads the whole file, for who knows that it fits.
 
     Its constants are pages of the file, which processes that load it share; replacing the file is
     safe, shortening it in place while a model runs is not. The file holds native code: load only
@@ -119,8 +119,22 @@ def load_compiled(
     Errors: I012 (threads), C050 to C054 (the file), C055 (it contradicts itself), C056 and C057 (it
     is for other machines), C061 (an operator that is not registered), C003 (linking).
     """
+    return _loaded(lambda: read_container(Path(path)), str(path), threads)
+
+
+def load_opened(file: BinaryIO, threads: int | None, *, checked: bool) -> LoadedModel:
+    """Returns the model in an open file, as `load_compiled` does. `checked` leaves out the
+    checksum, which reads the whole file, for who knows that it fits.
+
+    Errors: as `load_compiled`.
+    """
+    shown = "the stored build"
+    return _loaded(lambda: read_opened(file, shown, checked=checked), shown, threads)
+
+
+def _loaded(read: Callable[[], Container], shown: str, threads: int | None) -> LoadedModel:
     pool = shared_pool(thread_count(threads))
-    container = read_container(Path(path), checked=checked)
+    container = read()
     try:
         text = container.text
         check_machine(read_needs(text))
@@ -130,7 +144,7 @@ def load_compiled(
     except _CONTRADICTIONS as error:
         raise CompileError(
             "C055",
-            f"{path} contradicts itself: {error!r}",
+            f"{shown} contradicts itself: {error!r}",
             hint="compile the model and save it again",
         ) from error
 

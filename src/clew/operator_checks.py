@@ -28,19 +28,23 @@ from clew.ops.sample_checks import (
 )
 from clew.runtime.guard import GuardSide
 from clew.support.errors import ClewError, GraphTypeError, InputError
+from clew.support.shown import Shown, counted
 from clew.te.analysis import Kind
 
 _LEVELS: Final = (0, 3)
 _MOST_POINTS: Final = 20_000
 
 
-@dataclass(frozen=True)
-class OpReport:
+@dataclass(frozen=True, repr=False)
+class OpReport(Shown):
     """What was checked of an operator: a line each."""
 
     op: str
     kind: Kind
     lines: tuple[str, ...]
+
+    def _about(self) -> str:
+        return f"{self.op}: {counted(len(self.lines), 'check')}"
 
     def __str__(self) -> str:
         return "\n".join([f"{self.op} ({self.kind.name.lower()})", *(f"  {x}" for x in self.lines)])

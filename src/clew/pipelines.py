@@ -13,6 +13,7 @@ from clew.passes.dead_code import DeadCode
 from clew.passes.decompose_ops import DecomposeOps
 from clew.passes.eliminate_common_subexpr import EliminateCommonSubexpr
 from clew.passes.fold_constant import FoldConstant
+from clew.passes.fold_empty import FoldEmpty
 from clew.passes.fold_scale_axis import FoldScaleAxis
 from clew.passes.fold_structure import FoldStructure
 from clew.passes.fuse_ops import FuseOps
@@ -39,6 +40,7 @@ def pipeline(
     if precision != "f32":
         products = ConvertPrecision(precision, tuple(keep_f32))
     return [
+        FoldEmpty(),  # first: no pass or rule below has to expect sizes of 0
         InlineComposites(),  # what no pass before took is operators again, for all that follow
         SimplifyInference(),  # training's operators have no kernels
         NarrowIntegers(),  # while it is plain to see what weights are made of

@@ -13,11 +13,13 @@ import numpy as np
 
 from clew import frontends
 from clew.compiler import compile
+from clew.extensions import extensions_of
 from clew.ir.module import Module
 from clew.ir.rewrite import layer_names
 from clew.passes.convert_precision import ConvertPrecision, narrowed_products, products_of
 from clew.support.difference import relative_error, relative_length
 from clew.support.errors import InputError
+from clew.support.shown import Shown
 from clew.target import Target
 
 _NARROW: Final = ("bf16", "f16")
@@ -67,8 +69,8 @@ class Kept:
     met: bool
 
 
-@dataclass(frozen=True)
-class PrecisionReport:
+@dataclass(frozen=True, repr=False)
+class PrecisionReport(Shown):
     """The error of a narrow precision, layer by layer, the largest `alone.rms` first.
 
     `error` is the whole network's; `independent` the `rms` that its layers would cause together if
@@ -83,6 +85,10 @@ class PrecisionReport:
     layers: tuple[LayerError, ...]
     kept: Kept | None = None
 
+    def _about(self) -> str:
+        worst = ", ".join(self.layers[0].names) if self.layers else "no layer"
+        return f"{self.precision}: error {self.error.worst:.2g}, most of it from {worst}"
+
     def to_json(self) -> dict[str, Any]:
         """Returns the report as nested dicts and lists of numbers and strings."""
         return asdict(self)
@@ -90,7 +96,7 @@ class PrecisionReport:
 
 def precision_report(
     model: Module | str | Path,
-    inputs: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+    inputs: Any,
     *,
     precision: str = "bf16",
     bound: float | None = None,
@@ -100,15 +106,17 @@ def precision_report(
     opt_level: int = 3,
     keep_f32: Sequence[str] = (),
     on_progress: Callable[[str], None] | None = None,
+    **options: Any,
 ) -> PrecisionReport:
     """Returns which layers of a model the error of a narrow precision comes from.
 
     The model is compiled once a layer, with all others in f32, and once more for each of the
     `savings` layers that cause most, with all others narrow. Variants share kernels through the
-    disk cache. `inputs` are arrays by name, or several such sets: one set says little of a single
-    layer, as roundings are chance. With a `bound` on the network's `Deviation.worst`, `kept` has
-    the fewest layers to keep in f32 for it, in the order of what they cause, found by bisection.
-    Other arguments are those of `clew.compile`; layers in `keep_f32` stay in f32 throughout.
+    disk cache. `inputs` are given by name, in order as a tuple, or as a list of several such sets:
+    one set says little of a single layer, as roundings are chance. With a `bound` on the network's
+    `Deviation.worst`, `kept` has the fewest layers to keep in f32 for it, in the order of what they
+    cause, found by bisection. Other arguments are those of `clew.compile` (`options` takes the rest
+    of these); layers in `keep_f32` stay in f32 throughout.
 
     Errors: I013 (not a narrow precision), I047 (no inputs, or no output of floats), and those of
     compiling and running.
@@ -116,13 +124,20 @@ def precision_report(
     if precision not in _NARROW:
         known = ", ".join(_NARROW)
         raise InputError("I013", f"precision {precision!r} is not narrow", hint=f"one of {known}")
-    feeds = [inputs] if isinstance(inputs, Mapping) else list(inputs)
+    feeds = list(inputs) if isinstance(inputs, list) else [inputs]
     if not feeds:
         raise InputError("I047", "no inputs to compare outputs on", hint="arrays by name")
     module = model if isinstance(model, Module) else frontends.load(model)
     say = on_progress or (lambda text: None)
-    options = {"target": target, "threads": threads, "opt_level": opt_level, "keep_f32": keep_f32}
-    variants = _Variants(module, feeds, precision, options, say)
+    given = {
+        **options,
+        "extend": extensions_of(options.get("extend", ())),
+        "target": target,
+        "threads": threads,
+        "opt_level": opt_level,
+        "keep_f32": keep_f32,
+    }
+    variants = _Variants(module, feeds, precision, given, say)
     whole = variants.error("the whole network", ())
     layers = _ranked(variants)
     most = min(savings, len(layers))
@@ -163,7 +178,7 @@ class _Variants:
     def __init__(
         self,
         module: Module,
-        feeds: Sequence[Mapping[str, Any]],
+        feeds: Sequence[Any],
         precision: str,
         options: Mapping[str, Any],
         say: Callable[[str], None],
@@ -194,7 +209,7 @@ class _Variants:
         keep = (*self._options["keep_f32"], *map(glob.escape, names))
         changed = {"keep_f32": keep, "precision": precision, "instruments": [seen], "trace": False}
         compiled = compile(self._module, **{**self._options, **changed})
-        runs = [compiled.run(feed) for feed in self._feeds]
+        runs = [compiled.run(compiled.named_inputs(feed)) for feed in self._feeds]
         return [{n: np.array(v) for n, v in run.items() if _is_float(v)} for run in runs], seen
 
     def _error(self, found: Sequence[Mapping[str, Any]]) -> Deviation:

@@ -7,28 +7,36 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from clew.runtime.model import K, Model
+
+if TYPE_CHECKING:  # for editors; it stands above this module
+    from clew.profile.report import Profile
+
+_OPTIONS: Final = ("repeats", "warmup", "sample", "mode", "roofline", "on_progress")
 
 
 class ProfiledModel(Model[K]):
     """A model that says what its runs spend their time in; `last_profile` is what it last said."""
 
-    last_profile: Any = None
+    last_profile: Profile | None = None
 
     def profile(
         self,
-        *arrays: Any,
+        /,
+        *inputs: Any,
         repeats: int | None = None,
         warmup: int = 5,
         sample: bool | float = True,
         mode: str = "fused",
         roofline: bool = True,
         on_progress: Callable[[str], None] | None = None,
-    ) -> Any:
-        """Returns where the time of runs with these inputs goes (`clew.Profile`): kernels,
-        operators, layers.
+        **named: Any,
+    ) -> Profile:
+        """Returns where the time of runs with these inputs, given as in a call, goes
+        (`clew.Profile`): kernels, operators, layers. Without inputs they are drawn, at the sizes of
+        the last run where sizes are named.
 
         Runs with timers and without take turns, `repeats` times (as often as a second allows, at
         least 20), after `warmup` runs. `sample` says whether, and for how many seconds, the
@@ -37,13 +45,13 @@ class ProfiledModel(Model[K]):
         each operator) or `both`, side by side. `roofline` compares kernels with what the machine
         gives. Of a saved model there are kernels' times alone.
 
-        Errors: I040, I042, I043 (the inputs), I110 (mode), I111 (a saved model unfused), I116
+        Errors: those of a call; I110 (mode), I111 (a saved model unfused), I116
         (numbers that are none).
         """
         modes = importlib.import_module("clew.profile.modes")
-        self.last_profile = modes.profile(
+        found: Profile = modes.profile(
             self,
-            arrays,
+            self._given_or_drawn(inputs, named, _OPTIONS),
             repeats=repeats,
             warmup=warmup,
             sample=sample,
@@ -51,4 +59,5 @@ class ProfiledModel(Model[K]):
             roofline=roofline,
             on_progress=on_progress,
         )
-        return self.last_profile
+        self.last_profile = found
+        return found

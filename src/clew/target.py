@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -10,12 +10,14 @@ from typing import Final
 import llvmlite.binding as llvm
 
 from clew.ir.types import bits
+from clew.support import markup
 from clew.support.errors import InputError
 from clew.support.settings import usable_cpus
+from clew.support.system import system_text
 from clew.support.tiles import matrix_tiles_permitted
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Target:
     """A machine to compile for.
 
@@ -71,6 +73,14 @@ class Target:
             return 16, 16, 32
         return (16, 16, 64) if small and self.has("amx-int8") else None
 
+    def __repr__(self) -> str:
+        vectors = f"{self.vector_bits}-bit vectors, {self.vector_registers} registers"
+        return f"<Target {self.name}: {self.cpu}, {vectors}>"
+
+    def _repr_html_(self) -> str:
+        shown = {f.name: markup.code(str(getattr(self, f.name))) for f in fields(self)}
+        return markup.framed([markup.head(self.name, "target"), markup.facts(shown)])
+
     @property
     def key(self) -> str:
         """What native code depends on; caches decide tiles and bands."""
@@ -91,7 +101,7 @@ def initialize_llvm() -> None:
 def _cache_bytes(index: int, default: int) -> int:
     path = Path(f"/sys/devices/system/cpu/cpu0/cache/index{index}/size")
     try:
-        text = path.read_text().strip()
+        text = system_text(path).strip()
         return int(text[:-1]) << {"K": 10, "M": 20}[text[-1]]
     except (OSError, ValueError, KeyError):
         return default

@@ -13,7 +13,7 @@ def test_an_engine_is_installed_when_all_its_modules_are() -> None:
 def test_engines_agree_on_a_small_network() -> None:
     path, feed = zoo.path("keyword_spotting"), zoo.inputs("keyword_spotting")
     known = [e for e in engines().values() if e.installed]
-    first, *others = [e.prepare(path, feed, 1, "f32")() for e in known]
+    first, *others = [e.prepare(path, 1, "f32").run(feed) for e in known]
     assert others
     for values in others:
         assert max(map(relative_error, values, first)) < 1e-5

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from clew.bench.engines import Runner
+from clew.bench.engines import Feed, Outputs, Runner
 from clew.bench.measure import Figures, Measured, flat, geometric_mean, measure
 from clew.bench.peak import FmaPeak
 
@@ -20,8 +20,11 @@ class Constant(FmaPeak):
         return 2.0
 
 
+FEEDS = [{"x": np.full(1, n, np.float32)} for n in range(3)]
+
+
 def gives(*values: float) -> Runner:
-    return lambda: [np.array(values, np.float32)]
+    return Runner(lambda feed: [np.array(values, np.float32)])
 
 
 def fails(message: str) -> Runner:
@@ -34,7 +37,7 @@ def test_engines_are_compared_with_the_reference() -> None:
         "onnxruntime": lambda: gives(1.0, 2.0),
         "openvino": lambda: gives(1.0),
     }
-    found = measure(prepares, 10, 1, 1, Constant(), min_turn_s=0)
+    found = measure(prepares, 10, 1, 1, Constant(), FEEDS, min_turn_s=0)
     assert [f.engine for f in found.figures] == list(prepares)
     assert [f.error for f in found.figures] == [0.25, 0.0, math.inf]
     assert found.peak_gflops == 2.0
@@ -46,10 +49,10 @@ def test_engines_are_compared_with_the_reference() -> None:
 
 def test_what_an_engine_raises_is_a_row_and_ends_nothing() -> None:
     def raises_later() -> Runner:
-        return lambda: fails("no kernel\nmore")()
+        return Runner(lambda feed: fails("no kernel\nmore").run(feed))
 
     prepares = {"clew": lambda: gives(1.0), "a": lambda: fails("no op"), "b": raises_later}
-    found = measure(prepares, 0, 1, 1, Constant(), min_turn_s=0)
+    found = measure(prepares, 0, 1, 1, Constant(), FEEDS, min_turn_s=0)
     assert [f.failure for f in found.figures] == [
         "",
         "RuntimeError: no op",
@@ -59,8 +62,32 @@ def test_what_an_engine_raises_is_a_row_and_ends_nothing() -> None:
     assert found.lead("clew") is None
 
 
+def test_inputs_take_turns() -> None:
+    seen: list[float] = []
+
+    def run(feed: Feed) -> Outputs:
+        seen.append(float(feed["x"][0]))
+        return []
+
+    measure({"clew": lambda: Runner(run)}, 0, 1, 3, Constant(), FEEDS, min_turn_s=0)
+    assert seen[:8] == [0, 1, 2, 0, 1, 2, 0, 1]
+
+
+def test_a_build_for_new_values_is_a_failure() -> None:
+    """Times of one input again and again would hide it."""
+    built: set[float] = set()
+
+    def run(feed: Feed) -> Outputs:
+        built.add(float(feed["x"][0]))
+        return []
+
+    prepares = {"clew": lambda: Runner(run, lambda: len(built))}
+    (found,) = measure(prepares, 0, 1, 1, Constant(), FEEDS, min_turn_s=0).figures
+    assert "error[C095] 3 inputs that differ in their values alone took 3 builds" in found.failure
+
+
 def test_a_model_that_nobody_runs_has_failures_only() -> None:
-    found = measure({"clew": lambda: fails("x")}, 0, 1, 1, Constant())
+    found = measure({"clew": lambda: fails("x")}, 0, 1, 1, Constant(), FEEDS)
     assert found.figures == (Figures("clew", "RuntimeError: x"),)
     assert (found.peaks, found.peak_gflops, found.lead("clew")) == ((), 0.0, None)
 

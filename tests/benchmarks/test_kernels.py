@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from onnx.reference import ReferenceEvaluator
 
 import clew
 import kernels
@@ -43,8 +44,10 @@ def test_models_of_one_operator_are_valid_and_clew_runs_them(
 ) -> None:
     onnx.checker.check_model(made.model, full_check=True)
     onnx.save(made.model, tmp_path / "m.onnx")
-    session = onnxruntime.InferenceSession(str(tmp_path / "m.onnx"))
-    (wanted,) = session.run(None, {"x": made.x})
+    # Without dot products of bytes ONNX Runtime adds pairs of them in 16 bits, which saturates.
+    exact = "integer" in name
+    peer = ReferenceEvaluator if exact else onnxruntime.InferenceSession
+    (wanted,) = peer(str(tmp_path / "m.onnx")).run(None, {"x": made.x})
     result = clew.compile(clew.load(tmp_path / "m.onnx"), threads=1)(made.x)
     assert relative_error(result, wanted) < 1e-5
 

@@ -19,10 +19,10 @@ import wrong_pass
 from onnx import TensorProto, helper
 
 import clew
-from clew.bisection.files import extensions_of
 from clew.bisection.reproducer import read_values, replay
 from clew.cli import app
 from clew.codegen import polynomials
+from clew.extensions import extensions_of
 from clew.frontends.onnx import registry
 from clew.support.errors import ClewError
 

@@ -19,7 +19,7 @@ HOSTILE = (
     "<img src=x onerror=alert(1)>",
     '"><script>alert(1)</script>',
     "</script><script>alert(1)</script><!--",
-    "two\nlines\r\nand\ttabs",
+    "two\nlines\r\nand\ttabs of שלום\u2069",
     "right\u202eto left\u202c\u2066",
     "javascript:alert(1)/../../etc/passwd?#%2e",
     "__proto__",

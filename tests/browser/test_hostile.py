@@ -27,6 +27,29 @@ _ALLOWED = """() => {
   return { made: made.length, handlers: handlers.length, scripts: scripts.length, away: away.length,
            loose: document.body.querySelectorAll(":scope > *").length };
 }"""
+# Texts with characters that are not seen, or with Hebrew that is not isolated.
+_TURNED = """() => {
+  const roots = [document];
+  for (const root of roots)
+    for (const e of root.querySelectorAll("*")) if (e.shadowRoot) roots.push(e.shadowRoot);
+  const unseen = /[\\0-\\x08\\x0e-\\x1f\\x7f-\\x9f\\u200e\\u200f\\u202a-\\u202e\\u2067\\u2068]/;
+  const found = [];
+  for (const root of roots) {
+    const texts = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
+    while (texts.nextNode()) {
+      const text = texts.currentNode;
+      if (text.parentElement?.closest("script, style")) continue;
+      if (unseen.test(text.data)) found.push(text.data);
+      const holder = text.parentElement?.closest("bdi, .isolated, option, title");
+      const isolated = text.data.includes("\\u2066") || holder;
+      if (/[\\u0590-\\u05ff]/.test(text.data) && !isolated) found.push(text.data);
+    }
+    for (const e of root.querySelectorAll("[title], [aria-label]"))
+      for (const name of ["title", "aria-label"])
+        if (unseen.test(e.getAttribute(name) ?? "")) found.push(`${name}=${e.getAttribute(name)}`);
+  }
+  return found;
+}"""
 PANES = ["a/model:0", "a/stage:0", "a/kernels:0", "a/loops:1"]
 
 
@@ -34,6 +57,7 @@ def walk(shown: ExplorerPage) -> None:
     """Shows hostile names in every place that shows names."""
     shown.open(PANES)
     plain = shown.evaluate(_ALLOWED)
+    assert shown.evaluate(_TURNED) == []
     assert plain["made"] == plain["handlers"] == plain["away"] == 0
     for number in range(3, 14):
         line = shown.line("model", number)
@@ -46,16 +70,19 @@ def walk(shown: ExplorerPage) -> None:
         line.click(position=TEXT)
         expect(shown.page.locator("article[data-about]")).to_be_visible()
         assert shown.evaluate(_ALLOWED) == plain | {"loose": shown.evaluate(_ALLOWED)["loose"]}
+        assert shown.evaluate(_TURNED) == []
     shown.page.keyboard.press("/")
     for text in ("img", "script", "alert", "proto"):
         shown.page.locator("input[role=combobox]").fill(text)
         expect(shown.page.locator("dialog [role=option]").first).to_be_visible()
         assert shown.evaluate(_ALLOWED)["made"] == 0
+        assert shown.evaluate(_TURNED) == []
     shown.page.keyboard.press("Escape")
     shown.open(["a/model:0!graph", "a/stage:0!graph", "a/time:0", "a/schedule:1"])
     found = shown.evaluate(_ALLOWED)
     assert found["made"] == found["handlers"] == found["away"] == 0
     assert found["scripts"] == plain["scripts"]
+    assert shown.evaluate(_TURNED) == []
 
 
 def test_hostile_names_are_text(

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from explorer_page import ExplorerPage
+from explorer_page import TEXT, ExplorerPage
 from playwright.sync_api import Page, expect
 
 _SVG = "{http://www.w3.org/2000/svg}"
@@ -152,3 +152,31 @@ def test_measuring_can_be_cancelled(
     page.get_by_role("button", name="Cancel Measuring").click()
     expect(page.locator(".notices")).to_contain_text("cancelled")
     expect(shown.pane("time").get_by_role("button", name="Measure", exact=True)).to_be_enabled()
+
+
+# The kernels' share of time that the status line tells of each operator of a kernel.
+_SHARES = """async () => {
+  const heat = await (await fetch("api/a/heat/time")).json();
+  const overview = await (await fetch("api/a/overview")).json();
+  return [heat, overview];
+}"""
+
+
+def test_operators_have_their_own_share_of_the_time(measured: ExplorerPage, page: Page) -> None:
+    heat, overview = measured.evaluate(_SHARES)
+    last = len(overview["stages"]) - 1
+    kernel = next(k for k in overview["kernels"] if len(k["numbers"]) > 2)
+    measured.open([f"a/stage:{last}"], heat="time")
+    percents = []
+    scroller = measured.pane("stage").locator(".cm-scroller")
+    for number in kernel["numbers"]:
+        line = measured.line_of("stage", f"node:{last}:{number}")
+        line.scroll_into_view_if_needed()
+        scroller.evaluate("e => { e.scrollLeft = 0; }")  # long lines may be scrolled to their end
+        line.hover(position=TEXT)
+        told = page.locator("footer.status-line > b").last
+        expect(told).to_contain_text("of the kernels' time")
+        percents.append(float(told.inner_text().replace("<", "").split("%")[0]))
+    whole = 100 * heat["kernels"][kernel["index"]] / heat["total"]
+    assert sum(percents) == pytest.approx(whole, abs=0.1 * len(percents) + 1)
+    assert len(set(percents)) > 1

@@ -71,3 +71,24 @@ def test_a_wrong_step_is_shown_where_it_stands(known: ExplorerPage) -> None:
     wrong = pane.locator("li[data-edit='1'] [role=alert]")
     expect(wrong).to_be_visible()
     expect(wrong.locator("code")).to_contain_text(re.compile(r"^[A-Z]\d{3}$"))
+
+
+def test_a_wrong_line_of_the_text_is_shown_where_it_stands(known: ExplorerPage) -> None:
+    pane = player(known)
+    pane.locator("[data-action=edit]").click()
+    pane.get_by_role("button", name="as text").click()
+    field = pane.get_by_label("Schedule as text")
+    lines = field.input_value().split("\n")
+    lines[1] = "split(loop='no such loop', factor=8)"
+    field.fill("\n".join(lines))
+    pane.locator("[data-action=try]").click()
+    wrong = pane.get_by_role("alert")
+    expect(wrong).to_be_visible()
+    expect(wrong).to_contain_text("line 2")
+    expect(wrong).to_contain_text("no such loop")
+    expect(wrong.locator(".error-code")).to_have_text(re.compile(r"^[A-Z]\d{3}$"))
+    expect(pane.locator(".line-numbers li.failed")).to_have_attribute("data-line", "2")
+    expect(field).to_have_attribute("aria-invalid", "true")
+    # As steps it stands at the same one.
+    pane.get_by_role("button", name="as steps").click()
+    expect(pane.locator("li[data-edit='2'] [role=alert]")).to_be_visible()

@@ -84,6 +84,14 @@ def agree(module: Module, **feed: Any) -> CompiledModel:
     return clew.compile(module, cache=False, threads=1)
 
 
+def direct(module: Module) -> CompiledModel:
+    """As `agree`, and returns the model with convolutions that are sums of products: what a machine
+    finds cheaper for images as small as these differs.
+    """
+    agree(module)
+    return clew.compile(module, cache=False, threads=1, disabled=("UseWinograd",))
+
+
 def labels(compiled: CompiledModel) -> list[str]:
     return [s.label for segment in compiled.build.segments for s in segment.plan.steps]
 
@@ -95,7 +103,7 @@ def remarks(compiled: CompiledModel) -> list[str]:
 def test_convolutions_write_into_the_concatenation() -> None:
     x = var(1, 16, 9, 7)
     y = concat(relu(conv(x, 32)), relu(conv(x, 16, 1, 1)))
-    compiled = agree(module_of([x], relu(conv(y, 16, 2))))
+    compiled = direct(module_of([x], relu(conv(y, 16, 2))))
     assert not any("concatenate" in name or name == "copy" for name in labels(compiled))
     (segment,) = compiled.build.segments
     outputs = [s.args[-1] for s in segment.plan.steps if s.label == "conv2d_relu"][:2]
@@ -224,7 +232,7 @@ def test_what_is_read_again_keeps_its_memory() -> None:
 def test_residual_sums_are_added_in_place() -> None:
     x = var(1, 16, 6, 6)
     y = relu(conv(x, 16))
-    compiled = agree(module_of([x], relu(conv(relu(add(conv(y, 16, 1), y)), 16, 2))))
+    compiled = direct(module_of([x], relu(conv(relu(add(conv(y, 16, 1), y)), 16, 2))))
     steps = compiled.build.segments[0].plan.steps
     (inside,) = [s for s in steps if "add" in s.label]
     assert inside.args[-1] in inside.args[:-1]

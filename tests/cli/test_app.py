@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 import zoo
@@ -98,6 +99,23 @@ def test_shapes_settle_named_sizes(run: Run) -> None:
         assert unsettled.code == 1
         assert "error[I061] input 'input_ids'" in unsettled.err
         assert "--shape input_ids=1,1" in unsettled.err
+
+
+def test_warnings_are_in_the_words_of_the_command_line(run: Run, tmp_path: Path) -> None:
+    extend = tmp_path / "mine.py"
+    extend.write_text(
+        "import clew\n"
+        "mine = clew.schedule_for('no_such_kernel', steps='unroll(loop=\"i\")')\n"
+        "extend = [mine]\n"
+    )
+    path = zoo.path("keyword_spotting")
+    options = ["--extend", extend, "--against", "opt0", "--runs", 1, "--seconds", 0]
+    done = run("bisect", path, *options)
+    assert done.code == 0, done.err
+    assert "warning[I309] the schedule no_such_kernel" in done.err
+    assert "hint: the kernels are" in done.err
+    assert "UserWarning" not in done.err
+    assert ".py:" not in done.err
 
 
 def test_options_reach_the_compiler(run: Run, model: Path) -> None:
@@ -266,7 +284,7 @@ def test_wrong_use_exits_with_2(run: Run, model: Path, arguments: list[str]) -> 
 def test_internal_errors_are_short_unless_debugging(
     run: Run, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(asked: object) -> None:
+    def broken(*asked: object) -> None:
         raise ZeroDivisionError("a mistake")
 
     monkeypatch.setattr(app, "open_model", broken)
@@ -280,7 +298,7 @@ def test_internal_errors_are_short_unless_debugging(
 def test_outputs_that_differ_from_onnxruntime_fail(
     run: Run, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app, "onnxruntime_outputs", lambda *_: {"y": np.zeros((4, 16))})
+    monkeypatch.setattr(app.Peer, "outputs", lambda *_: {"y": np.zeros((4, 16))})
     done = run("run", model, "--compare-onnxruntime")
     assert done.code == 1
     assert "error[C091]" in done.err
@@ -289,10 +307,37 @@ def test_outputs_that_differ_from_onnxruntime_fail(
 def test_onnxruntime_is_optional(run: Run, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     assert run("run", model).code == 0
+    monkeypatch.setattr(app, "open_model", never)
     done = run("run", model, "--compare-onnxruntime")
     assert done.code == 1
     assert "error[I062] ONNX Runtime is not installed" in done.err
     assert "hint: pip install onnxruntime" in done.err
+
+
+def never(*_: object) -> None:
+    raise AssertionError("compiled in vain")
+
+
+def test_a_comparison_that_cannot_be_is_refused_before_anything_is_compiled(
+    run: Run, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "open_model", never)
+    unknown = onnx.load(model)
+    unknown.opset_import[0].version = 9999
+    onnx.save(unknown, tmp_path / "new.onnx")
+    done = run("run", tmp_path / "new.onnx", "--compare-onnxruntime")
+    assert done.code == 1
+    assert "error[I062] ONNX Runtime refuses the model" in done.err
+    for name in ("saved.clew", "text.txt"):
+        (tmp_path / name).write_text("clew 1")
+        done = run("run", tmp_path / name, "--compare-onnxruntime")
+        assert done.code == 1
+        assert "error[I062] ONNX Runtime runs .onnx files" in done.err
+
+
+def test_a_missing_model_is_said_to_be_missing(run: Run, tmp_path: Path) -> None:
+    done = run("run", tmp_path / "none.onnx", "--compare-onnxruntime")
+    assert "error[M011]" in done.err
 
 
 def test_places_that_cannot_be_written_are_refused(run: Run, model: Path, tmp_path: Path) -> None:
@@ -336,3 +381,17 @@ def test_version(run: Run) -> None:
     done = run("--version")
     assert done.code == 0
     assert done.out.startswith("clew ")
+
+
+def test_the_text_of_a_stage_can_be_read_again(run: Run) -> None:
+    """Its lines are long: none is wrapped."""
+    text = run("trace", zoo.path("bert_tiny"), "--stage", "AlterLayout").out
+    assert max(map(len, text.splitlines())) > 120
+    stage = run("trace", zoo.path("bert_tiny"), "--json", "--stage", "AlterLayout").json
+    assert text.rstrip("\n") == stage["text"].rstrip("\n")
+
+
+def test_a_shape_settles_the_sizes_that_inputs_have_in_common(run: Run) -> None:
+    done = run("run", zoo.path("bert_tiny_dynamic"), "--shape", "input_ids=1,5", "--json")
+    assert done.code == 0, done.err
+    assert done.json["outputs"][0]["shape"] == [1, 5, 128]

@@ -93,10 +93,10 @@ def test_a_schedule_from_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Pa
     file.write_text("extend = 1")
     code, _, err = command(capsys, *asked, "--extend", "none", file)
     assert code == 1
-    assert "I166" in err
+    assert "I176" in err
     code, _, err = command(capsys, *asked, "--b", f"extend={tmp_path / 'missing.py'}")
     assert code == 1
-    assert "I166" in err
+    assert "I176" in err
 
 
 @pytest.mark.parametrize(
@@ -104,9 +104,9 @@ def test_a_schedule_from_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Pa
     [
         ("opt_level=1 precision=bf16", {"opt_level": 1, "precision": "bf16"}),
         ("opt-level=1", {"opt_level": 1}),
-        ("fuse=none threads=2", {"fuse": None, "threads": 2}),
-        ("keep_f32='a b',c*", {"keep_f32": ["a b", "c*"]}),
-        ("disabled=A,B extend=none", {"disabled": ["A", "B"], "extend": []}),
+        ("fuse=none threads=2", {"fuse": False, "threads": 2}),
+        ("keep_f32='a b',c*", {"keep_f32": ("a b", "c*")}),
+        ("disabled=A,B extend=none", {"disabled": ("A", "B"), "extend": ()}),
     ],
 )
 def test_options_as_they_are_typed(text: str, found: dict[str, Any]) -> None:

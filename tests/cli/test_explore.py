@@ -78,7 +78,7 @@ def test_unknown_routes(capsys: pytest.CaptureFixture[str], tiny: Path) -> None:
         (("--get", "overview"), 1, "error[I229]"),
         (("--b", "opt-level=0"), 2, "there is no model"),
         (("{tiny}", "--b", "nonsense=1"), 2, "is none of"),
-        (("{tiny}", "--b", "extend=none"), 2, "extensions"),
+        (("{tiny}", "--b", "extend=missing.py", "--get", "diff"), 1, "error[I176]"),
         (("{tiny}", "--port", "99999"), 2, "--port"),
         (("--host", "256.1.1.1"), 1, "error[I225]"),
     ],

@@ -11,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import clew
+from clew.target import host
 
 SIZES = {"w1": (32, 32), "w2": (32, 32), "w3": (32, 8)}
 _STEP = 6 / 255
@@ -59,6 +60,9 @@ def network(path: Path, quantized: bool) -> Path:
     return path
 
 
+@pytest.mark.skipif(
+    not host().has("avx512vnni"), reason="without dot products of bytes relu1 is in no memory"
+)
 @pytest.mark.parametrize("swapped", [False, True])
 def test_where_quantization_parts_from_the_float_model(tmp_path: Path, swapped: bool) -> None:
     paths = [network(tmp_path / f"{n}.onnx", bool(n)) for n in (0, 1)]

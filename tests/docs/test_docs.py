@@ -42,10 +42,28 @@ def run(folder: Path, code: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+# What `pip install clew` does not bring, by the names that are imported.
+EXTRAS = ("pandas", "pyarrow", "sklearn", "onnxruntime", "openvino", "torch", "PIL", "re2")
+_WITHOUT = f"import sys\nsys.modules.update(dict.fromkeys({EXTRAS!r}))\n"
+_USED = f"import sys\nprint('used', *(n for n in {EXTRAS!r} if sys.modules.get(n)))\n"
+
+
 @pytest.mark.parametrize("page", GUIDES, ids=lambda p: p.stem)
 def test_the_code_of_a_guide_is_a_program_that_runs(page: Path, tmp_path: Path) -> None:
-    done = run(tmp_path, "\n".join(blocks(page, "python")))
+    code = "\n".join(blocks(page, "python"))
+    done = run(tmp_path, f"{code}\n{_USED}")
     assert done.returncode == 0, done.stderr[-3000:]
+    used = done.stdout.splitlines()[-1].split()[1:]
+    if not used:
+        return
+    # It says what more is to be installed, and goes without, or needs it from its first lines on.
+    text = page.read_text()
+    assert "pip install 'clew[" in text, f"it uses {used}, and does not say so"
+    (tmp_path / "again").mkdir()
+    without = run(tmp_path / "again", f"{_WITHOUT}{code}")
+    if without.returncode:
+        assert "pip install 'clew[" in without.stderr
+        assert "needs `pip install 'clew[" in text.partition("```")[0]
 
 
 def test_the_code_of_the_readme_runs(tmp_path: Path) -> None:

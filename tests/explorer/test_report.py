@@ -10,9 +10,11 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import clew
 import zoo
 from clew.cli.app import app
 from clew.explorer import bundle
@@ -133,3 +135,31 @@ def test_the_command(tmp_path: Path) -> None:
     start = whole(held["answers"]["start"], held["shared"])
     assert start["live"] is False
     assert [b["model"] for b in start["builds"]] == [Path(model).name]
+
+
+def test_a_model_of_free_sizes_is_reported_at_shapes_inputs_or_its_last_run(
+    tmp_path: Path,
+) -> None:
+    text = """
+clew 1
+def @main(%x: f32[n, 4]) -> (f32[n, 4],) with outputs=["y"] {
+  %0 = exp(%x)  // power:Exp#0
+  %1 = (%0,)
+  return %1
+}
+"""
+
+    def built(**options: Any) -> Any:
+        model = clew.compile(clew.parse(text), threads=1)
+        if options.pop("run_first", False):
+            model(np.ones((5, 4), np.float32))
+        model.report(tmp_path / "out.html", profile=False, **options)
+        return model.build.stages[-1].module.main.params[0].type
+
+    assert str(built(shapes={"x": (3, 4)})) == "f32[3, 4]"
+    assert str(built(inputs={"x": np.ones((2, 4), np.float32)})) == "f32[2, 4]"
+    assert str(built(inputs=np.ones((6, 4), np.float32))) == "f32[6, 4]"
+    assert str(built(run_first=True)) == "f32[5, 4]"
+    with pytest.raises(ClewError) as caught:
+        built()
+    assert caught.value.code == "I061"

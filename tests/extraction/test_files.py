@@ -53,9 +53,9 @@ def test_text_is_a_module_as_any(part: clew.Part, tmp_path: Path) -> None:
     module = clew.load(tmp_path / "part.txt")
     assert str(module) == str(part.module)
     found = clew.compile(module, opt_level=0).run(part.inputs)
-    np.testing.assert_array_equal(found["act"], part.outputs["act"])
+    np.testing.assert_array_equal(found["b"], part.outputs["b"])
     with pytest.raises(InputError, match=r"I140"):
-        clew.load(tmp_path / "part.txt", inputs={"first": [2, 8]})
+        clew.load(tmp_path / "part.txt", inputs={"a": [2, 8]})
 
 
 def test_narrow_floats(tmp_path: Path) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 import clew
@@ -23,8 +25,8 @@ def ops(part: clew.Part) -> list[str]:
 
 def test_a_range_has_inputs_outputs_and_what_is_fixed(file: Path) -> None:
     part = clew.extract(file, start="act", end="residual", seed=3)
-    assert list(part.inputs) == ["first"]
-    assert list(part.outputs) == ["act", "residual"]  # `act` is read by `side`, too
+    assert list(part.inputs) == ["a"]
+    assert list(part.outputs) == ["b", "d"]  # `b` is read by `side`, too
     assert part.layers == ("act", "second", "residual")
     assert "multiply" in ops(part)  # of the parameters alone: built where it is read
     assert part.check().passed
@@ -33,7 +35,7 @@ def test_a_range_has_inputs_outputs_and_what_is_fixed(file: Path) -> None:
     assert part.check(opt_level=3, threads=1).passed
     whole = clew.compile(file, opt_level=0).run({"x": _drawn(3)})
     assert list(whole) == ["y", "z"]
-    np.testing.assert_array_equal(part.outputs["act"], np.maximum(part.inputs["first"], 0))
+    np.testing.assert_array_equal(part.outputs["b"], np.maximum(part.inputs["a"], 0))
 
 
 def _drawn(seed: int) -> np.ndarray:
@@ -50,22 +52,59 @@ def test_given_inputs_are_those_of_the_run(file: Path) -> None:
 def test_several_begins_and_ends(file: Path) -> None:
     part = clew.extract(file, start=["second", "side"], end=["residual", "side"])
     assert part.layers == ("second", "residual", "side")
-    assert list(part.inputs) == ["act", "first"]
-    assert list(part.outputs) == ["residual", "side"]
+    assert list(part.inputs) == ["b", "a"]
+    assert list(part.outputs) == ["d", "z"]
     assert part.check().passed
 
 
 def test_the_end_is_an_output_though_it_is_read_inside(file: Path) -> None:
     part = clew.extract(file, start="cut", end=["join", "out"])
-    assert list(part.outputs) == ["join", "out"]
+    assert list(part.outputs) == ["e", "y"]
 
 
 def test_a_layer_with_several_results(file: Path) -> None:
     part = clew.extract(file, start="residual", end="cut")
-    assert list(part.outputs) == ["cut", "cut:1"]
+    assert list(part.outputs) == ["left", "right"]
     part = clew.extract(file, start="join")
-    assert list(part.inputs) == ["cut", "cut:1"]
+    assert list(part.inputs) == ["left", "right"]
     assert part.check().passed
+
+
+def test_a_model_without_a_file_has_names_of_layers(file: Path) -> None:
+    module = clew.load(file)
+    part = clew.extract(module, start="residual", end="cut")
+    assert list(part.inputs) == ["second", "first"]
+    assert list(part.outputs) == ["cut", "cut:1"]
+    assert list(clew.extract(module, start="residual", end="cut", source=file).inputs) == ["c", "a"]
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        {"start": "act", "end": "residual"},
+        {"layers": ["second", "residual"]},
+        {"kernel": ""},
+        {"nodes": "1:3"},
+    ],
+    ids=lambda chosen: next(iter(chosen)),
+)
+def test_borders_have_one_name_in_every_form(
+    file: Path, tmp_path: Path, chosen: dict[str, Any]
+) -> None:
+    if "kernel" in chosen:  # a kernel of whole layers, so that its ONNX form has its borders
+        kernels = clew.compile(file, opt_level=0).kernels
+        chosen = {"kernel": next(k.name for k in kernels if k.layers == ("act",))}
+    folded = {"opt_level": 0, "required": ["FoldConstant"]}
+    options = folded if {"kernel", "nodes"} & chosen.keys() else {}
+    part = clew.extract(file, **chosen, **options)
+    for name in ("part.txt", "part.onnx", "part.py"):
+        part.save(tmp_path / name)
+        back = clew.load_part(tmp_path / name)
+        assert list(back.inputs) == list(part.inputs), name
+        assert list(back.outputs) == list(part.outputs), name
+        assert set(back.module.input_names) == set(part.inputs)
+    values = {name for n in onnx.load(file).graph.node for name in (*n.input, *n.output)}
+    assert {*part.inputs, *part.outputs} <= values
 
 
 def test_just_these_layers(file: Path) -> None:
@@ -78,7 +117,7 @@ def test_just_these_layers(file: Path) -> None:
 def test_many_ranges_from_one_run(file: Path) -> None:
     parts = extract_ranges(file, [("first", "act"), ("act", "out"), ("cut", "cut")])
     assert [p.name for p in parts] == ["first to act", "act to out", "cut to cut"]
-    np.testing.assert_array_equal(parts[0].outputs["act"], parts[1].outputs["act"])
+    np.testing.assert_array_equal(parts[0].outputs["b"], parts[1].outputs["b"])
     assert all(p.check().passed for p in parts)
     assert extract_ranges(file, []) == []
 

@@ -453,3 +453,58 @@ def test_the_interpreters_error_function_is_exact() -> None:
     np.testing.assert_allclose(found, want, rtol=4e-16)
     module = load(model_of([helper.make_node("Erf", ["x"], ["y"])], {"x": x}, ["y"], 21))
     np.testing.assert_allclose(interpret(module, {"x": x})["y"], want, rtol=4e-16)
+
+
+def test_an_attention_without_a_batch() -> None:
+    """FuseOps looked for strides of an operand by dividing by a size of 0, and ended in C080."""
+    shapes = {"q": (0, 2, 5, 4), "k": (0, 2, 4, 5), "v": (0, 2, 5, 4)}
+    nodes = [
+        helper.make_node("Transpose", ["q"], ["t"], perm=[0, 2, 1, 3]),
+        helper.make_node("Reshape", ["t", "s"], ["r"]),
+        helper.make_node("Transpose", ["r"], ["u"], perm=[0, 2, 1, 3]),
+        helper.make_node("MatMul", ["u", "k"], ["a"]),
+        helper.make_node("Softmax", ["a"], ["p"], axis=-1),
+        helper.make_node("MatMul", ["p", "v"], ["y"]),
+    ]
+    inputs = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
+    found = results([constant("s", np.array([0, 0, 2, 4])), *nodes], inputs)
+    assert found.shape == (0, 2, 5, 4)
+    assert (
+        results(
+            [constant("s", np.array([0, 0, 2, 4])), *nodes], inputs, disabled=["FoldEmpty"]
+        ).shape
+        == found.shape
+    )
+
+
+def test_no_index_is_sought_while_sizes_are_unknown() -> None:
+    """A detector that found nothing: `Gather` knew that its table had no rows, and not yet that
+    there were no indices.
+    """
+    nodes = [
+        constant("zero", np.array([0])), constant("most", np.array([100])),
+        helper.make_node("Compress", ["x", "m"], ["t"], axis=0),
+        helper.make_node("Compress", ["m", "m"], ["c"], axis=0),
+        helper.make_node("NonZero", ["c"], ["n"]),
+        helper.make_node("Squeeze", ["n", "zero"], ["i"]),
+        helper.make_node("Slice", ["i", "zero", "most", "zero"], ["k"]),
+        helper.make_node("Gather", ["t", "k"], ["y"]),
+    ]  # fmt: skip
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    model = model_of(nodes, {"x": x, "m": np.zeros(3, bool)}, ["y", "k"], 21)
+    compiled = clew.compile(model, cache=False)
+    for chosen in ([0, 0, 0], [0, 1, 0], [1, 1, 1], [0, 0, 0]):
+        mask = np.array(chosen, bool)
+        np.testing.assert_array_equal(compiled.run({"x": x, "m": mask})["y"], x[mask])
+
+
+def test_attention_without_keys_is_the_sum_of_nothing() -> None:
+    """It was NaN where the products and the softmax that it stands for give 0."""
+    shapes = {"q": (1, 2, 5, 4), "k": (1, 2, 4, 0), "v": (1, 2, 0, 4)}
+    nodes = [
+        helper.make_node("MatMul", ["q", "k"], ["a"]),
+        helper.make_node("Softmax", ["a"], ["p"], axis=-1),
+        helper.make_node("MatMul", ["p", "v"], ["y"]),
+    ]
+    inputs = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
+    assert not results(nodes, inputs).any()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,11 @@ from clew.ops.registry import get_op
 from clew.passes.base import Pass, PassContext
 from clew.passes.instruments import PrintIR, Timing
 from clew.passes.manager import PassManager
+from clew.passes.reproducers import keep_reproducer
 from clew.passes.verify import verify
 from clew.pipelines import pipeline
 from clew.support.errors import CompileError, GraphTypeError, InputError
+from clew.support.settings import settings
 
 
 class _Renamer(Rewriter):
@@ -141,6 +144,44 @@ def test_a_failing_pass_leaves_a_reproducer(given: Module, tmp_path: Path) -> No
     assert "ZeroDivisionError" in (folder / "error.txt").read_text()
 
 
+def test_the_same_failure_has_one_reproducer(given: Module, tmp_path: Path) -> None:
+    """Each failing call left a folder of its own, without end."""
+    folders = set()
+    for _ in range(3):
+        with pytest.raises(CompileError) as caught:
+            PassManager([Broken()], reproducers=tmp_path).run(given)
+        folders.add(caught.value.hint)
+    (folder,) = tmp_path.iterdir()
+    assert folders == {f"this is a mistake of the pass; {folder} holds what reproduces it"}
+
+
+def test_reproducers_are_bounded(given: Module, tmp_path: Path) -> None:
+    """The ones used last are kept, and whatever else lies there."""
+    (tmp_path / "mine").mkdir()
+    first = keep_reproducer("First", {"error.txt": "0"}, tmp_path)
+    for number in range(40):
+        keep_reproducer("Other", {"error.txt": str(number)}, tmp_path)
+        os.utime(first)
+    names = {f.name for f in tmp_path.iterdir()}
+    assert len(names) == 21
+    assert {"mine", first.name} < names
+    again = keep_reproducer("Other", {"error.txt": "39"}, tmp_path)
+    assert again.name in names
+    assert (again / "error.txt").read_text() == "39"
+
+
+def test_reproducers_lie_in_the_cache(given: Module, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a cache, or one that takes nothing, in a folder of this process."""
+    found = keep_reproducer("Some", {"error.txt": "sizes ?12"})
+    assert found.parent == settings().cache_dir / "reproducers"
+    assert keep_reproducer("Some", {"error.txt": "sizes ?34"}) == found
+    monkeypatch.setenv("CLEW_CACHE", "0")
+    assert keep_reproducer("Some", {"error.txt": "sizes ?34"}).parent != found.parent
+    monkeypatch.delenv("CLEW_CACHE")
+    monkeypatch.setenv("CLEW_CACHE_DIR", "/dev/null")
+    assert (keep_reproducer("Some", {"error.txt": "?"}) / "error.txt").read_text() == "?"
+
+
 def test_a_pass_that_breaks_the_module_is_caught(given: Module, tmp_path: Path) -> None:
     with pytest.raises(CompileError, match="stray, which is neither parameter nor bound"):
         PassManager([Leaky()], reproducers=tmp_path).run(given)
@@ -183,6 +224,7 @@ def test_verify_sees_what_is_wrong(given: Module) -> None:
 def test_the_pipeline_grows_with_the_level() -> None:
     names = {n: [p.name for p in PassManager(pipeline(n), n).passes] for n in range(4)}
     assert names[0] == [
+        "FoldEmpty",
         "InlineComposites",
         "SimplifyInference",
         "FoldStructure",

@@ -55,7 +55,7 @@ def test_an_elementwise_kernel_loads_and_stores_each_register() -> None:
     x = Var("x", TensorType((64, 256), "f32"))
     made = plan(_module([x], get_op("nn.relu")(x)), threads=1)
     (row,) = describe_uses(made.uses, made.segments, 1)
-    vectors = 64 * 256 * 32 / 512
+    vectors = 64 * 256 * 32 / host().vector_bits
     assert row["count_load"] == vectors
     assert row["count_store"] == vectors
     assert row["traffic_l2_bytes"] == 2 * 64 * 256 * 4

@@ -15,7 +15,8 @@ import pytest
 from clew.predict import extras, forecast, load_predictors, save_predictors, train
 from clew.predict.predictor import LEVEL, Predictor, quantile, select, train_columns
 from clew.predict.table import columns_of, columns_of_table, read_table, write_table
-from clew.support.errors import ClewError
+from clew.support.budgets import Budgets, in_force
+from clew.support.errors import ClewError, InputError
 from clew.target import host
 
 
@@ -157,6 +158,18 @@ def test_tables_that_do_not_fit_are_refused(
     assert _code(lambda: train(path, host(), 1)) == "I184"
 
 
+def test_disturbed_rows_are_learned_from_where_steady_ones_are_too_few(
+    tmp_path: Path, blank_row: Any
+) -> None:
+    rows = [
+        blank_row(threads=1, network=f"n{n % 8}", steady=n < 20, latency_ns=1e3 + n)
+        for n in range(80)
+    ]
+    write_table(tmp_path / "table.parquet", rows)
+    made = train(tmp_path / "table.parquet", host(), 1, checked=False)
+    assert made.threads == 1
+
+
 def test_missing_columns_are_named(measured: Path, tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     path = tmp_path / "less.parquet"
@@ -189,3 +202,23 @@ def test_rows_become_columns(blank_row: Any) -> None:
     made = columns_of([blank_row(cycles=3.0, rules=["conv"])])
     assert made["cycles"].tolist() == [3.0]
     assert made["rules"] == [["conv"]]
+
+
+def test_a_predictor_that_gives_no_number(lawful: Path, columns: Any, tmp_path: Path) -> None:
+    made = train(lawful, host(), 1)
+    for wrong in (
+        replace(made, overhead=float("nan")),
+        replace(made, measured=dict.fromkeys(columns["key"], 1e6)),
+        replace(made, errors=replace(made.errors, total=1e6)),
+    ):
+        with pytest.raises(InputError, match=r"I332.*no finite number") as caught:
+            wrong.predict(columns)
+        assert "clew predict --train" in caught.value.hint
+    save_predictors(tmp_path / "p.clewp", [replace(made, overhead=float("nan"))])
+    assert _code(lambda: load_predictors(tmp_path / "p.clewp")) == "I186"
+
+
+def test_tables_have_a_budget(lawful: Path) -> None:
+    with in_force(Budgets(total_bytes=1000)), pytest.raises(InputError, match="I331") as caught:
+        train(lawful, host(), 1)
+    assert f"bytes of the table {str(lawful)!r}" in caught.value.message

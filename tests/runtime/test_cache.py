@@ -73,7 +73,7 @@ def test_a_folder_that_cannot_be_made_warns_once(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(source: str, target: Path) -> None:
+    def full(source: str, target: Path, **folders: int) -> None:
         raise OSError(28, "No space left on device")
 
     cache = Cache(tmp_path)
@@ -186,3 +186,143 @@ def test_the_place_comes_from_the_settings(tmp_path: Path, monkeypatch: pytest.M
     assert default_cache().root == tmp_path
     monkeypatch.setenv("CLEW_CACHE", "0")
     assert default_cache().root is None
+
+
+# --- who may write --------------------------------------------------------------------------------
+
+OTHER_USER = 54321
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The place of the default cache, with an entry made under the umask of a group."""
+    root = tmp_path / "home" / "cache"
+    monkeypatch.setenv("CLEW_CACHE_DIR", str(root))
+    monkeypatch.setattr("clew.runtime.cache._warned_of", set())
+    before = os.umask(0o002)
+    default_cache().put(KEY, b"code")
+    os.umask(before)
+    return root
+
+
+def modes(root: Path) -> list[int]:
+    places = (root.parent, root, file_of(root, KEY).parent, file_of(root, KEY))
+    return [place.stat().st_mode & 0o777 for place in places]
+
+
+def test_a_cache_is_for_its_user_alone(root: Path) -> None:
+    assert modes(root) == [0o700, 0o700, 0o700, 0o600]
+    assert default_cache().get(KEY) == b"code"
+
+
+@pytest.mark.parametrize("mode", [0o775, 0o770, 0o777, 0o702])
+def test_a_cache_that_others_could_write_to_is_emptied_and_closed(root: Path, mode: int) -> None:
+    """As older versions made it under the umask 002."""
+    for place in (root, file_of(root, KEY).parent):
+        place.chmod(mode)
+    (root / "looked").touch()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        cache = default_cache()
+    assert cache.root == root
+    assert cache.get(KEY) is None
+    assert not file_of(root, KEY).exists()
+    cache.put(KEY, b"new")
+    assert modes(root)[1:] == [0o700, 0o700, 0o600]
+    assert default_cache().get(KEY) == b"new"
+
+
+def test_a_cache_that_others_could_read_is_closed(root: Path) -> None:
+    for place in (root, file_of(root, KEY).parent, file_of(root, KEY)):
+        place.chmod(0o755)
+    assert default_cache().get(KEY) == b"code"
+    assert root.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_folder_with_other_things_is_left_as_it_is(root: Path) -> None:
+    (root / "thesis.txt").touch()
+    root.chmod(0o775)
+    with pytest.warns(UserWarning, match="holds other things, too; CLEW_CACHE_DIR names") as seen:
+        assert default_cache().root is None
+    assert len(seen) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert default_cache().root is None  # said once
+    assert root.stat().st_mode & 0o777 == 0o775
+    assert file_of(root, KEY).exists()
+    root.chmod(0o755)
+    assert default_cache().get(KEY) == b"code"
+
+
+@pytest.mark.parametrize(("mode", "used"), [(0o777, False), (0o1777, True), (0o755, True)])
+def test_the_folders_above_count(root: Path, mode: int, used: bool) -> None:
+    root.parent.chmod(mode)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        assert (default_cache().root is not None) == used
+    assert [f"others may write to {root.parent}" in str(w.message) for w in seen] == [True] * (
+        not used
+    )
+
+
+def test_a_cache_of_somebody_elses(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: OTHER_USER)
+    with pytest.warns(UserWarning, match="belongs to somebody else"):
+        assert default_cache().root is None
+    assert Cache(root).get(KEY) is None
+    with pytest.warns(UserWarning, match="belongs to somebody else"):
+        Cache(root).put(KEY, b"mine")
+    monkeypatch.undo()
+    assert Cache(root).get(KEY) == b"code"
+
+
+def test_entries_that_others_could_write_to(root: Path) -> None:
+    """One entry, and all of a folder."""
+    cache = default_cache()
+    cache.put(OTHER, b"code")
+    file_of(root, KEY).chmod(0o664)
+    assert cache.get(KEY) is None
+    file_of(root, OTHER).parent.chmod(0o775)
+    assert cache.get(OTHER) is None
+    for key in (KEY, OTHER):
+        cache.put(key, b"new")
+        assert cache.get(key) == b"new"
+    assert file_of(root, OTHER).parent.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+@pytest.mark.parametrize("place", ["entry", "folder", "root", "above"])
+def test_what_somebody_else_put_there_is_not_read(root: Path, place: str) -> None:
+    entry = file_of(root, KEY)
+    chosen = {"entry": entry, "folder": entry.parent, "root": root, "above": root.parent}[place]
+    os.chown(chosen, OTHER_USER, OTHER_USER)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert default_cache().get(KEY) is None
+        default_cache().put(KEY, b"new")
+        assert default_cache().get(KEY) == (b"new" if place == "entry" else None)
+
+
+def test_entries_and_folders_that_are_links(root: Path, tmp_path: Path) -> None:
+    entry, cache = file_of(root, KEY), default_cache()
+    entry.rename(tmp_path / "elsewhere")
+    entry.symlink_to(tmp_path / "elsewhere")
+    assert cache.get(KEY) is None
+    cache.put(KEY, b"new")
+    assert cache.get(KEY) == b"new"
+    assert not entry.is_symlink()
+    entry.parent.rename(tmp_path / "folder")
+    entry.parent.symlink_to(tmp_path / "folder")
+    assert cache.get(KEY) is None
+    assert cache.stats().entries == 0
+    assert cache.clear() == 0
+    assert (tmp_path / "folder" / entry.name).exists()
+
+
+def test_damage_behind_a_poisoned_link_is_not_removed(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "precious").write_bytes(b"x")
+    entry = file_of(root, KEY)
+    entry.unlink()
+    entry.symlink_to(tmp_path / "precious")
+    assert default_cache().get(KEY) is None
+    assert (tmp_path / "precious").exists()

@@ -91,7 +91,7 @@ def test_values_are_mapped_between_layouts(channels: int) -> None:
 
 
 def test_inputs_must_be_those_of_the_model() -> None:
-    with pytest.raises(InputError, match="I022"):
+    with pytest.raises(InputError, match="I041"):
         traced(swish_model(), Drop).verify({"z": random(2, 4)})
 
 

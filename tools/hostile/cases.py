@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hostile import external_data, files, growth, names
+from hostile import external_data, files, growth, names, side_files
 from hostile.catalogue import ALL, Case
 
-__all__ = ["ALL", "Case", "external_data", "files", "growth", "names"]
+__all__ = ["ALL", "Case", "external_data", "files", "growth", "names", "side_files"]

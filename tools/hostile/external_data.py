@@ -101,6 +101,34 @@ def external_hard_link(folder: Path) -> None:
     clew.load(written(room, stored("h.bin")))
 
 
+def snapshot(folder: Path, target: str) -> Path:
+    """Returns a model in a snapshot of a hub, whose weights are a link to `target`."""
+    repository = folder / "models--org--name"
+    room = repository / "snapshots" / "abc"
+    room.mkdir(parents=True)
+    (repository / "blobs").mkdir()
+    (folder / "secret.bin").write_bytes(b"\1" * 64)
+    (repository / "blobs" / "chain").symlink_to(folder / "secret.bin")
+    (room / "w.bin").symlink_to(target)
+    return written(room, stored("w.bin"))
+
+
+TARGETS = {
+    "outside": "../../../secret.bin",
+    "absolute": "/etc/passwd",
+    "chain": "../../blobs/chain",
+    "back": "../../blobs/../../secret.bin",
+    "device": "/dev/zero",
+    "itself": "w.bin",
+    "folder": "../../blobs",
+}
+
+
+@each("snapshot", TARGETS, "M005")
+def external_link_of_a_snapshot(folder: Path, given: str) -> None:
+    clew.load(snapshot(folder, given), links="snapshot")
+
+
 @case("M005")
 def external_pipe(folder: Path) -> None:
     room = inside(folder)

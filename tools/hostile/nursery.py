@@ -144,6 +144,7 @@ def main(arguments: Sequence[str]) -> int:
     if one of them ended otherwise than it has to.
     """
     from clew.build import build  # noqa: F401, PLC0415  (loaded once, not in every child)
+    from clew.cli import app  # noqa: F401, PLC0415
     from clew.frontends import onnx  # noqa: F401, PLC0415
     from hostile import cases  # noqa: PLC0415  (it imports this module)
 

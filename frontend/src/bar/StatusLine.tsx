@@ -34,7 +34,7 @@ function Pointed({ here, build }: { readonly here: Here; readonly build: Build }
   const reach = reachIn(build.id).value;
   if (!overview) return null;
   const layers = [...reach.layers];
-  const share = shareOf(build, here.ref, reach);
+  const share = shareOf(build, here.ref);
   const kernels = [...reach.kernels.keys()];
   return (
     <>

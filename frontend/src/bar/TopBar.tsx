@@ -1,5 +1,6 @@
 // The bar on top: which build is shown, search, colour, what can be done, help.
 
+import { names } from "../parts/names";
 import { builds, value, type Build } from "../builds";
 import { keyLabel } from "../keyboard";
 import { Icon } from "../parts/Icon";
@@ -85,11 +86,14 @@ export function short(options: Options): string {
 }
 
 function long(options: Options): string {
-  const { disabled, required, keep_f32, shapes } = options;
+  const { disabled, required, keep_f32, extend, schedules, shapes } = options;
   const lines = [short(options)];
   if (disabled.length) lines.push(`without ${disabled.join(", ")}`);
   if (required.length) lines.push(`with ${required.join(", ")}`);
-  if (keep_f32.length) lines.push(`kept in f32: ${keep_f32.join(", ")}`);
+  if (keep_f32.length) lines.push(`kept in f32: ${names(keep_f32)}`);
+  if (extend.length) lines.push(`extended by ${extend.join(", ")}`);
+  const replayed = Object.keys(schedules);
+  if (replayed.length) lines.push(`saved schedules for ${replayed.join(", ")}`);
   for (const [name, dims] of Object.entries(shapes)) lines.push(`${name}: ${dims.join(" × ")}`);
   return lines.join("\n");
 }

@@ -3,6 +3,7 @@
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { buildOf, builds, theSource, value } from "../builds";
 import { Modal } from "../dialogs/Modal";
+import { names } from "../parts/names";
 import { jobs } from "../jobs";
 import { bytesText } from "../parts/figures";
 import { ErrorBox } from "../parts/ErrorBox";
@@ -115,6 +116,7 @@ function BuildForm({ offers, failed }: Props) {
             <input name="fuse" type="checkbox" checked={form.fuse} onChange={(e) => change({ fuse: e.currentTarget.checked })} />
             fuse operators into kernels
           </label>
+          <Added offers={offers} form={form} change={change} />
           <label>
             input shapes
             <input
@@ -125,7 +127,7 @@ function BuildForm({ offers, failed }: Props) {
               onInput={(e) => change({ shapes: e.currentTarget.value })}
             />
           </label>
-          {inputs.length > 0 && <p class="hint dim">inputs: {inputs.join(", ")}</p>}
+          {inputs.length > 0 && <p class="hint dim">inputs: {names(inputs)}</p>}
         </div>
         <Passes offers={offers} wishes={form.passes} onChange={(passes) => change({ passes })} />
       </div>
@@ -149,6 +151,32 @@ function BuildForm({ offers, failed }: Props) {
         )}
       </div>
     </form>
+  );
+}
+
+/** Files of passes, fusions and schedules that `clew explore` was given, and schedules that are replayed. */
+function Added({ offers, form, change }: { readonly offers: Choices; readonly form: Form; readonly change: (to: Partial<Form>) => void }) {
+  const without = (name: string): Form["schedules"] => Object.fromEntries(Object.entries(form.schedules).filter(([key]) => key !== name));
+  return (
+    <>
+      {offers.extensions.map((file) => (
+        <label key={file} class="check">
+          <input
+            name="extend"
+            type="checkbox"
+            checked={form.extend.includes(file)}
+            onChange={(e) => change({ extend: e.currentTarget.checked ? [...form.extend, file] : form.extend.filter((f) => f !== file) })}
+          />
+          extend by {file}
+        </label>
+      ))}
+      {Object.keys(form.schedules).map((name) => (
+        <label key={name} class="check">
+          <input name="schedule" type="checkbox" checked onChange={() => change({ schedules: without(name) })} />
+          replay the saved schedule of {name}
+        </label>
+      ))}
+    </>
   );
 }
 

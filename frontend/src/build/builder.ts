@@ -2,7 +2,7 @@
 
 import { batch, effect, signal } from "@preact/signals";
 import { addBuild, buildOf, builds, errorInfo, started, theSource, value, type Build } from "../builds";
-import { compare, isCompared } from "../compare/diffs";
+import { compare, inOrder, isCompared } from "../compare/diffs";
 import { followJob } from "../jobs";
 import { tell } from "../notices";
 import { sizes } from "../panes/sizes";
@@ -168,7 +168,8 @@ export function become(build: Build): void {
 const TABLE_SHARE = 1.25;
 
 /** Shows two builds side by side: what differs, and the last graph of each. */
-export function besides(a: Build, b: Build, start = true): void {
+export function besides(one: Build, other: Build, start = true): void {
+  const [a, b] = inOrder(one, other);
   batch(() => {
     offered.value = null;
     const stages = (build: Build): number => (value(build.overview.peek())?.stages.length ?? 1) - 1;

@@ -15,6 +15,10 @@ export interface Form {
   readonly passes: ReadonlyMap<string, PassWish>;
   readonly shapes: string;
   readonly keepF32: readonly string[];
+  /** Names of the server's files to extend with. */
+  readonly extend: readonly string[];
+  /** Recorded steps by kernel. */
+  readonly schedules: Readonly<Record<string, string>>;
 }
 
 export function formOf(options: Options): Form {
@@ -30,11 +34,14 @@ export function formOf(options: Options): Form {
     ]),
     shapes: shapesText(options.shapes),
     keepF32: options.keep_f32,
+    extend: options.extend,
+    schedules: options.schedules,
   };
 }
 
 export const DEFAULTS: Options = {
-  target: "cpu", threads: null, opt_level: 3, precision: "f32", fuse: true, disabled: [], required: [], keep_f32: [], shapes: {},
+  target: "cpu", threads: null, opt_level: 3, precision: "f32", fuse: true, disabled: [], required: [], keep_f32: [],
+  extend: [], schedules: {}, shapes: {},
 };
 
 /** Returns the options that a form stands for, or what is wrong with it. */
@@ -53,6 +60,8 @@ export function optionsOf(form: Form): Options | string {
     disabled: wished("off"),
     required: wished("on"),
     keep_f32: [...form.keepF32],
+    extend: [...form.extend],
+    schedules: { ...form.schedules },
     shapes,
   };
 }
@@ -83,6 +92,7 @@ export function optionWords(options: Options): string {
   if (!options.fuse) words.push("unfused");
   if (options.threads !== null) words.push(options.threads === 1 ? "1 thread" : `${options.threads} threads`);
   words.push(...options.disabled.map((name) => `−${name}`), ...options.required.map((name) => `+${name}`));
+  words.push(...options.extend.map((file) => `+${file}`), ...Object.keys(options.schedules).map((name) => `schedule of ${name}`));
   const shapes = shapesText(options.shapes);
   if (shapes) words.push(shapes);
   return words.join(", ");

@@ -14,43 +14,50 @@ import type { Diff } from "../wire";
 import { letter } from "./Badge";
 import { ChangeTable } from "./ChangeTable";
 import { Faster } from "./Faster";
-import { compare, diffOf, diffTitle, partner, retry } from "./diffs";
+import { compare, diffOf, diffTitle, inOrder, partner, retry } from "./diffs";
 
+/** A difference reads from the earlier build to the later one, whichever of them the pane was opened for. */
 export function DiffPane({ pane, build }: PaneProps) {
   const other = partner(build, pane.arg);
   if (!other) {
     return <p class="empty">There is one build. Compile the model in another way, and compare the two here.</p>;
   }
+  const [a, b] = inOrder(build, other);
   return (
     <div class="diff">
-      <Pair pane={pane} a={build} b={other} />
-      <Body pane={pane} a={build} b={other} />
+      <p class="pair">
+        <Side pane={pane} build={a} beside={b} free={a === other} /> <span aria-label="to">→</span>{" "}
+        <Side pane={pane} build={b} beside={a} free={b === other} />
+      </p>
+      <Body pane={pane} a={a} b={b} />
     </div>
   );
 }
 
-/** Says which builds stand side by side, and chooses the second one. */
-function Pair({ pane, a, b }: { readonly pane: Pane; readonly a: Build; readonly b: Build }) {
-  const others = builds.value.filter((x) => x !== a);
+interface SideProps {
+  readonly pane: Pane;
+  readonly build: Build;
+  readonly beside: Build;
+  /** Whether this is the side that the pane's own build is compared with: it can be chosen. */
+  readonly free: boolean;
+}
+
+/** One of the builds that stand side by side. */
+function Side({ pane, build, beside, free }: SideProps) {
+  const others = builds.value.filter((x) => x !== beside);
+  if (!free || others.length < 2) return <BuildName build={build} beside={beside} />;
   return (
-    <p class="pair">
-      <BuildName build={a} beside={b} /> <span aria-hidden="true">→</span>{" "}
-      {others.length > 1 ? (
-        <select
-          aria-label="compared with"
-          value={builds.value.indexOf(b)}
-          onChange={(event) => update(pane.key, { arg: Number(event.currentTarget.value) })}
-        >
-          {others.map((x) => (
-            <option key={x.id} value={builds.value.indexOf(x)}>
-              {`${letter(x.id)} ${nameOf(x, a)}`}
-            </option>
-          ))}
-        </select>
-      ) : (
-        <BuildName build={b} beside={a} />
-      )}
-    </p>
+    <select
+      aria-label="compared with"
+      value={builds.value.indexOf(build)}
+      onChange={(event) => update(pane.key, { arg: Number(event.currentTarget.value) })}
+    >
+      {others.map((x) => (
+        <option key={x.id} value={builds.value.indexOf(x)}>
+          {`${letter(x.id)} ${nameOf(x, beside)}`}
+        </option>
+      ))}
+    </select>
   );
 }
 

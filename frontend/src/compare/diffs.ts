@@ -82,6 +82,11 @@ export function partner(build: Build, arg: number): Build | null {
   return at && at !== build ? at : (others.find((b) => builds.value.indexOf(b) > builds.value.indexOf(build)) ?? others[0] ?? null);
 }
 
+/** Two builds in the order in which they were made: a difference is told from the first to the second. */
+export function inOrder(x: Build, y: Build): readonly [Build, Build] {
+  return builds.value.indexOf(x) <= builds.value.indexOf(y) ? [x, y] : [y, x];
+}
+
 const alignments = new Map<string, ReadonlySignal<Alignment | null>>();
 
 /** How layers of two builds pair: as computed, else by their names; null until both are here. */

@@ -14,7 +14,6 @@ import { dataOf, type Data } from "./data";
 import { graphKeys } from "./keys";
 import { layOut } from "./layout";
 import { readLook } from "./look";
-import { isLong } from "./minimap";
 import { measureText } from "./measureText";
 import { toPlace } from "./measure";
 import type { Placed, ToPlace } from "./place";
@@ -287,39 +286,43 @@ function Drawn({ pane, build, data }: PaneProps & { readonly data: Data }) {
   const anyClusters = data.graph.clusters.length > 0;
   return (
     <div class="graph">
-      <canvas
-        ref={canvas}
-        class="graph-canvas"
-        tabIndex={0}
-        role="application"
-        aria-label={`Graph of ${pane.kind === "model" ? "the model" : data.stage?.name}: ${view.items.length} boxes. Tab goes from box to box, Enter chooses, f opens and closes.`}
-      />
-      <canvas ref={mini} class="graph-mini" aria-hidden="true" />
-      <div class="graph-tools" role="toolbar" aria-label="Graph">
-        <button title="Zoom in (+)" aria-label="Zoom in" onClick={() => at.view?.camera.zoom(1.3)}>+</button>
-        <button title="Zoom out (−)" aria-label="Zoom out" onClick={() => at.view?.camera.zoom(1 / 1.3)}>−</button>
-        <button title="All of it, or its width (0)" aria-label="Fit" onClick={() => whole && at.view?.camera.whole(whole, true)}>⤢</button>
-        {anyClusters && (
-          <>
-            <button title="Open all groups" aria-label="Open all" disabled={!collapsed.size} onClick={() => collapse(new Set())}>⊞</button>
-            <button title="Close all groups" aria-label="Close all" onClick={() => collapse(allClusters(data.graph))}>⊟</button>
-          </>
+      <div class="graph-view">
+        <canvas
+          ref={canvas}
+          class="graph-canvas"
+          tabIndex={0}
+          role="application"
+          aria-label={`Graph of ${pane.kind === "model" ? "the model" : data.stage?.name}: ${view.items.length} boxes. Tab goes from box to box, Enter chooses, f opens and closes.`}
+        />
+        <div class="graph-tools" role="toolbar" aria-label="Graph">
+          <button title="Zoom in (+)" aria-label="Zoom in" onClick={() => at.view?.camera.zoom(1.3)}>+</button>
+          <button title="Zoom out (−)" aria-label="Zoom out" onClick={() => at.view?.camera.zoom(1 / 1.3)}>−</button>
+          <button title="All of it, or its width (0)" aria-label="Fit" onClick={() => whole && at.view?.camera.whole(whole, true)}>⤢</button>
+          {anyClusters && (
+            <>
+              <button title="Open all groups" aria-label="Open all" disabled={!collapsed.size} onClick={() => collapse(new Set())}>⊞</button>
+              <button title="Close all groups" aria-label="Close all" onClick={() => collapse(allClusters(data.graph))}>⊟</button>
+            </>
+          )}
+          {data.graph.nodes.some((node) => node.role === "constant") && (
+            <button title="Show constants" aria-label="Constants" aria-pressed={constants} onClick={() => setConstants(!constants)}>c</button>
+          )}
+          {data.stage && data.stage.index > 0 && (
+            <button title="What this pass added (+) and changed (~)" aria-label="Changes" aria-pressed={differs} onClick={() => setDiffers(!differs)}>±</button>
+          )}
+        </div>
+        {tip && <Tooltip tip={tip} width={canvas.current?.clientWidth ?? 0} height={canvas.current?.clientHeight ?? 0} />}
+        {progress !== null && (
+          <p class="graph-progress" role="status">
+            Laying out {view.items.length} boxes … {Math.round(progress * 100)} %
+          </p>
         )}
-        {data.graph.nodes.some((node) => node.role === "constant") && (
-          <button title="Show constants" aria-label="Constants" aria-pressed={constants} onClick={() => setConstants(!constants)}>c</button>
-        )}
-        {data.stage && data.stage.index > 0 && (
-          <button title="What this pass added (+) and changed (~)" aria-label="Changes" aria-pressed={differs} onClick={() => setDiffers(!differs)}>±</button>
-        )}
+        {failed && <p class="graph-progress" role="alert">{failed}</p>}
+        <p class="graph-spoken" aria-live="polite">{spoken}</p>
       </div>
-      {tip && <Tooltip tip={tip} width={canvas.current?.clientWidth ?? 0} height={canvas.current?.clientHeight ?? 0} />}
-      {progress !== null && (
-        <p class="graph-progress" role="status">
-          Laying out {view.items.length} boxes … {Math.round(progress * 100)} %
-        </p>
-      )}
-      {failed && <p class="graph-progress" role="alert">{failed}</p>}
-      <p class="graph-spoken" aria-live="polite">{spoken}</p>
+      <div class="graph-side">
+        <canvas ref={mini} class="graph-mini" aria-hidden="true" />
+      </div>
     </div>
   );
 }
@@ -372,7 +375,6 @@ function place(at: Standing, scene: Scene, placed: Placed): void {
   at.scene = scene;
   if (!at.view) return;
   const { camera } = at.view;
-  camera.right = isLong(placed) ? 74 : 0;
   const to = at.anchor && find(scene, at.anchor.key);
   if (to && at.anchor) {
     camera.stop();

@@ -5,6 +5,7 @@ import type { Box } from "./scene";
 export const SMALLEST = 0.01;
 export const LARGEST = 2.5;
 const HEAD = 30;
+const MARGIN = 12;
 const HAIR = 0.1;
 const MOVE_MS = 180;
 
@@ -15,19 +16,20 @@ export class Camera {
   scale = 1;
   width = 1;
   height = 1;
-  /** How much of the right side something stands over: what is gone to is shown beside it. */
-  right = 0;
   private moving = 0;
 
   constructor(private readonly changed: () => void) {}
 
+  /** Takes a new size; what was in the middle across stays there. */
+  resize(width: number, height: number): void {
+    if (this.width > 1) this.x += (this.width - width) / 2 / this.scale;
+    this.width = width;
+    this.height = height;
+  }
+
   /** What of the graph is seen. */
   get sight(): Box {
     return { x: this.x, y: this.y, width: this.width / this.scale, height: this.height / this.scale };
-  }
-
-  private get free(): number {
-    return Math.max(80, this.width - this.right);
   }
 
   pan(dx: number, dy: number): void {
@@ -49,9 +51,9 @@ export class Camera {
 
   /** Sees all of a box, or its width where all of it would be a hair. */
   whole(box: Box, animate: boolean): void {
-    const all = Math.min(this.free / (box.width || 1), this.height / (box.height || 1));
+    const all = Math.min(this.width / (box.width || 1), this.height / (box.height || 1));
     if (all >= HAIR) return this.fit(box, animate);
-    const scale = clamp(Math.min(1, this.free / (box.width || 1)));
+    const scale = clamp(Math.min(1, this.width / (box.width || 1)));
     const half = this.height / scale / 2;
     const middle = Math.min(Math.max(this.y + this.height / this.scale / 2, box.y + half - HEAD / scale), box.y + box.height - half);
     this.to(box.x + box.width / 2, middle, scale, animate);
@@ -59,19 +61,23 @@ export class Camera {
 
   /** Sees all of a box, not larger than life. */
   fit(box: Box, animate = false): void {
-    const scale = clamp(Math.min(this.free / (box.width || 1), this.height / (box.height || 1), 1));
+    const scale = clamp(Math.min(this.width / (box.width || 1), this.height / (box.height || 1), 1));
     this.to(box.x + box.width / 2, box.y + box.height / 2, scale, animate);
   }
 
   /** Sees the upper end of a tall box at a size that can be read, with `middle` in the middle. */
   begin(box: Box, middle: number, readable: number): void {
-    const all = Math.min(this.free / (box.width || 1), this.height / (box.height || 1));
+    const all = Math.min(this.width / (box.width || 1), this.height / (box.height || 1));
     if (all >= readable) return this.fit(box);
-    const scale = clamp(Math.min(1, Math.max(readable, this.free / (box.width || 1))));
-    const whole = box.width * scale <= this.free;
+    const scale = clamp(Math.min(1, Math.max(readable, this.width / (box.width || 1))));
+    const whole = box.width * scale <= this.width;
     this.stop();
     this.scale = scale;
-    this.x = (whole ? box.x + box.width / 2 : middle) - this.free / 2 / scale;
+    const half = this.width / 2 / scale;
+    // Of what is too wide its middle is shown, but nothing beyond its ends.
+    const beyond = half - MARGIN / scale;
+    const inside = Math.min(Math.max(middle, box.x + beyond), box.x + box.width - beyond);
+    this.x = (whole ? box.x + box.width / 2 : inside) - half;
     // Below the buttons.
     this.y = box.y - HEAD / scale;
     this.changed();
@@ -83,10 +89,10 @@ export class Camera {
     const margin = 20 / this.scale;
     const inside =
       box.x >= sight.x + margin && box.y >= sight.y + margin &&
-      box.x + box.width <= sight.x + this.free / this.scale - margin && box.y + box.height <= sight.y + sight.height - margin;
+      box.x + box.width <= sight.x + this.width / this.scale - margin && box.y + box.height <= sight.y + sight.height - margin;
     const legible = this.scale >= 0.45;
     if (inside && legible) return;
-    const room = Math.min(this.free / (box.width + 80), this.height / (box.height + 80));
+    const room = Math.min(this.width / (box.width + 80), this.height / (box.height + 80));
     const scale = clamp(Math.min(Math.max(this.scale, 0.75), Math.max(room, 0.45)));
     this.to(box.x + box.width / 2, box.y + box.height / 2, scale, animate);
   }
@@ -101,7 +107,7 @@ export class Camera {
 
   private to(cx: number, cy: number, scale: number, animate: boolean): void {
     this.stop();
-    const end = { x: cx - this.free / 2 / scale, y: cy - this.height / 2 / scale };
+    const end = { x: cx - this.width / 2 / scale, y: cy - this.height / 2 / scale };
     if (!animate || matchMedia("(prefers-reduced-motion: reduce)").matches) {
       Object.assign(this, end, { scale });
       return this.changed();

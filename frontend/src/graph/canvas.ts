@@ -79,8 +79,7 @@ export class GraphCanvas {
   private resize(): void {
     const { clientWidth, clientHeight } = this.canvas;
     if (!clientWidth || !clientHeight) return;
-    this.camera.width = clientWidth;
-    this.camera.height = clientHeight;
+    this.camera.resize(clientWidth, clientHeight);
     this.canvas.width = Math.round(clientWidth * devicePixelRatio);
     this.canvas.height = Math.round(clientHeight * devicePixelRatio);
     if (this.frame) cancelAnimationFrame(this.frame);

@@ -1,6 +1,7 @@
 // The graph that a pane shows, from what its build has been asked.
 
 import { value, type Build } from "../builds";
+import { shown } from "../parts/names";
 import type { Pane } from "../state";
 import type { Overview, Stage } from "../wire";
 import { edgesOfImport, modelGraph } from "./fromModel";
@@ -44,6 +45,18 @@ export function dataOf(pane: Pane, build: Build): Data | null {
 
 function keep(key: string, make: () => Omit<Data, "key">): Data {
   let found = kept.get(key);
-  if (!found) kept.set(key, (found = { key, ...make() }));
+  if (!found) {
+    const made = make();
+    kept.set(key, (found = { key, ...made, graph: named(made.graph) }));
+  }
   return found;
+}
+
+/** Canvas and SVG draw texts as they are: what cannot be seen in names is written out before. */
+function named(graph: Graph): Graph {
+  return {
+    ...graph,
+    nodes: graph.nodes.map((node) => ({ ...node, title: shown(node.title), type: shown(node.type), detail: shown(node.detail) })),
+    clusters: graph.clusters.map((cluster) => ({ ...cluster, title: shown(cluster.title) })),
+  };
 }

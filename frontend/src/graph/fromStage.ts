@@ -2,6 +2,7 @@
 // parameters are looked through, so that an edge leads from the operator that computes a value to the
 // operators that use it; fused functions are hulls around their operators.
 
+import { names } from "../parts/names";
 import type { Links, Nodes, Overview, Stage } from "../wire";
 import { ClusterTree, tidy } from "./clusters";
 import { Edges, type Graph, type GraphNode } from "./graph";
@@ -163,7 +164,7 @@ class Reading {
   private holderCluster(place: number, tree: ClusterTree, parent: number): number {
     const number = this.nodes.number[place] ?? -1;
     const layers = this.nodes.layers[place] ?? [];
-    const name = layers.map((layer) => this.overview.layers[layer]?.name ?? "").join(", ");
+    const name = names(layers.map((layer) => this.overview.layers[layer]?.name ?? ""));
     return tree.add(`h${number}`, (key) => ({
       key, kind: "body", title: `${this.nodes.title[place] ?? ""} ${name}`.trim(),
       ref: { kind: "node", stage: this.stage.index, number }, kernel: -1, layer: layers[0] ?? -1, number, parent,

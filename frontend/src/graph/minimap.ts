@@ -1,25 +1,19 @@
-// The whole graph in a corner, with what of it is seen.
+// The whole graph in a column beside it, with what of it is seen.
 
 import type { Camera } from "./camera";
 import type { Placed } from "./place";
 import { colourOf, type Shown } from "./shown";
 
-/** Whether a graph is much higher than wide, as most are. */
-export function isLong({ width, height }: Placed): boolean {
-  return height > 2 * width;
-}
-
-/** The minimap's size: a long graph has a strip along the pane, others a corner. */
-export function sizeFor(placed: Placed, camera: Camera): { width: number; height: number } {
-  const { width, height } = placed;
-  const room = Math.max(60, camera.height - 60);
-  return isLong(placed)
-    ? { width: 60, height: Math.min(room, Math.max(120, (60 * height) / width / 3)) }
-    : { width: 140, height: Math.min(room, 110) };
-}
-
-/** How much wider than it is a long graph may be drawn. */
+/** How wide the minimap is, in a column of its own (`.graph-side`): it covers no nodes. */
+const WIDTH = 64;
+/** A long graph, as most are, is drawn as so much wider than it is, else it would be a hair. */
 const STRETCH = 12;
+
+function sizeFor({ width, height }: Placed, camera: Camera): { width: number; height: number } {
+  const own = (WIDTH * height) / Math.max(1, width);
+  const long = Math.max(120, own / 3);
+  return { width: WIDTH, height: Math.round(Math.min(camera.height - 16, Math.max(24, own > 120 ? long : own))) };
+}
 
 /** Draws the graph once a change; the frame of what is seen is put over it. */
 export class Minimap {
@@ -83,7 +77,6 @@ export class Minimap {
     if (!context) return;
     const { scene, hits } = shown;
     const { placed } = scene;
-    // A long graph is drawn wider than it is, else it would be a hair.
     this.scaleY = Math.min((this.height - 8) / placed.height, ((this.width - 8) / placed.width) * STRETCH);
     this.scaleX = Math.min((this.width - 8) / placed.width, this.scaleY * STRETCH);
     this.left = (this.width - placed.width * this.scaleX) / 2;

@@ -1,5 +1,6 @@
 // What a thing of the graph is, in words: for tooltips and screen readers.
 
+import { names } from "../parts/names";
 import type { Overview } from "../wire";
 import { betweenRemarks } from "./remarks";
 import type { Hit, Scene } from "./scene";
@@ -92,8 +93,8 @@ export function sentence(said: Said | null, place: number, of: number): string {
   return `${said.title}, ${[...said.lines, ...said.remarks].join(", ")}, ${place} of ${of}`;
 }
 
-function some(names: readonly string[]): string {
-  return names.length > 6 ? `${names.slice(0, 6).join(", ")} and ${names.length - 6} more` : names.join(", ");
+function some(all: readonly string[]): string {
+  return all.length > 6 ? `${names(all.slice(0, 6))} and ${all.length - 6} more` : names(all);
 }
 
 function count(n: number, what: string): string {

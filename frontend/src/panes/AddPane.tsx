@@ -1,6 +1,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Build } from "../builds";
-import { open, panes, type PaneKind } from "../state";
+import { open, type PaneKind } from "../state";
+import { countedOf } from "./counted";
 import { REGISTRY } from "./registry";
 
 /** The kinds of panes, to open one more. */
@@ -21,10 +22,7 @@ export function AddPane({ build }: { readonly build: Build }) {
   const box = button.current?.getBoundingClientRect();
   const add = (kind: PaneKind) => {
     setOpened(false);
-    const code = panes.peek().find((p) => p.build === build.id && REGISTRY[p.kind].arg === "kernel");
-    const stage = panes.peek().find((p) => p.build === build.id && p.kind === "stage");
-    const counted = REGISTRY[kind].arg;
-    open(build.id, kind, (counted === "kernel" ? code?.arg : counted === "stage" ? stage?.arg : 0) ?? 0, undefined, true);
+    open(build.id, kind, countedOf(build, kind), undefined, true);
   };
   const keys = (event: KeyboardEvent) => {
     const by = event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;

@@ -7,9 +7,11 @@ import { BuildBadge } from "../compare/Badge";
 import { layerColor } from "../colors";
 import { focusedPane, keysOf } from "../panekeys";
 import { close, open, panes, update, type Pane, type PaneKind } from "../state";
+import { names } from "../parts/names";
 import type { KernelInfo, Overview, StageInfo } from "../wire";
-import { short } from "../strip/frames";
+import { short, stageTitle } from "../strip/frames";
 import { Chooser, type Choice } from "./Which";
+import { COUNTED } from "./kinds";
 import { DRAGGED, readDragged, writeDragged } from "./drag";
 import { copyPane, savePane, savePaneDrawing } from "./exports";
 import { become, drop, moveTo } from "./order";
@@ -56,7 +58,8 @@ export function PaneFrame({ pane, place }: { readonly pane: Pane; readonly place
         >
           {place + 1}
         </span>
-        <BuildBadge build={build} />
+        {/* A difference names both of its builds itself. */}
+        {pane.kind !== "diff" && <BuildBadge build={build} />}
         <select
           class="kind"
           aria-label="What the pane shows"
@@ -75,7 +78,6 @@ export function PaneFrame({ pane, place }: { readonly pane: Pane; readonly place
         {shown.graph && (
           <button
             class="pane-icon"
-            aria-pressed={pane.view === "graph"}
             title={pane.view ? "Show as text" : "Show as graph"}
             data-view={pane.view || "text"}
             onClick={() => update(pane.key, { view: pane.view ? "" : "graph" })}
@@ -98,14 +100,14 @@ export function PaneFrame({ pane, place }: { readonly pane: Pane; readonly place
 /** Chooses the stage or kernel that a pane shows. */
 function Which({ pane, build }: { readonly pane: Pane; readonly build: Build }) {
   const overview = value(build.overview.value);
-  const counted = REGISTRY[pane.kind].arg;
+  const counted = COUNTED[pane.kind];
   if (!overview || !counted) return null;
   return (
     <Chooser
       label={counted}
       at={pane.arg}
       current={chosen(overview, counted, pane.arg)}
-      choices={() => (counted === "stage" ? overview.stages.map(stageChoice) : overview.kernels.map((k) => kernelChoice(k, overview)))}
+      choices={() => (counted === "stage" ? overview.stages.map((s) => stageChoice(s, overview)) : overview.kernels.map((k) => kernelChoice(k, overview)))}
       onChoose={(arg, beside) => {
         if (beside) open(build.id, pane.kind, arg, pane.view, true);
         else update(pane.key, { arg });
@@ -116,21 +118,21 @@ function Which({ pane, build }: { readonly pane: Pane; readonly build: Build }) 
 
 function chosen(overview: Overview, counted: "stage" | "kernel", at: number): Choice | undefined {
   const [stage, kernel] = [overview.stages[at], overview.kernels[at]];
-  if (counted === "stage") return stage && stageChoice(stage);
+  if (counted === "stage") return stage && stageChoice(stage, overview);
   return kernel && kernelChoice(kernel, overview);
 }
 
-function stageChoice(s: StageInfo): Choice {
+function stageChoice(s: StageInfo, overview: Overview): Choice {
   const changes = [s.added && `+${short(s.added)}`, s.removed && `−${short(s.removed)}`, s.rewritten && `~${short(s.rewritten)}`];
   const detail = s.index === 0 ? "" : s.changed ? changes.filter(Boolean).join(" ") : "unchanged";
-  return { at: s.index, text: `${s.index} ${s.name}`, detail, dim: !s.changed, colors: [] };
+  return { at: s.index, text: `${s.index} ${stageTitle(overview, s.index)}`, detail, dim: !s.changed, colors: [] };
 }
 
 function kernelChoice(k: KernelInfo, overview: Overview): Choice {
   return {
     at: k.index,
     text: `${k.index} ${k.name}`,
-    detail: k.layers.map((layer) => overview.layers[layer]?.name ?? "").join(" "),
+    detail: names(k.layers.map((layer) => overview.layers[layer]?.name ?? ""), " "),
     dim: false,
     colors: k.layers.slice(0, 4).map((layer) => layerColor(layer)),
   };

@@ -1,14 +1,19 @@
 // Panes side by side, the borders between them, and links drawn from one to the next.
 
 import { Fragment } from "preact";
+import { useLayoutEffect } from "preact/hooks";
 import { started } from "../builds";
-import { panes, threads } from "../state";
+import { opened, panes, threads } from "../state";
 import { Divider } from "./Divider";
 import { PaneFrame } from "./PaneFrame";
 import { Threads } from "./Threads";
 
 export function Panes() {
   const shown = panes.value;
+  const wish = opened.value;
+  useLayoutEffect(() => {
+    if (wish) inSight(wish.key);
+  }, [wish]);
   return (
     <div class={threads.value ? "panes threaded" : "panes"}>
       {shown.map((pane, n) => {
@@ -24,6 +29,11 @@ export function Panes() {
       {threads.value && <Threads />}
     </div>
   );
+}
+
+/** Panes that are too many for the window's width stand in a row that scrolls. */
+function inSight(key: number): void {
+  document.querySelector(`.pane[data-key="${key}"]`)?.scrollIntoView({ block: "nearest", inline: "nearest" });
 }
 
 function Nothing() {

@@ -1,9 +1,10 @@
 // The order of panes, and what a pane shows.
 
-import { REGISTRY } from "./registry";
-import { value, type Build } from "../builds";
+import { buildOf, value, type Build } from "../builds";
 import { makePane, panes, update, type Pane, type PaneKind } from "../state";
+import { countedOf } from "./counted";
 import type { Dragged } from "./drag";
+import { COUNTED } from "./kinds";
 
 /** Moves a pane to the place of another. */
 export function moveTo(key: number, to: number): void {
@@ -18,9 +19,9 @@ export function moveTo(key: number, to: number): void {
 /** Shows another kind in a pane's place. */
 export function become(pane: Pane, kind: PaneKind): void {
   if (kind === pane.kind) return;
-  const counted = REGISTRY[kind].arg;
-  const other = panes.peek().find((p) => p.build === pane.build && p.key !== pane.key && REGISTRY[p.kind].arg === counted);
-  const arg = counted === REGISTRY[pane.kind].arg ? pane.arg : counted ? (other?.arg ?? 0) : 0;
+  const build = buildOf(pane.build);
+  const alike = COUNTED[kind] !== "" && COUNTED[kind] === COUNTED[pane.kind];
+  const arg = alike ? pane.arg : build ? countedOf(build, kind) : 0;
   // Another component with another state: a pane of its own, in the old one's place.
   const made = makePane(pane.build, kind, arg);
   panes.value = panes.peek().map((p) => (p.key === pane.key ? made : p));
@@ -29,7 +30,7 @@ export function become(pane: Pane, kind: PaneKind): void {
 /** The next or previous stage or kernel; of stages those that change something. */
 export function turn(pane: Pane, build: Build, by: number): void {
   const overview = value(build.overview.peek());
-  const counted = REGISTRY[pane.kind].arg;
+  const counted = COUNTED[pane.kind];
   if (!overview || !counted) return;
   const last = (counted === "stage" ? overview.stages : overview.kernels).length - 1;
   let at = pane.arg + by;

@@ -16,22 +16,20 @@ export interface Shown {
   readonly title: string;
   /** Whether the pane can be drawn as a graph, too. */
   readonly graph: boolean;
-  /** What `pane.arg` counts: stages, kernels or nothing. */
-  readonly arg: "" | "stage" | "kernel";
   readonly text: ComponentType<PaneProps>;
   readonly drawn?: ComponentType<PaneProps>;
 }
 
 export const REGISTRY: Readonly<Record<PaneKind, Shown>> = {
-  model: { title: "Model", graph: true, arg: "", text: TextPane, drawn: GraphPane },
-  stage: { title: "Graph", graph: true, arg: "stage", text: TextPane, drawn: GraphPane },
-  kernels: { title: "Kernels", graph: false, arg: "", text: KernelTable },
-  loops: { title: "Loops", graph: false, arg: "kernel", text: TextPane },
-  llvm: { title: "LLVM", graph: false, arg: "kernel", text: TextPane },
-  asm: { title: "Assembly", graph: false, arg: "kernel", text: TextPane },
-  time: { title: "Where the time goes", graph: false, arg: "", text: TimePane },
-  roofline: { title: "Roofline", graph: false, arg: "", text: RooflinePane },
-  timeline: { title: "Timeline", graph: false, arg: "", text: TimelinePane },
-  schedule: { title: "Schedule", graph: false, arg: "kernel", text: SchedulePane },
-  diff: { title: "Difference", graph: false, arg: "", text: DiffPane },
+  model: { title: "Model", graph: true, text: TextPane, drawn: GraphPane },
+  stage: { title: "Graph", graph: true, text: TextPane, drawn: GraphPane },
+  kernels: { title: "Kernels", graph: false, text: KernelTable },
+  loops: { title: "Loops", graph: false, text: TextPane },
+  llvm: { title: "LLVM", graph: false, text: TextPane },
+  asm: { title: "Assembly", graph: false, text: TextPane },
+  time: { title: "Where the time goes", graph: false, text: TimePane },
+  roofline: { title: "Roofline", graph: false, text: RooflinePane },
+  timeline: { title: "Timeline", graph: false, text: TimelinePane },
+  schedule: { title: "Schedule", graph: false, text: SchedulePane },
+  diff: { title: "Difference", graph: false, text: DiffPane },
 };

@@ -1,6 +1,7 @@
 // Rows of the table of kernels: what is in each column, sorted, as text.
 
 import { short } from "../strip/frames";
+import { names } from "../parts/names";
 import type { Heat, KernelInfo, Overview } from "../wire";
 
 export interface Row {
@@ -43,7 +44,7 @@ export function columnsOf(overview: Overview, measured: boolean, counted: boolea
     },
     {
       key: "layers", title: "layers", about: "Layers that it computes", width: 170, right: false,
-      value: (r) => layers(r).join(" "), text: (r) => layers(r).join(", "),
+      value: (r) => layers(r).join(" "), text: (r) => names(layers(r)),
     },
     {
       key: "flops", title: "FLOPs", about: "Floating-point operations, from the operators' shapes", width: 66, right: true,

@@ -4,6 +4,7 @@ import { value, type Build } from "../builds";
 import type { Ref } from "../refs";
 import type { Metric } from "../state";
 import type { Heat, Overview } from "../wire";
+import { nodeFigure } from "./nodes";
 import { adds, scaleOf, type Scale } from "./scale";
 
 type Figures = readonly (number | null)[];
@@ -28,19 +29,15 @@ export function rangeOf(heats: readonly Heat[]): Range {
 
 /** The figures of a build; lines and instructions have a scale of their own in each kernel. */
 export class FiguresOf {
-  private readonly kernelOfCall = new Map<number, number>();
   private readonly scales = new Map<Figures, Scale>();
-  private readonly nodes = new Map<number, ReadonlyMap<number, number | null>>();
 
   constructor(
     private readonly build: Build,
-    overview: Overview,
+    private readonly overview: Overview,
     private readonly metric: Metric,
     readonly heat: Heat,
     private readonly whole: Scale,
-  ) {
-    for (const kernel of overview.kernels) this.kernelOfCall.set(kernel.call, kernel.index);
-  }
+  ) {}
 
   /** From 0 (cold) to 1 (hot); null where nothing is known, or nothing is there. */
   level(ref: Ref): number | null {
@@ -67,7 +64,7 @@ export class FiguresOf {
         return this.layer(layers?.[ref.line - 1] ?? -1);
       }
       case "node":
-        return this.node(ref.stage, ref.number);
+        return nodeFigure(this.overview, this.heat, ref.stage, ref.number);
       default:
         return null;
     }
@@ -75,29 +72,6 @@ export class FiguresOf {
 
   private layer(place: number): number | null {
     return this.heat.layers[place] ?? null;
-  }
-
-  private node(stage: number, number: number): number | null {
-    const kernel = this.kernelOfCall.get(number);
-    if (kernel !== undefined) return this.heat.kernels[kernel] ?? null;
-    let known = this.nodes.get(stage);
-    if (!known) {
-      const shown = value(this.build.stage(stage).peek())?.nodes;
-      if (!shown) return null;
-      const made = new Map<number, number | null>();
-      // Weights and variables take no time: what computes does.
-      shown.number.forEach((n, row) => {
-        if (shown.kind[row] === "Call") made.set(n, this.together(shown.layers[row] ?? []));
-      });
-      this.nodes.set(stage, (known = made));
-    }
-    return known.get(number) ?? null;
-  }
-
-  private together(layers: readonly number[]): number | null {
-    const figures = layers.map((layer) => this.layer(layer)).filter((x) => x !== null);
-    if (!figures.length) return null;
-    return adds(this.metric) ? figures.reduce((a, b) => a + b, 0) : Math.max(...figures);
   }
 
   private scaleFor(ref: Ref): Scale {

@@ -1,5 +1,6 @@
 // Kernels and layers in the model's own words.
 
+import { names } from "../parts/names";
 import type { KernelInfo, Overview } from "../wire";
 
 /** What a kernel does: the types of its layers, in order; its own name where it serves none. */
@@ -10,9 +11,9 @@ export function doing(overview: Overview, kernel: KernelInfo): string {
 
 /** The names of a kernel's layers, so many of them. */
 export function layersText(overview: Overview, kernel: KernelInfo, most: number): string {
-  const names = kernel.layers.slice(0, most).map((place) => overview.layers[place]?.name ?? "");
-  const more = kernel.layers.length - names.length;
-  return names.join(", ") + (more > 0 ? ` and ${more} more` : "");
+  const own = kernel.layers.slice(0, most).map((place) => overview.layers[place]?.name ?? "");
+  const more = kernel.layers.length - own.length;
+  return names(own) + (more > 0 ? ` and ${more} more` : "");
 }
 
 /** The end of a name, which tells more than its beginning: `…/layer.3/attention/MatMul`. */

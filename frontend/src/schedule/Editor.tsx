@@ -8,8 +8,10 @@ import { ErrorBox } from "../parts/ErrorBox";
 import { Prose } from "../parts/Prose";
 import { Progress } from "../parts/Progress";
 import type { ErrorInfo, ScheduleView } from "../wire";
+import { AllSteps } from "./AllSteps";
 import { insert, move, redo, remove, replace, undo, write, type Edit } from "./edit";
 import { about, written } from "./reading";
+import { StepError } from "./StepError";
 import { failedStep, sameSteps, trialTitle, trySteps, type Kept } from "./store";
 
 interface Props {
@@ -52,13 +54,7 @@ export function Editor({ build, view, kept, at, onStep }: Props) {
         <button aria-pressed={asText} onClick={() => setAsText(!asText)}>{asText ? "as steps" : "as text"}</button>
       </p>
       {asText ? (
-        <textarea
-          class="all-steps"
-          aria-label="Schedule as text"
-          spellcheck={false}
-          value={edit.steps.join("\n")}
-          onChange={(event) => to(write(edit, event.currentTarget.value))}
-        />
+        <AllSteps steps={edit.steps} failed={failed} error={error} onText={(text) => to(write(edit, text))} />
       ) : (
         <ol aria-label="Steps to edit">
           {edit.steps.map((step, n) => (
@@ -167,12 +163,7 @@ function StepField({ n, step, edit, view, isNew, isCurrent, error, to, onStep }:
       {open && signature && (
         <p class="signature"><code>{signature}</code> <Prose text={text} /></p>
       )}
-      {error && (
-        <p class="step-error" role="alert">
-          <code>{error.code}</code> {error.message}
-          {error.hint && <span class="dim"> {error.hint}</span>}
-        </p>
-      )}
+      {error && <StepError error={error} />}
     </li>
   );
 }

@@ -9,7 +9,7 @@ import { changes, percent, shareOf } from "./shares";
 export function Figures({ build, about }: { readonly build: Build; readonly about: Ref }) {
   const overview = value(build.overview.value);
   const reach = build.thread.value?.reach(about, build) ?? NOTHING;
-  const share = shareOf(build, about, reach);
+  const share = shareOf(build, about);
   const changed = changes(reach);
   return (
     <div class="figures">

@@ -2,6 +2,7 @@
 
 import { value, type Build } from "../builds";
 import { digits, timeText } from "../parts/figures";
+import { nodeFigure } from "../plots/nodes";
 import type { Ref } from "../refs";
 import type { Heat, Overview } from "../wire";
 import type { Reach } from "../thread";
@@ -21,12 +22,12 @@ export function timeOf(build: Build): Heat | null {
 }
 
 /** The share of all kernels' time (or arithmetic) that a layer, kernel or line has. */
-export function shareOf(build: Build, ref: Ref, reach: Reach): Share | null {
+export function shareOf(build: Build, ref: Ref): Share | null {
   const overview = value(build.overview.value);
   if (!overview) return null;
   const heat = timeOf(build);
   if (heat) {
-    const ns = timeAt(heat, overview, ref, reach);
+    const ns = timeAt(heat, overview, ref);
     const total = heat.total ?? sum(heat.kernels);
     return ns === null || !total ? null : { share: ns / total, text: `${timeText(ns)} of ${timeText(total)}`, basis: "time" };
   }
@@ -37,7 +38,7 @@ export function shareOf(build: Build, ref: Ref, reach: Reach): Share | null {
   return { share: kernel.flops / total, text: `${count(kernel.flops)}FLOP of ${count(total)}FLOP`, basis: "work" };
 }
 
-function timeAt(heat: Heat, overview: Overview, ref: Ref, reach: Reach): number | null {
+function timeAt(heat: Heat, overview: Overview, ref: Ref): number | null {
   switch (ref.kind) {
     case "kernel":
       return heat.kernels[ref.kernel] ?? null;
@@ -47,10 +48,8 @@ function timeAt(heat: Heat, overview: Overview, ref: Ref, reach: Reach): number 
       return heat.lines[ref.kernel]?.[ref.line - 1] ?? null;
     case "asm":
       return heat.instructions[ref.kernel]?.[ref.line - 1] ?? null;
-    case "node": {
-      const [layer, ...more] = reach.layers;
-      return layer === undefined || more.length ? null : (heat.layers[layer] ?? null);
-    }
+    case "node":
+      return nodeFigure(overview, heat, ref.stage, ref.number);
     default:
       return null;
   }

@@ -7,8 +7,9 @@ import { value, type Build } from "../builds";
 import { layerColor } from "../colors";
 import { focusedPane } from "../panekeys";
 import { AddPane } from "../panes/AddPane";
+import { countedOf } from "../panes/counted";
 import { DRAGGED, writeDragged } from "../panes/drag";
-import { open, panes, reachIn, selected, update } from "../state";
+import { open, panes, selected, update } from "../state";
 import { NOTHING } from "../thread";
 import { duration, framesOf, short, touchedStages, type Frame } from "./frames";
 
@@ -75,13 +76,13 @@ function FrameCard({ frame, build, share, mark }: CardProps) {
   const shown = panes.value.flatMap((pane, n) =>
     pane.build === build.id && pane.kind === frame.kind && (frame.kind !== "stage" || pane.arg === frame.arg) ? [n + 1] : [],
   );
-  const sliver = !frame.changed && !expanded.value;
+  const sliver = frame.sliver && !expanded.value;
   const data = { "data-frame": frame.kind, "data-arg": frame.arg, "data-shown": shown.length || undefined };
   return (
     <li class={sliver ? "sliver" : ""}>
       <button
         {...data}
-        class={`frame${frame.changed ? "" : " same"}${shown.length ? " shown" : ""}`}
+        class={`frame${frame.sliver ? " same" : ""}${shown.length ? " shown" : ""}`}
         title={describe(frame)}
         aria-label={sliver ? describe(frame) : undefined}
         data-touched={mark ? "" : undefined}
@@ -143,13 +144,9 @@ function describe(frame: Frame): string {
   return [frame.name, frame.summary, facts.filter(Boolean).join(", ")].filter(Boolean).join("\n");
 }
 
-/** Code is of one kernel: the first that what is chosen leads to, else the one that panes show. */
+/** A frame is of one stage, but code is of whichever kernel is meant. */
 function argOf(frame: Frame, build: Build): number {
-  if (frame.kind !== "loops" && frame.kind !== "llvm" && frame.kind !== "asm") return frame.arg;
-  const kernels = reachIn(build.id).peek().kernels;
-  const shown = panes.peek().find((p) => p.build === build.id && ["loops", "llvm", "asm", "schedule"].includes(p.kind));
-  if (shown && (!kernels.size || kernels.has(shown.arg))) return shown.arg;
-  return [...kernels.keys()][0] ?? shown?.arg ?? 0;
+  return frame.kind === "stage" ? frame.arg : countedOf(build, frame.kind);
 }
 
 function showFrame(frame: Frame, build: Build, beside: boolean): void {

@@ -11,6 +11,8 @@ export interface Frame {
   readonly name: string;
   readonly summary: string;
   readonly changed: boolean;
+  /** Whether it is drawn as a sliver, where there is little room. */
+  readonly sliver: boolean;
   /** Null while it is not known. */
   readonly count: number | null;
   readonly unit: string;
@@ -22,18 +24,26 @@ export interface Frame {
   readonly remarks: number;
 }
 
-const PLAIN = { arg: 0, summary: "", changed: true, seconds: null, added: 0, removed: 0, rewritten: 0, remarks: 0 };
+const PLAIN = { arg: 0, summary: "", changed: true, sliver: false, seconds: null, added: 0, removed: 0, rewritten: 0, remarks: 0 };
+
+/** A stage in plain words: the last one is what kernels are made of, whatever its pass is called. */
+export function stageTitle({ stages }: Overview, index: number): string {
+  const name = stages[index]?.name ?? String(index);
+  return index > 0 && index === stages.length - 1 ? `as compiled (${name})` : name;
+}
 
 export function framesOf(overview: Overview, totals: CodeTotals | null): Frame[] {
   const distinct = new Set(overview.kernels.map((k) => k.distinct)).size;
   const stages = overview.stages.map((stage): Frame => {
     const first = stage.index === 0;
+    const last = stage.index === overview.stages.length - 1 && !first;
     return {
       kind: "stage",
       arg: stage.index,
-      name: stage.name,
-      summary: first ? "The model as the importer took it." : stage.summary,
+      name: last && !stage.changed ? "as compiled" : stage.name,
+      summary: first ? "The model as the importer took it." : last ? `What kernels are made of, after the last pass (${stage.name}).` : stage.summary,
       changed: stage.changed,
+      sliver: !stage.changed && !last,
       count: stage.nodes,
       unit: "nodes",
       seconds: first ? (overview.seconds["import"] ?? stage.seconds) : stage.seconds,

@@ -2,6 +2,7 @@
 // a thing leads to. The rules are those of clew.trace (see thread.ts); nothing here draws.
 
 import type { Asked, Build } from "../builds";
+import { visible } from "../parts/names";
 import type { Pane } from "../state";
 import type { Reach, Positions } from "../thread";
 import type { Ref } from "../refs";
@@ -73,7 +74,7 @@ class ModelContent implements Content {
     private readonly source: Source,
     private readonly overview: Overview,
   ) {
-    this.text = source.text.replace(/\n$/, "");
+    this.text = visible(source.text.replace(/\n$/, ""));
     source.line_layers.forEach((layer, n) => {
       if (layer < 0) return;
       const known = this.lines.get(layer);
@@ -133,7 +134,7 @@ class StageContent implements Content {
     private readonly index: number,
     private readonly overview: Overview,
   ) {
-    this.text = stage.text.replace(/\n$/, "");
+    this.text = visible(stage.text.replace(/\n$/, ""));
     this.nodes = stage.nodes;
     this.nodes.line.forEach((line, place) => {
       const known = this.at.get(line);
@@ -209,7 +210,7 @@ class CodeContent implements Content {
     private readonly kernel: KernelInfo | undefined,
     private readonly layers: readonly (readonly number[])[],
   ) {
-    this.text = code[language].join("\n");
+    this.text = visible(code[language].join("\n"));
     this.loop =
       language === "loops" ? code.loops.map((_, n) => n + 1) : language === "llvm" ? code.llvm_loop : code.asm_loop;
   }

@@ -3,10 +3,11 @@
 
 import { Facet, RangeSetBuilder, StateEffect, StateField, type Extension } from "@codemirror/state";
 import {
-  Decoration, EditorView, GutterMarker, ViewPlugin, WidgetType, gutter,
+  Decoration, Direction, EditorView, GutterMarker, ViewPlugin, WidgetType, gutter,
   type DecorationSet, type ViewUpdate,
 } from "@codemirror/view";
 import { layerColor } from "../colors";
+import { isRightToLeft, names, shown } from "../parts/names";
 import { format } from "../refs";
 import { EXACT, type Content, type Touched } from "./content";
 
@@ -99,12 +100,12 @@ class LineMarker extends GutterMarker {
     for (const layer of this.marks) lines.push(`yields the output of layer ${this.name(layer)}`);
     if (this.made) lines.push(`made by ${this.made.name}`);
     if (this.heat?.text) lines.push(this.heat.text);
-    const names = this.layers.slice(0, 12).map(this.name);
-    if (names.length) {
-      const more = this.layers.length - names.length;
-      lines.push(`${this.shared ? "serves all of " : ""}${names.join(", ")}${more > 0 ? ` and ${more} more` : ""}`);
+    const own = this.layers.slice(0, 12).map(this.name);
+    if (own.length) {
+      const more = this.layers.length - own.length;
+      lines.push(`${this.shared ? "serves all of " : ""}${names(own)}${more > 0 ? ` and ${more} more` : ""}`);
     }
-    return lines.join("\n");
+    return shown(lines.join("\n"));
   }
 }
 
@@ -133,9 +134,9 @@ const info = gutter({
   class: "cm-info",
   renderEmptyElements: false,
   lineMarker(view, block) {
-    const shown = view.state.facet(look);
-    if (!shown) return null;
-    const { content } = shown;
+    const given = view.state.facet(look);
+    if (!given) return null;
+    const { content } = given;
     const line = view.state.doc.lineAt(block.from).number;
     return new LineMarker(
       line,
@@ -143,8 +144,8 @@ const info = gutter({
       content.isShared(line),
       content.marksOf(line),
       content.madeBy(line),
-      shown.heat(line),
-      (layer) => shown.layerName(layer),
+      given.heat(line),
+      (layer) => given.layerName(layer),
       content.language === "graph",
     );
   },
@@ -249,5 +250,35 @@ const lights = ViewPlugin.fromClass(
   { decorations: (plugin) => plugin.decorations },
 );
 
+const ISOLATED = Decoration.mark({ class: "isolated", bidiIsolate: Direction.LTR });
+/** A word as names are: up to what stands between operands. */
+const WORD = /[^\s(),=:"]+/g;
 
-export const marks: Extension = [lit, info, named, lights];
+/** Names that run from right to left stand by themselves in their lines. */
+const isolated = ViewPlugin.fromClass(
+  class {
+    decorations: DecorationSet;
+    constructor(view: EditorView) {
+      this.decorations = this.build(view);
+    }
+
+    update(update: ViewUpdate): void {
+      if (update.docChanged || update.viewportChanged) this.decorations = this.build(update.view);
+    }
+
+    private build(view: EditorView): DecorationSet {
+      const builder = new RangeSetBuilder<Decoration>();
+      inView(view, (_, from, to) => {
+        const line = view.state.sliceDoc(from, to);
+        if (!isRightToLeft(line)) return;
+        for (const word of line.matchAll(WORD)) {
+          if (isRightToLeft(word[0])) builder.add(from + word.index, from + word.index + word[0].length, ISOLATED);
+        }
+      });
+      return builder.finish();
+    }
+  },
+  { decorations: (plugin) => plugin.decorations, provide: (plugin) => EditorView.bidiIsolatedRanges.of((view) => view.plugin(plugin)?.decorations ?? Decoration.none) },
+);
+
+export const marks: Extension = [lit, info, named, lights, isolated];

@@ -17,6 +17,7 @@ export const theme = EditorView.theme({
   ".cm-line.exact": { backgroundColor: "var(--highlight)", boxShadow: "inset 0 0 0 1px var(--accent)" },
   ".cm-line.chosen": { backgroundColor: "var(--selected)", boxShadow: "inset 3px 0 0 var(--hot)" },
   ".cm-line.chosen.exact": { boxShadow: "inset 3px 0 0 var(--hot), inset 0 0 0 1px var(--accent)" },
+  ".isolated": { unicodeBidi: "isolate" },
   ".cm-gutters": {
     backgroundColor: "var(--panel)",
     color: "var(--dim)",

@@ -1,7 +1,8 @@
-"""The engines that are compared: each loads a model's file and returns what runs it once.
+"""The engines that are compared: each loads a model's file and returns what runs it.
 
-Each engine is imported where it is prepared, so that none weighs on a process that runs another,
-and none needs to be installed.
+Inputs are given at each run, so that values can change from run to run: an engine that compiles
+anew for new values shows it. Each engine is imported where it is prepared, so that none weighs on a
+process that runs another, and none needs to be installed.
 """
 
 from __future__ import annotations
@@ -14,11 +15,22 @@ from typing import Any, Final
 
 import numpy as np
 
+from clew.compiled import CompiledModel
 from clew.compiler import compile
 
 Feed = Mapping[str, np.ndarray]
 Outputs = list[np.ndarray]  # in the order of the graph's outputs
-Runner = Callable[[], Outputs]
+
+
+@dataclass(frozen=True)
+class Runner:
+    """`run` returns the outputs for inputs. `builds` counts how often the model was built so far,
+    by an engine that may do it again when it is run.
+    """
+
+    run: Callable[[Feed], Outputs]
+    builds: Callable[[], int] = lambda: 0
+
 
 PRECISIONS: Final = ("f32", "bf16", "auto")
 """f32: products of 32-bit floats. bf16: products of bfloat16. auto: what the engine finds best."""
@@ -26,14 +38,14 @@ PRECISIONS: Final = ("f32", "bf16", "auto")
 
 @dataclass(frozen=True)
 class Engine:
-    """`prepare(path, feed, threads, precision)` returns a runner of the model at `path`.
+    """`prepare(path, threads, precision)` returns a runner of the model at `path`.
 
     `needs` are the modules it imports. An engine that is not `from_file` runs the module which the
     file was exported from, and so serves only models that have one.
     """
 
     name: str
-    prepare: Callable[[Path, Feed, int, str], Runner]
+    prepare: Callable[[Path, int, str], Runner]
     needs: tuple[str, ...]
     from_file: bool = True
 
@@ -53,12 +65,16 @@ def engines() -> dict[str, Engine]:
     return {engine.name: engine for engine in known}
 
 
-def _clew(path: Path, feed: Feed, threads: int, precision: str) -> Runner:
-    compiled = compile(path, threads=threads, precision=precision)
-    return lambda: list(compiled.run(feed).values())
+def _clew(path: Path, threads: int, precision: str) -> Runner:
+    return runner_of(compile(path, threads=threads, precision=precision))
 
 
-def _onnxruntime(path: Path, feed: Feed, threads: int, precision: str) -> Runner:
+def runner_of(compiled: CompiledModel) -> Runner:
+    """Returns what runs a compiled model."""
+    return Runner(lambda feed: list(compiled.run(feed).values()), lambda: compiled.builds_made)
+
+
+def _onnxruntime(path: Path, threads: int, precision: str) -> Runner:
     """Its CPU provider has f32 kernels for f32 models, whatever the precision: the reference."""
     import onnxruntime  # noqa: PLC0415 - optional
 
@@ -68,16 +84,15 @@ def _onnxruntime(path: Path, feed: Feed, threads: int, precision: str) -> Runner
     onnxruntime.set_default_logger_severity(3)  # errors only
     providers = ["CPUExecutionProvider"]
     session = onnxruntime.InferenceSession(str(path), options, providers=providers)
-    inputs = dict(feed)
 
-    def run() -> Outputs:
-        outputs: Outputs = session.run(None, inputs)
+    def run(feed: Feed) -> Outputs:
+        outputs: Outputs = session.run(None, feed)
         return outputs
 
-    return run
+    return Runner(run)
 
 
-def _openvino(path: Path, feed: Feed, threads: int, precision: str) -> Runner:
+def _openvino(path: Path, threads: int, precision: str) -> Runner:
     """f32 is asked for; otherwise it chooses, which is bf16 where the machine multiplies that."""
     import openvino  # noqa: PLC0415 - optional
 
@@ -86,10 +101,9 @@ def _openvino(path: Path, feed: Feed, threads: int, precision: str) -> Runner:
         properties["INFERENCE_PRECISION_HINT"] = "f32"
     model = openvino.Core().compile_model(str(path), "CPU", properties)
     request = model.create_infer_request()
-    inputs = dict(feed)
 
-    def run() -> Outputs:
-        results = request.infer(inputs, share_inputs=True, share_outputs=True)
+    def run(feed: Feed) -> Outputs:
+        results = request.infer(feed, share_inputs=True, share_outputs=True)
         return [results[port] for port in model.outputs]
 
-    return run
+    return Runner(run)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -10,10 +11,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from clew.bench.engines import Outputs, Runner
+from clew.bench.engines import Feed, Outputs, Runner
 from clew.bench.interleave import interleaved_ns, median_ms
 from clew.bench.peak import FmaPeak
 from clew.support.difference import relative_error
+from clew.support.errors import CompileError
 
 REFERENCE: Final = "onnxruntime"
 """The engine whose f32 outputs the others are compared with, where it takes part."""
@@ -71,20 +73,26 @@ def measure(
     threads: int,
     rounds: int,
     peak: FmaPeak,
+    feeds: Sequence[Feed],
     min_turn_s: float = 0.05,
 ) -> Measured:
     """Returns the figures of the engines by name, of a model of so many FLOPs.
 
-    Every engine is prepared and run once, then they take turns. What one raises is its `failure`
-    and ends nothing. The peak is of `threads` threads.
+    Every engine is prepared and run once with each of `feeds`, inputs of the same shapes and other
+    values; then they take turns, with the next inputs at each call. What one raises is its
+    `failure` and ends nothing; so is a build for new values. The peak is of `threads` threads.
     """
-    runners, failures = _prepared(prepares)
-    outputs = {name: runner() for name, runner in runners.items()}
-    errors = _errors({name: flat(values) for name, values in outputs.items()})
-    del outputs
+    runners, failures = _prepared(prepares, feeds)
+    errors = dict.fromkeys(runners, math.nan)
+    for feed in feeds:
+        outputs = {name: flat(runner.run(feed)) for name, runner in runners.items()}
+        for name, error in _errors(outputs).items():
+            errors[name] = error if math.isnan(errors[name]) else max(errors[name], error)
+        del outputs
     peaks: list[float] = []
+    calls = {name: in_turn(runner, feeds) for name, runner in runners.items()}
     times = (
-        interleaved_ns(runners, rounds, min_turn_s, lambda: peaks.append(peak.gflops(threads)))
+        interleaved_ns(calls, rounds, min_turn_s, lambda: peaks.append(peak.gflops(threads)))
         if runners
         else {}
     )
@@ -124,22 +132,45 @@ def flat(values: Sequence[Any]) -> Outputs:
     return found
 
 
+def in_turn(runner: Runner, feeds: Sequence[Feed]) -> Callable[[], Outputs]:
+    """Returns what runs a model with the next inputs at each call, the first after the last."""
+    following = itertools.cycle(feeds)
+    return lambda: runner.run(next(following))
+
+
 def _prepared(
-    prepares: Mapping[str, Callable[[], Runner]],
+    prepares: Mapping[str, Callable[[], Runner]], feeds: Sequence[Feed]
 ) -> tuple[dict[str, Runner], dict[str, str]]:
-    """Returns runners that ran once, and for the others the first line of what went wrong."""
+    """Returns runners that ran once with all inputs, and for the others the first line of what went
+    wrong.
+    """
     runners: dict[str, Runner] = {}
     failures: dict[str, str] = {}
     for name, prepare in prepares.items():
         try:
             runner = prepare()
-            runner()
+            _warm(runner, feeds)
         except Exception as failure:  # whatever one engine raises must not end the comparison
             lines = f"{type(failure).__name__}: {failure}".splitlines()
             failures[name] = lines[0].strip()
         else:
             runners[name] = runner
     return runners, failures
+
+
+def _warm(runner: Runner, feeds: Sequence[Feed]) -> None:
+    """Errors: C095 where an engine builds the model again for inputs that differ in values only."""
+    runner.run(feeds[0])
+    built = runner.builds()
+    for feed in feeds[1:]:
+        runner.run(feed)
+    if runner.builds() != built:
+        raise CompileError(
+            "C095",
+            f"{len(feeds)} inputs that differ in their values alone took "
+            f"{runner.builds() - built + 1} builds",
+            hint="compiled.inputs says whose value decides sizes",
+        )
 
 
 def _errors(outputs: Mapping[str, Outputs]) -> dict[str, float]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from clew.bench.bandwidth import Bandwidth, Level
-from clew.bench.engines import Runner, engines
+from clew.bench.engines import Feed, Runner, engines, runner_of
 from clew.bench.flops import model_flops
 from clew.bench.measure import Measured, measure
 from clew.bench.peak import FmaPeak
@@ -49,16 +49,15 @@ class Run:
 class Session:
     """A model that is measured at several thread counts with the same inputs.
 
-    `path` is the file that `module` was loaded from, for the peers. `inputs` returns a compiled
-    model's inputs by name; it is asked once.
+    `path` is the file that `module` was loaded from, for the peers. `inputs` returns several inputs
+    by name for a compiled model, of the same shapes and other values; it is asked once.
+    `options` are those of `clew.compile`.
     """
 
     path: Path
     module: Module
-    inputs: Callable[[CompiledModel], Mapping[str, Any]]
-    target: str = "cpu"
-    opt_level: int = 3
-    precision: str = "f32"
+    inputs: Callable[[CompiledModel], Sequence[Feed]]
+    options: Mapping[str, Any] = field(default_factory=dict)
     rounds: int = 10
     say: Callable[[str], None] = lambda text: None
 
@@ -68,36 +67,27 @@ class Session:
         Errors: I013 (precision), and those of compiling and running the model.
         """
         peak, bandwidth = FmaPeak(), Bandwidth()
-        feed: dict[str, Any] = {}
-        return [self._run(feed, threads, peak, bandwidth) for threads in counts]
+        feeds: list[Feed] = []
+        return [self._run(feeds, threads, peak, bandwidth) for threads in counts]
 
-    def _run(self, feed: dict[str, Any], threads: int, peak: FmaPeak, bandwidth: Bandwidth) -> Run:
-        compiled = compile(
-            self.module,
-            self.target,
-            threads=threads,
-            opt_level=self.opt_level,
-            on_progress=self.say,
-            precision=self.precision,
-        )
-        if not feed:
-            feed.update(self.inputs(compiled))
-        compiled.run(feed)  # builds a model with named sizes
+    def _run(self, feeds: list[Feed], threads: int, peak: FmaPeak, bandwidth: Bandwidth) -> Run:
+        given = {**self.options, "threads": threads, "on_progress": self.say}
+        compiled = compile(self.module, **given)
+        if not feeds:
+            feeds += self.inputs(compiled)
+        compiled.run(feeds[0])  # builds a model with named sizes
         flops = model_flops(compiled.build)
         known = engines()
-        prepares: dict[str, Callable[[], Runner]] = {
-            "clew": lambda: lambda: list(compiled.run(feed).values())
-        }
+        prepares: dict[str, Callable[[], Runner]] = {"clew": lambda: runner_of(compiled)}
         for name in PEERS:
             if known[name].installed:
-                prepares[name] = partial(
-                    known[name].prepare, self.path, feed, threads, self.precision
-                )
+                precision = self.options.get("precision", "f32")
+                prepares[name] = partial(known[name].prepare, self.path, threads, precision)
         self.say("taking turns")
-        measured = measure(prepares, flops, threads, self.rounds, peak)
+        measured = measure(prepares, flops, threads, self.rounds, peak, feeds)
         self.say("timing kernels")
         levels = bandwidth.levels(threads)
-        times = compiled.time_kernels(*(feed[name] for name in compiled.input_names))
+        times = compiled.time_kernels(*(feeds[0][name] for name in compiled.input_names))
         roofs = rooflines(times, measured.peak_gflops, levels)
         missing = tuple(name for name in PEERS if name not in prepares)
         return Run(threads, flops / 1e9, measured, levels, roofs, missing)

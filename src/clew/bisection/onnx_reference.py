@@ -9,10 +9,13 @@ from typing import Any, Final
 
 import numpy as np
 import onnx
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import GraphProto, ModelProto, NodeProto, helper
+from onnx.external_data_helper import load_external_data_for_model
 from onnx.helper import np_dtype_to_tensor_dtype
 
-from clew.support.errors import InputError
+from clew.support.errors import Hint, InputError
+from clew.support.files import read_bytes, reason_of
 
 _MOST_BYTES: Final = (1 << 31) - (1 << 20)
 
@@ -83,8 +86,17 @@ class Layers:
 
 
 def read(path: Path, outputs: Mapping[str, tuple[str, ...]]) -> Layers:
-    """Returns a model's file with its weights, for ONNX Runtime."""
-    return Layers(onnx.load(str(path)), outputs)
+    """Returns the file of a model that clew has loaded with its weights, for ONNX Runtime.
+
+    Errors: I173 where it cannot be read any more.
+    """
+    try:
+        model = ModelProto.FromString(read_bytes(path))
+        # The import has seen to it that these are plain files beside the model.
+        load_external_data_for_model(model, str(path.parent))
+    except (OSError, ValueError, DecodeError) as error:
+        raise InputError("I173", f"{str(path)!r} cannot be read: {reason_of(error)}") from None
+    return Layers(model, outputs)
 
 
 def run(
@@ -121,7 +133,10 @@ def _bytes(model: ModelProto) -> bytes:
         raise InputError(
             "I173",
             "the model is too large to be handed to ONNX Runtime layer by layer",
-            hint="compare with a file of layers' values: reference='values.npz'",
+            hint=Hint(
+                "compare with a file of layers' values: reference='values.npz'",
+                cli="compare with a file of layers' values: --against values.npz",
+            ),
         )
     data: bytes = model.SerializeToString()
     return data

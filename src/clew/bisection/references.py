@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-
 from clew import frontends
 from clew.bisection.onnx_reference import Layers, read, run
+from clew.build.wishes import layers_of
 from clew.compiler import compile
 from clew.frontends.onnx.sources import NodeView
 from clew.ir.module import Module
-from clew.support.errors import InputError
+from clew.support.archives import Archive
+from clew.support.errors import ClewWarning, InputError, warn
+from clew.support.files import reason_of
+from clew.support.near import did_you_mean
 from clew.trace.span import Source
 
 _OF_THE_MACHINE: Final = ("target", "threads", "cache")
@@ -79,14 +81,25 @@ def of_the_machine(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def _stored(path: Path) -> Values:
     try:
-        with np.load(path, allow_pickle=False) as stored:
-            return {name: stored[name] for name in stored.files}
-    except (OSError, ValueError, EOFError) as error:
+        with Archive(path) as stored:
+            return dict(stored)
+    except (OSError, ValueError) as error:
         raise InputError(
             "I171",
-            f"the reference {str(path)!r} cannot be read: {error}",
+            f"the reference {str(path)!r} cannot be read: {reason_of(error)}",
             hint="numpy.savez(file, **outputs) writes one",
         ) from None
+
+
+def _check_layers(names: Sequence[str], text: str, module: Module) -> None:
+    """Warns of values that are named after no layer: nothing is compared with them."""
+    known = layers_of(module)
+    for name in names:
+        layer, _, number = name.rpartition(":")
+        if name not in known and not (number.isdecimal() and layer in known):
+            hint = did_you_mean(name, [*module.output_names, *known], "outputs and layers")
+            message = f"{text}: {name!r} is no output and no layer, and is not compared"
+            warn(ClewWarning("I314", message, hint=hint))
 
 
 def _of_values(text: str, values: Values, module: Module) -> Reference:
@@ -98,6 +111,7 @@ def _of_values(text: str, values: Values, module: Module) -> Reference:
             hint=f"the outputs are {', '.join(module.output_names)}",
         )
     layers = {(n, 0): v for n, v in values.items() if n not in outputs}
+    _check_layers([n for n in values if n not in outputs], text, module)
     for name in list(values):
         layer, _, number = name.rpartition(":")
         if layer and number.isdecimal():

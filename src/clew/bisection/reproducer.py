@@ -8,8 +8,6 @@ import contextlib
 import importlib
 import inspect
 import json
-import runpy
-import shutil
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -26,7 +24,10 @@ from clew.ir.module import Module
 from clew.ir.textfile import load_module, save_module
 from clew.ir.types import from_numpy, to_numpy
 from clew.passes.base import Pass
+from clew.support.archives import Archive
 from clew.support.errors import InputError
+from clew.support.files import read_bytes, read_json_file, reason_of, run_program
+from clew.support.writing import write_arrays, write_bytes, write_text
 from clew.target import Target
 
 _SCRIPT: Final = '''"""{summary}
@@ -59,13 +60,13 @@ def write(verdict: Verdict, folder: Path) -> Path:
         if verdict.reduced is not None:
             document["check"] = plain(_write_reduced(verdict.reduced, folder))
             script = _SCRIPT.format(summary=verdict.summary.replace('"', "'"))
-            (folder / "reproduce.py").write_text(script, encoding="utf-8")
+            write_text(folder / "reproduce.py", script)
         text = json.dumps(document, indent=2, allow_nan=False)
-        (folder / "report.json").write_text(f"{text}\n", encoding="utf-8")
-        (folder / "report.md").write_text(_markdown(verdict), encoding="utf-8")
+        write_text(folder / "report.json", f"{text}\n")
+        write_text(folder / "report.md", _markdown(verdict))
     except OSError as error:
         raise InputError(
-            "I172", f"cannot write a reproducer to {str(folder)!r}: {error.strerror}"
+            "I172", f"cannot write a reproducer to {str(folder)!r}: {reason_of(error)}"
         ) from None
     return folder
 
@@ -76,7 +77,7 @@ def _write_reduced(reduced: Reduced, folder: Path) -> dict[str, Any]:
     _save(folder / "expected.npz", reduced.expected)
     record = _record(reduced.check, folder)
     if reduced.onnx is not None:
-        (folder / "model.onnx").write_bytes(reduced.onnx)
+        write_bytes(folder / "model.onnx", reduced.onnx)
         record["model"] = "model.onnx"
     return record
 
@@ -100,6 +101,7 @@ def _record(check: Check, folder: Path) -> dict[str, Any]:
                 "target": asdict(options.target),
                 "threads": options.threads,
                 "opt_level": options.opt_level,
+                "bounds": options.bounds,
                 "runs": check.runs,
                 "schedules": [_schedule_record(s, folder) for s in options.schedules],
             }
@@ -128,7 +130,7 @@ def _copied(thing: Any, folder: Path) -> str:
     with contextlib.suppress(TypeError, OSError):
         source = inspect.getsourcefile(thing)
         if source is not None and Path(source).is_file():
-            shutil.copyfile(source, folder / Path(source).name)
+            write_bytes(folder / Path(source).name, read_bytes(source))
             return Path(source).name
     return ""
 
@@ -141,16 +143,16 @@ def _save(path: Path, values: Mapping[str, Any]) -> None:
         dtype = from_numpy(array.dtype)
         raw = array if array.dtype.isbuiltin == 1 else array.view(f"u{array.dtype.itemsize}")
         stored[f"{name}.{dtype}"] = raw
-    np.savez(path, **stored)  # type: ignore[arg-type]
+    write_arrays(path, stored)
 
 
 def read_values(path: Path) -> dict[str, Any]:
     """Returns the arrays of `inputs.npz` or `expected.npz` by name."""
     found = {}
-    with np.load(path, allow_pickle=False) as stored:
-        for key in stored.files:
+    with Archive(path) as stored:
+        for key, array in stored.items():
             name, _, dtype = key.rpartition(".")
-            found[name] = stored[key].view(to_numpy(dtype))
+            found[name] = array.view(to_numpy(dtype))
     return found
 
 
@@ -182,14 +184,14 @@ def replay(folder: Path) -> tuple[float, float]:
     there.
     """
     try:
-        record = json.loads((folder / "report.json").read_text(encoding="utf-8"))["check"]
+        record = read_json_file(folder / "report.json")["check"]
         inputs = read_values(folder / "inputs.npz")
         expected = read_values(folder / "expected.npz")
         check = _check(record, folder)
         module = _module(record, folder)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(
-            "I175", f"{str(folder)!r} holds no reproducer that can be run: {error}"
+            "I175", f"{str(folder)!r} holds no reproducer that can be run: {reason_of(error)}"
         ) from None
     with quietly():
         return check.error(module, inputs, expected), check.tolerance
@@ -210,7 +212,8 @@ def _check(record: Mapping[str, Any], folder: Path) -> Check:
         case "build":
             assert target is not None
             schedules = tuple(_schedule(s, folder) for s in record["schedules"])
-            options = Options(target, record["threads"], record["opt_level"], (), schedules)
+            threads, level, bounds = record["threads"], record["opt_level"], record["bounds"]
+            options = Options(target, threads, level, (), schedules, bounds=bounds)
             return BuildCheck(tolerance, options, record["runs"])
     return ValueCheck(tolerance)
 
@@ -241,7 +244,7 @@ def _of_users(record: Mapping[str, Any], folder: Path) -> Any:
     name = record["name"]
     if not record["file"]:
         raise ValueError(f"{name} was not made in a file")
-    for value in runpy.run_path(str(folder / record["file"])).values():
+    for value in run_program(folder / record["file"]).values():
         if isinstance(value, (Pass, ScheduleFor)) and value.name == name:
             return value
     raise ValueError(f"{record['file']} has no {name} at its top level")

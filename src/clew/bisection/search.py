@@ -9,7 +9,6 @@ from typing import Any
 
 from clew import frontends
 from clew.bisection.checks import quietly, worst
-from clew.bisection.files import extensions_of
 from clew.bisection.import_search import search_import
 from clew.bisection.program_search import search_program
 from clew.bisection.references import Reference, of_the_machine, reference_of
@@ -17,12 +16,14 @@ from clew.bisection.session import Session
 from clew.bisection.stage_search import search_stage
 from clew.bisection.stages import first_wrong
 from clew.bisection.verdict import Verdict
+from clew.build.inputs import Inputs
+from clew.extensions import extensions_of
 from clew.ir.module import Module
 
 
 def bisect(
     model: Module | str | Path,
-    inputs: Mapping[str, Any],
+    inputs: Any,
     *,
     reference: Any = "interpreter",
     tolerance: float | None = None,
@@ -30,27 +31,29 @@ def bisect(
     reduce: bool = True,
     seconds: float = 60.0,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    links: str | None = None,
     on_progress: Callable[[str], None] | None = None,
     **options: Any,
 ) -> Verdict:
     """Returns where a model's result goes wrong.
 
-    `inputs` are arrays by name. `reference` is what the result should be: `onnxruntime` (the model
-    is then a path), `opt0` (the same model at level 0), `interpreter` (numpy references on the
-    graph as imported), a `.npz` file or a dictionary of outputs by name, with values of layers by
+    `inputs` are given by name, or in order as a tuple or list. `reference` is what the result
+    should be: `onnxruntime` (the model is then a path), `opt0` (the same model at level 0),
+    `interpreter` (numpy references on the graph as imported), a `.npz` file or a dictionary of
+    outputs by name, with values of layers by
     the layers' names, if there are any. Outputs that are further off than `tolerance`, relative to
     the largest magnitude of each, are wrong; by default it comes from the narrowest float in the
     program. The program is run `runs` times: some defects show now and then. With `reduce` the part
     at fault is made as small as it can be in about `seconds`. `shapes` are the `inputs` of
-    `clew.load`; `options` are those of `clew.compile`, and `extend` takes Python files as well, for
-    what they have at their top level.
+    `clew.load`, `links` its `links`; `options` are those of `clew.compile`.
 
-    Errors: I170, I171, I173, I174 (the reference), I176 (files to extend with),
-    and those of loading, compiling and running.
+    Errors: I040 and I041 (the inputs), I170, I171, I173, I174 (the reference), I176 (files to
+    extend with), and those of loading, compiling and running.
     """
-    load_options = {"inputs": shapes} if shapes else {}
+    load_options: dict[str, Any] = {"links": links, **({"inputs": shapes} if shapes else {})}
     options = {**options, "extend": extensions_of(options.get("extend", ()))}
     module = model if isinstance(model, Module) else frontends.load(model, **load_options)
+    inputs = Inputs(module).named_inputs(inputs)
     session = Session(
         module, inputs, tolerance, runs, seconds if reduce else 0.0, on_progress, options
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from clew.ir.module import Module
+from clew.support.shown import Brief, Shown
 
 if TYPE_CHECKING:
     from clew.bisection.checks import Check
@@ -42,8 +43,8 @@ class Culprit:
     due: float
 
 
-@dataclass(frozen=True)
-class Reduced:
+@dataclass(frozen=True, repr=False)
+class Reduced(Brief):
     """The part of the model that fails alone.
 
     `module` takes `inputs` and should give `expected`; `operators` counts its operator calls (of an
@@ -63,8 +64,8 @@ class Reduced:
         return self.check.error(self.module, self.inputs, self.expected) > self.check.tolerance
 
 
-@dataclass(frozen=True)
-class Verdict:
+@dataclass(frozen=True, repr=False)
+class Verdict(Shown):
     """Where a result goes wrong.
 
     `kind` is one of `KINDS`. `error` is that of the outputs against the reference, relative to the
@@ -96,6 +97,9 @@ class Verdict:
     failed_runs: int = 0
     runs: int = 0
     reduced: Reduced | None = field(default=None, repr=False)
+
+    def _about(self) -> str:
+        return f"{self.kind}: {self.summary}"
 
     @property
     def found(self) -> bool:

@@ -3,33 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-import numpy as np
-
-from clew.build.lowering import KernelBinary, KernelSource
+from clew.build.deferred_kernel import DeferredKernel
+from clew.build.lowering import KernelBinary, KernelSource, operator_calls
 from clew.build.program_builder import ProgramBuilder
 from clew.build.schedule_choice import ScheduleFor, name_of, of_operators
+from clew.build.wishes import idle_schedules, lost_regions
 from clew.codegen.artifact import KernelCode, ObjectCode
 from clew.codegen.objects import PendingObject, submit
-from clew.ir.dims import Dim, SymDim
-from clew.ir.expr import ArgRef, Call, Expr, Function, Tuple, Var
-from clew.ir.interpret import interpret_values
+from clew.ir.expr import Call, Function
 from clew.ir.module import Module
-from clew.ir.parser import parse_module
-from clew.ir.printer import printed
-from clew.ir.rewrite import rebuild
-from clew.ir.types import TensorType, Type, leaves
+from clew.ir.types import TensorType, leaves
 from clew.ir.visit import inner_functions, post_order
-from clew.passes.base import Pass, PassContext
-from clew.passes.decompose_ops import DecomposeOps
-from clew.passes.fold_constant import FoldConstant
-from clew.passes.fuse_ops import FuseOps
+from clew.passes.base import Pass, Unmet
 from clew.passes.manager import PassManager
-from clew.passes.place_parts import PlaceParts
 from clew.passes.specialize import Specialize
 from clew.passes.views import is_settled
 from clew.runtime.cache import Cache, default_cache
@@ -41,10 +32,11 @@ from clew.runtime.plan import SegmentPlan
 from clew.runtime.program import Program
 from clew.runtime.segment import NativeSegment
 from clew.runtime.threads import ThreadPool
+from clew.support.bounds import bounds_in_force
 from clew.support.budgets import Budgets, current, exceeded
-from clew.support.errors import CompileError, GraphTypeError, UnsupportedError, locate
+from clew.support.errors import CompileError, UnsupportedError, locate
 from clew.support.lazy import cached_property
-from clew.support.locks import Lock
+from clew.support.shown import Brief, Shown, counted
 from clew.target import Target
 from clew.te.analysis import flops_of
 from clew.trace.stages import StageRecord
@@ -66,6 +58,7 @@ class Options:
     guard: bool | GuardSide = False
     on_progress: Callable[[str], None] = field(default=lambda text: None)
     budgets: Budgets | None = None
+    bounds: str = "check"
 
     @property
     def has_user_code(self) -> bool:
@@ -73,8 +66,8 @@ class Options:
         return bool(self.schedules) or not all(p.is_builtin for p in self.passes)
 
 
-@dataclass(frozen=True)
-class KernelUse:
+@dataclass(frozen=True, repr=False)
+class KernelUse(Brief):
     """One use of a kernel: the call in the last stage's graph, and the kernel it runs."""
 
     name: str
@@ -83,9 +76,15 @@ class KernelUse:
     segment: int
     step: int
 
+    @property
+    def ops(self) -> list[str]:
+        """Names of its operators in order."""
+        assert isinstance(self.call.op, Function)
+        return [call.op_name for call in operator_calls(self.call.op)]
 
-@dataclass
-class Build:
+
+@dataclass(repr=False)
+class Build(Shown):
     """What compiling one concrete module gave. Times are seconds of wall clock."""
 
     stages: list[StageRecord]
@@ -95,11 +94,24 @@ class Build:
     binaries: dict[str, KernelBinary]
     seconds: dict[str, float]
     cached_kernels: int
+    # What the user asked for and did not get.
+    unmet: tuple[Unmet, ...] = ()
+
+    def _about(self) -> str:
+        return f"of {counted(len(self.uses), 'kernel')}, {counted(len(self.segments), 'segment')}"
 
     @property
     def constant_bytes(self) -> int:
         """Size of the weights that the program holds."""
         return sum(c.nbytes for segment in self.segments for c in segment.plan.constants)
+
+    @cached_property
+    def same_code(self) -> dict[str, list[str]]:
+        """Names of the uses that share a kernel, by its key."""
+        found: dict[str, list[str]] = {}
+        for use in self.uses:
+            found.setdefault(use.source.key, []).append(use.name)
+        return found
 
     @cached_property
     def layer_order(self) -> dict[str, int]:
@@ -125,19 +137,33 @@ def build_module(
         trace=options.trace,
     )
     options.on_progress("graph passes")
-    fused = manager.run(module)
+    with bounds_in_force(options.bounds):
+        fused = manager.run(module)
     clock.lap("passes")
     names = kernel_names(fused.main)
     native = _Native(options, cache, pool, names)
     codes = native.compile(static_calls(fused))
     clock.lap("kernels")
     options.on_progress("linking")
-    builder = ProgramBuilder(fused.main, codes, native.segment, native.deferred)
+    builder = ProgramBuilder(
+        fused.main, codes, native.segment, native.deferred, bounds=options.bounds
+    )
     program = builder.build()
     clock.lap("program")
     uses = _uses(builder, native, names)
+    unmet = [*manager.unmet, *lost_regions(manager.stages, options.passes)]
+    if options.schedules:
+        held = {use.name: use.ops for use in uses}
+        unmet += idle_schedules(options.schedules, native.used, held)
     return Build(
-        manager.stages, program, uses, native.segments, native.binaries, clock.seconds, native.hits
+        manager.stages,
+        program,
+        uses,
+        native.segments,
+        native.binaries,
+        clock.seconds,
+        native.hits,
+        tuple(unmet),
     )
 
 
@@ -185,6 +211,9 @@ def kernel_names(main: Function) -> dict[int, str]:
     return names
 
 
+_LAYERS_SHOWN = 3
+
+
 class _Native:
     """Compiles kernels, through the cache, and makes segments of them. `names` are those of the
     uses, by the calls' ids.
@@ -202,6 +231,8 @@ class _Native:
         self.binaries: dict[str, KernelBinary] = {}
         self.segments: list[NativeSegment] = []
         self.hits = 0
+        # Ids of the schedules by hand that are for a kernel.
+        self.used: set[int] = set()
         self._library: SymbolTable | None = None
 
     def compile(self, calls: Sequence[Call]) -> dict[int, KernelCode]:
@@ -211,12 +242,16 @@ class _Native:
         for number, call in enumerate(calls, 1):
             function = call.op
             assert isinstance(function, Function)
-            source = KernelSource(function, self.options.target, self._by_hand(call, function))
-            source = self.sources.setdefault(source.key, source)
+            use, layers = self._use(call), ", ".join(call.layers[:_LAYERS_SHOWN])
+            by_hand = self._by_hand(call, function)
+            source = KernelSource(function, self.options.target, by_hand, self.options.bounds, use)
+            with locate(layer=layers):
+                source = self.sources.setdefault(source.key, source)
             self.source_of[function.id] = source
             keys[function.id] = source.key
-            _check_bytes(call)
-            _check_work(source)
+            with locate(layer=layers):
+                _check_bytes(call)
+                _check_work(source, use)
             if source.key in self.binaries or any(s is source for s, _ in waiting):
                 continue
             stored = self.cache.get(source.key)
@@ -224,8 +259,9 @@ class _Native:
                 self.binaries[source.key] = KernelBinary.from_bytes(stored)
                 self.hits += 1
             else:
-                self.options.on_progress(f"kernel {number} of {len(calls)}, {source.name}")
-                text = source.emitted.llvm
+                self.options.on_progress(f"kernel {number} of {len(calls)}, {use}")
+                with locate(layer=layers):
+                    text = source.emitted.llvm
                 waiting.append((source, submit(text, self.options.target)))
         for source, pending in waiting:
             symbols = tuple(e.symbol for e in source.code.entries)
@@ -245,9 +281,20 @@ class _Native:
         return Library(objects)
 
     def _by_hand(self, call: Call, function: Function) -> list[ScheduleFor]:
-        name = self.names.get(call.id, name_of(function))
         rules = of_operators(function, self.options.target)
-        return [*(s for s in self.options.schedules if s.fits(name, function)), *rules]
+        return [*self._chosen(call, function), *rules]
+
+    def _use(self, call: Call) -> str:
+        """Returns the name of a use of a kernel, unique in the model where its shapes are known."""
+        assert isinstance(call.op, Function)
+        return self.names.get(call.id, name_of(call.op))
+
+    def _chosen(self, call: Call, function: Function) -> list[ScheduleFor]:
+        """Returns the users' schedules that are for a kernel."""
+        name = self._use(call)
+        found = [s for s in self.options.schedules if s.fits(name, function)]
+        self.used.update(map(id, found))
+        return found
 
     def segment(self, plan: SegmentPlan) -> NativeSegment:
         """Returns a plan made ready to run."""
@@ -269,7 +316,27 @@ class _Native:
                 hint="put InlineComposites() before FuseOps() among the passes",
                 layer=", ".join(call.layers[:3]),
             )
-        return DeferredKernel(call.op, sizes, self.options, self.cache, self.pool)
+        self._chosen(call, call.op)
+        make = partial(_program_of, self.options, self.cache, self.pool)
+        return DeferredKernel(call.op, sizes, self.options.target, self.options.bounds, make)
+
+
+def _program_of(options: Options, cache: Cache, pool: ThreadPool, module: Module) -> Program:
+    """Returns the program of a module whose passes have run, and whose shapes are known."""
+    native = _Native(options, cache, pool, {})
+    codes = native.compile(static_calls(module))
+    builder = ProgramBuilder(
+        module.main, codes, native.segment, native.deferred, bounds=options.bounds
+    )
+    return builder.build()
+
+
+def saved_kernel(step: Mapping[str, Any], pool: ThreadPool) -> DeferredKernel:
+    """Returns a kernel of a saved model that is compiled for the shapes it meets."""
+    target, bounds = Target(**step["target"]), step.get("bounds", "check")
+    options = Options(target, pool.threads, 3, (), bounds=bounds)
+    make = partial(_program_of, options, default_cache(), pool)
+    return DeferredKernel.from_json(step, target, bounds, make)
 
 
 class _Elsewhere:
@@ -284,158 +351,6 @@ class _Elsewhere:
         Errors: C056, C057.
         """
         raise self._error
-
-
-# Kernels that a function keeps for the shapes it met.
-_KEPT_SHAPES = 64
-# For so many values that decide sizes kernels are compiled; with more it is cheaper without.
-_COMPILED_VALUES = 8
-
-
-class DeferredKernel:
-    """A primitive function that is specialised to the shapes it meets (and to the values that
-    decide sizes, such as the bounds of a slice); the last ones are kept. `sizes` names what its
-    last arguments say: sizes that no other argument has.
-    """
-
-    def __init__(
-        self,
-        function: Function,
-        sizes: tuple[str, ...],
-        options: Options,
-        cache: Cache,
-        pool: ThreadPool,
-    ) -> None:
-        self.function = function
-        self.sizes = sizes
-        self.options = options
-        self.cache = cache
-        self.pool = pool
-        self._deciding = deciding_params(function)
-        self._values_met = 0
-        self._known: OrderedDict[tuple[Any, ...], Callable[..., Any]] = OrderedDict()
-        self._lock = Lock()
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the kernel as JSON values: its operators as text, from which it is compiled where
-        the model is loaded.
-
-        Errors: C058 where the text alone does not say what its constants are.
-        """
-        form = printed(Module({"main": self.function}))
-        if form.constants:
-            raise CompileError(
-                "C058",
-                f"{self.function.attrs.get('name', 'a kernel')} has shapes that only a run tells, "
-                "and constants of its own",
-                hint="such a model cannot be saved; fix the shapes, or keep the compiled model",
-                layer=", ".join(self.function.span.layers),
-            )
-        target = asdict(self.options.target)
-        return {"kernel": form.text, "sizes": self.sizes, "target": target}
-
-    @staticmethod
-    def from_json(step: Mapping[str, Any], pool: ThreadPool) -> DeferredKernel:
-        """Returns the kernel that `to_json` gave."""
-        function = parse_module(step["kernel"]).main
-        options = Options(Target(**step["target"]), pool.threads, 3, ())
-        return DeferredKernel(function, tuple(step["sizes"]), options, default_cache(), pool)
-
-    def __call__(self, *arrays: np.ndarray[Any, Any]) -> Any:
-        count = len(self.function.params)
-        given = [np.asarray(a) for a in arrays[:count]]
-        sizes = tuple(map(int, arrays[count:]))
-        key = (
-            tuple((a.shape, a.dtype) for a in given),
-            tuple(given[n].tobytes() for n in self._deciding),
-            sizes,
-        )
-        found = self._known.get(key)
-        if found is None:
-            with self._lock, locate(layer=", ".join(self.function.span.layers)):
-                found = self._known.get(key) or self._specialize(given, sizes)
-                self._known[key] = found
-                while len(self._known) > _KEPT_SHAPES:
-                    self._known.popitem(last=False)
-        return found(*given)
-
-    def _specialize(
-        self, arrays: Sequence[np.ndarray[Any, Any]], given: Sequence[int]
-    ) -> Callable[..., Any]:
-        sizes = dict(zip(self.sizes, given, strict=True))
-        for param, array in zip(self.function.params, arrays, strict=True):
-            bind_sizes(param, array.shape, sizes)
-        module, names = self._alone()
-        values = tuple((names[n], arrays[n].copy()) for n in self._deciding)
-        context = PassContext(self.options.target)
-        # Its operators again, and in kernels anew: with all sizes known some are views, or nothing.
-        for step in (
-            Specialize(tuple(sizes.items()), values), DecomposeOps(), FoldConstant(), FuseOps(),
-            PlaceParts(),
-        ):  # fmt: skip
-            module = step.run(module, context)
-        if any(isinstance(d, SymDim) for n in post_order(module.main) for d in _dims_of(n.type)):
-            return self._interpreted(sizes)
-        self._values_met += bool(values)
-        if self._values_met > _COMPILED_VALUES:
-            return self._interpreted(sizes)
-        native = _Native(self.options, self.cache, self.pool, {})
-        codes = native.compile(static_calls(module))
-        program = ProgramBuilder(module.main, codes, native.segment, native.deferred).build()
-
-        def run(*values: np.ndarray[Any, Any]) -> Any:
-            return tuple(program(values))
-
-        return run
-
-    def _alone(self) -> tuple[Module, list[str]]:
-        """Returns a module of the function's operators, and the names of its parameters."""
-        names = [f"p{n}" for n in range(len(self.function.params))]
-        params = [Var(n, p.type) for n, p in zip(names, self.function.params, strict=True)]
-        body = _over(self.function, params)
-        outs = list(body.fields) if isinstance(body, Tuple) else [body]
-        attrs = {"outputs": tuple(f"out{n}" for n in range(len(outs)))}
-        return Module({"main": Function(params, Tuple(outs), attrs)}), names
-
-    def _interpreted(self, sizes: Mapping[str, int]) -> Callable[..., Any]:
-        """Returns what runs the function with the operators' references."""
-        module = Module({"main": self.function})
-        settled = Specialize(tuple(sizes.items())).run(module, PassContext()).main
-
-        def run(*values: np.ndarray[Any, Any]) -> Any:
-            (result,) = interpret_values(settled, values, [settled.body.id]).values()
-            return result
-
-        return run
-
-
-def _over(function: Function, args: Sequence[Expr]) -> Expr:
-    """Returns a function's body over arguments."""
-    values: dict[int, Expr] = {p.id: a for p, a in zip(function.params, args, strict=True)}
-    for node in post_order(function.body):
-        if node.id not in values:
-            children = [values.get(c.id, c) for c in node.children]
-            values[node.id] = rebuild(node, children) if node.children else node
-    return values[function.body.id]
-
-
-def _dims_of(type_: Type) -> list[Dim]:
-    return [d for t in leaves(type_) if isinstance(t, TensorType) for d in t.shape]
-
-
-def deciding_params(function: Function) -> tuple[int, ...]:
-    """Returns the positions of parameters whose values decide shapes: those that attributes bound
-    at run time depend on.
-    """
-    wanted: list[Expr] = []
-    for node in post_order(function):
-        if isinstance(node, Call):
-            refs = [v.index for v in node.attrs.values() if isinstance(v, ArgRef)]
-            wanted += [node.args[i] for i in refs]
-    if not wanted:
-        return ()
-    reached = {n.id for n in post_order(wanted)}
-    return tuple(n for n, p in enumerate(function.params) if p.id in reached)
 
 
 def _check_bytes(call: Call) -> None:
@@ -458,7 +373,7 @@ def _check_bytes(call: Call) -> None:
                 )
 
 
-def _check_work(source: KernelSource) -> None:
+def _check_work(source: KernelSource, use: str) -> None:
     """Errors: C141 for a kernel that does more than the budget allows."""
     budgets = current()
     if not budgets.bounds_work:
@@ -466,29 +381,8 @@ def _check_work(source: KernelSource) -> None:
     count = flops_of(source.stages.outputs)
     assert isinstance(count, int), "a kernel's shapes are known"
     if count > budgets.run_operations:
-        what = f"operations of {source.name}"
+        what = f"operations of {use}"
         raise exceeded(CompileError, "C141", what, count, "run_operations", budgets.run_operations)
-
-
-def bind_sizes(param: Var, shape: Sequence[int], sizes: dict[str, int]) -> None:
-    """Binds the named sizes in a parameter's type to those of an array.
-
-    Errors: T030 when a size is bound to two values, or the array's rank differs.
-    """
-    type_ = param.type
-    assert isinstance(type_, TensorType)
-    if len(shape) != type_.rank:
-        raise GraphTypeError("T030", f"{param.name} has rank {len(shape)}, expected {type_}")
-    for dim, size in zip(type_.shape, shape, strict=True):
-        if isinstance(dim, int):
-            continue
-        names = dim.symbols
-        if str(dim) in names:
-            bound = sizes.setdefault(str(dim), int(size))
-            if bound != size:
-                raise GraphTypeError(
-                    "T030", f"size {dim} is {bound} in one input and {size} in {param.name}"
-                )
 
 
 def _uses(builder: ProgramBuilder, native: _Native, names: Mapping[int, str]) -> list[KernelUse]:

@@ -16,6 +16,7 @@ from clew.ir.late_sizes import settled
 from clew.ir.syntax import dim_text
 from clew.ir.type_reader import TypeReader
 from clew.ops.registry import Op, get_op
+from clew.support.bounds import bounds_in_force
 from clew.support.errors import CompileError, GraphTypeError
 
 __all__ = ["HostStep", "ops", "step_from_json"]
@@ -29,7 +30,7 @@ def step_from_json(step: Mapping[str, Any], pool: Any) -> Any:
     """
     if "kernel" in step:
         build: Any = importlib.import_module("clew.build.build")
-        return build.DeferredKernel.from_json(step, pool)
+        return build.saved_kernel(step, pool)
     return HostStep.from_json(step)
 
 
@@ -37,12 +38,20 @@ class HostStep:
     """Runs an operator's reference with given attributes; `RunHost` holds it as a function.
 
     `sizes` names what the last arguments tell: sizes in the attributes that only the run knows.
+    `bounds` is how indices out of range are treated.
     """
 
-    def __init__(self, op: Op, attrs: Mapping[str, Any], sizes: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        op: Op,
+        attrs: Mapping[str, Any],
+        sizes: tuple[str, ...] = (),
+        bounds: str = "check",
+    ) -> None:
         self.op = op
         self.attrs = attrs
         self.sizes = sizes
+        self.bounds = bounds
 
     def __call__(self, *arrays: Any) -> Any:
         """Returns the operator's result, a tuple where there are several."""
@@ -50,7 +59,8 @@ class HostStep:
         if self.sizes:
             known = {name: int(a) for name, a in zip(self.sizes, arrays[count:], strict=True)}
             attrs = Attrs({name: settled(value, known) for name, value in attrs.items()})
-        with np.errstate(all="ignore"):  # kernels say nothing of infinities either
+        # Kernels say nothing of infinities either.
+        with np.errstate(all="ignore"), bounds_in_force(self.bounds):
             return self.op.run_reference(arrays[:count], attrs)
 
     def to_json(self) -> dict[str, Any]:
@@ -60,7 +70,8 @@ class HostStep:
         """
         attrs = {n: _to_json(self.op, n, v, self.sizes) for n, v in self.attrs.items()}
         sizes = {"sizes": self.sizes} if self.sizes else {}
-        return {"operator": self.op.name, "attributes": attrs, **sizes}
+        bounds = {"bounds": self.bounds} if self.bounds != "check" else {}
+        return {"operator": self.op.name, "attributes": attrs, **sizes, **bounds}
 
     @staticmethod
     def from_json(step: Mapping[str, Any]) -> HostStep:
@@ -80,7 +91,7 @@ class HostStep:
                 hint="import the module that registers it before loading the model",
             ) from error
         attrs = Attrs({n: _from_json(v) for n, v in step["attributes"].items()})
-        return HostStep(op, attrs, tuple(step.get("sizes", ())))
+        return HostStep(op, attrs, tuple(step.get("sizes", ())), step.get("bounds", "check"))
 
 
 def _to_json(op: Op, name: str, value: Any, sizes: Sequence[str]) -> Any:

@@ -14,9 +14,12 @@ from clew.codegen.disassemble import disassemble
 from clew.ir.expr import Function
 from clew.loop.printer import PrintedNest
 from clew.support.lazy import cached_property
+from clew.support.near import listed
+from clew.support.shown import Shown
 from clew.trace.kernels import Instruction
 
 _LOCATION: Final = re.compile(r"^!(\d+) = !DILocation\(line: (\d+),")
+_OTHERS: Final = 4
 _DEBUG: Final = re.compile(r"!dbg !(\d+)")
 
 
@@ -26,6 +29,11 @@ class _Code:
     def __init__(self, source: KernelSource, build: Build) -> None:
         self.source = source
         self._build = build
+
+    @property
+    def uses(self) -> Sequence[str]:
+        """Names of the kernel's uses."""
+        return self._build.same_code.get(self.source.key, ())
 
     @cached_property
     def loop_stages(self) -> Mapping[int, str]:
@@ -54,12 +62,15 @@ class _Code:
         return tuple(Instruction(i.address, i.text, i.line) for i in disassemble(data).instructions)
 
 
-class UseTrace:
+class UseTrace(Shown):
     """One use of a kernel as `clew.trace.kernels.KernelTrace` describes it."""
 
     def __init__(self, use: KernelUse, code: _Code) -> None:
         self._use = use
         self._code = code
+
+    def _about(self) -> str:
+        return f"of {self.name}"
 
     @property
     def name(self) -> str:
@@ -77,10 +88,10 @@ class UseTrace:
         assert isinstance(self._use.call.op, Function)
         return tuple(c.id for c in operator_calls(self._use.call.op))
 
-    @property
+    @cached_property
     def loops(self) -> Sequence[str]:
-        """Lines of the scheduled loop nest."""
-        return self._code.source.printed.lines
+        """Lines of the scheduled loop nest; the first says which use it is."""
+        return named_lines(self._code.source.printed.lines, self.name, self._code.uses)
 
     @property
     def loop_stages(self) -> Mapping[int, str]:
@@ -106,6 +117,19 @@ class UseTrace:
     def asm(self) -> Sequence[Instruction]:
         """The instructions of the object that is linked."""
         return self._code.asm
+
+
+def named_lines(lines: Sequence[str], name: str, uses: Sequence[str]) -> list[str]:
+    """Returns the lines of a loop nest that several `uses` of a kernel share, the first line under
+    the name of one of them.
+    """
+    if len(uses) < 2:
+        return list(lines)
+    head, _, rest = lines[0].partition("(")
+    others = [use for use in uses if use != name]
+    kind = head.split(" ", 1)[0]
+    first = f"{kind} {name}({rest}  // the same code as {listed(others, _OTHERS)}"
+    return [first, *lines[1:]]
 
 
 def single_stages(printed: PrintedNest) -> dict[int, str]:

@@ -13,11 +13,11 @@ import json
 import re
 import struct
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from clew.build.schedule_choice import ScheduleFor, name_of
-from clew.codegen.artifact import EntryPoint, KernelCode, ObjectCode
+from clew.codegen.artifact import EntryPoint, IndexCheck, KernelCode, ObjectCode
 from clew.codegen.kernel import EmittedKernel, emit_kernel
 from clew.codegen.objects import toolchain
 from clew.ir.expr import Call, Constant, Function, Tuple, TupleGetItem, Var
@@ -33,9 +33,12 @@ from clew.ops.registry import Op
 from clew.schedules import schedule_kernel, schedule_melted, schedule_stack
 from clew.support.errors import CompileError
 from clew.support.lazy import cached_property
+from clew.support.shown import Brief, Shown
 from clew.target import Target
-from clew.te.expr import Imm
+from clew.te.expr import Checked, Imm, Scalar
 from clew.te.tensor import Tensor, compute, placeholder, stages
+from clew.te.walk import nodes, over
+from clew.te.walk import post_order as parts_of
 from clew.version import codegen_version
 
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_]")
@@ -44,11 +47,14 @@ _HEADER: Final = struct.Struct("<I")
 
 @dataclass(frozen=True)
 class Stages:
-    """A function as tensor expressions. `ops` maps a stage's name to its operator's position."""
+    """A function as tensor expressions. `ops` maps a stage's name to its operator's position.
+    `checks` are the indices that are checked, by number.
+    """
 
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     ops: dict[str, int]
+    checks: tuple[IndexCheck, ...] = ()
 
 
 def operator_calls(function: Function) -> list[Call]:
@@ -56,16 +62,29 @@ def operator_calls(function: Function) -> list[Call]:
     return [n for n in post_order(function) if isinstance(n, Call)]
 
 
-class KernelSource:
-    """A kernel from its primitive function down; each level is made when first asked for."""
+class KernelSource(Shown):
+    """A kernel from its primitive function down; each level is made when first asked for. `bounds`
+    says whether indices out of range are errors (`support.bounds`).
+    """
 
     def __init__(
-        self, function: Function, target: Target, by_hand: Sequence[ScheduleFor] = ()
+        self,
+        function: Function,
+        target: Target,
+        by_hand: Sequence[ScheduleFor] = (),
+        bounds: str = "check",
+        use: str = "",
     ) -> None:
+        """`use` names the first use of the kernel in a model, for errors."""
+        self.use = use
         self.function = function
         self.target = target
         self.by_hand = tuple(by_hand)
+        self.bounds = bounds
         self.name = name_of(function)
+
+    def _about(self) -> str:
+        return self.name
 
     @cached_property
     def key(self) -> str:
@@ -78,6 +97,7 @@ class KernelSource:
                 structural_hash(self.function),
                 self.target.key,
                 *self._user_code(),
+                *(() if self.bounds == "check" else (self.bounds,)),
             )
         )
         return hashlib.blake2b(text.encode(), digest_size=20).hexdigest()
@@ -101,7 +121,7 @@ class KernelSource:
     @cached_property
     def stages(self) -> Stages:
         """The function as tensor expressions."""
-        return _to_stages(self.function)
+        return _with_checks(_to_stages(self.function), self.bounds)
 
     @cached_property
     def nest(self) -> Nest:
@@ -111,7 +131,7 @@ class KernelSource:
     @cached_property
     def _scheduled(self) -> tuple[Schedule, tuple[str, ...]]:
         for choice in self.by_hand:
-            made = choice.apply(self.nest, self.target)
+            made = choice.apply(self.nest, self.target, self.use)
             if made is not None:
                 return made
         match self.function.attrs.get("fusion"):
@@ -168,15 +188,16 @@ class KernelSource:
         made = self.emitted
         scratch, workspace = made.scratch_bytes, made.workspace_bytes
         in_place = in_place_pairs(self.scheduled_nest)
-        return KernelCode(self.key, made.entries, scratch, workspace, in_place)
+        checks = self.stages.checks
+        return KernelCode(self.key, made.entries, scratch, workspace, in_place, checks)
 
     def stage_op(self, stage: str) -> int | None:
         """Returns the position of the operator that a stage belongs to."""
         return self.stages.ops.get(stage.split("@", 1)[0])
 
 
-@dataclass(frozen=True)
-class KernelBinary:
+@dataclass(frozen=True, repr=False)
+class KernelBinary(Brief):
     """A kernel's native code as the cache keeps it, with the schedule rules that were chosen."""
 
     code: KernelCode
@@ -192,6 +213,7 @@ class KernelBinary:
                 "scratch_bytes": self.code.scratch_bytes,
                 "workspace_bytes": self.code.workspace_bytes,
                 "in_place": self.code.in_place,
+                "checks": [asdict(check) for check in self.code.checks],
                 "rules": self.rules,
             }
         ).encode()
@@ -210,7 +232,8 @@ class KernelBinary:
             workspace = tuple(header["workspace_bytes"])
             in_place = tuple((source, target) for source, target in header["in_place"])
             scratch = header["scratch_bytes"]
-            code = KernelCode(header["key"], entries, scratch, workspace, in_place)
+            checks = tuple(map(IndexCheck.of_record, header["checks"]))
+            code = KernelCode(header["key"], entries, scratch, workspace, in_place, checks)
             rules = tuple(header["rules"])
         except (struct.error, ValueError, KeyError, TypeError) as error:
             raise CompileError(
@@ -256,6 +279,27 @@ def _to_stages(function: Function) -> Stages:
                 raise AssertionError(f"{node} in a primitive function")
     outputs = _distinct(values[function.body.id], taken, ops, count)
     return Stages(tuple(inputs), outputs, ops)
+
+
+def _with_checks(made: Stages, bounds: str) -> Stages:
+    """Returns the stages, changed: their checks numbered, or without any."""
+    checks: list[IndexCheck] = []
+    for stage in stages(made.outputs):
+        assert stage.body is not None
+        if not any(isinstance(node, Checked) for node in nodes(stage.body)):
+            continue
+        images: dict[int, Scalar] = {}
+        for node in parts_of(stage.body):
+            new = over(node, tuple([images[id(c)] for c in node.children]))
+            if isinstance(new, Checked):
+                if bounds == "clamp":
+                    new = new.clamped
+                else:
+                    new = Checked(new.value, new.places, new.hold, len(checks))
+                    checks.append(IndexCheck(new.places, made.ops[stage.name]))
+            images[id(node)] = new
+        stage.body = images[id(stage.body)]
+    return replace(made, checks=tuple(checks))
 
 
 def _compute(op: Op, node: Call, args: list[Tensor]) -> tuple[Tensor, ...]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from clew.build.host_steps import HostStep
+from clew.build.lowering import operator_calls
 from clew.codegen.artifact import KernelCode
 from clew.ir.expr import (
     Call,
@@ -59,7 +60,8 @@ class ProgramBuilder:
     """Builds the program of one function; branches and loop bodies get builders of their own.
 
     `codes` holds the compiled kernel of each primitive function, by the function's node id. `sizes`
-    names sizes that the function is given after its parameters.
+    names sizes that the function is given after its parameters. `bounds` is how host steps treat
+    indices out of range.
     """
 
     def __init__(
@@ -69,7 +71,9 @@ class ProgramBuilder:
         make_segment: SegmentMaker,
         make_deferred: DeferredMaker,
         sizes: Sequence[str] = (),
+        bounds: str = "check",
     ) -> None:
+        self.bounds = bounds
         self.sizes = tuple(sizes)
         # The slots of sizes that are known as values.
         self.size_slots: dict[str, int] = {}
@@ -302,7 +306,7 @@ class ProgramBuilder:
             for size in code.workspace_bytes:
                 args.append(BufferRef(BufferKind.ARENA, len(arena)))
                 arena.append(size)
-            steps.append(Step(code, tuple(args), call.op_name))
+            steps.append(Step(code, tuple(args), call.op_name, _checked(call.op, code)))
         order = self._input_order(inputs)
         renumber = {old: new for new, old in enumerate(order)}
         steps = [_renumbered(step, renumber) for step in steps]
@@ -369,7 +373,7 @@ class ProgramBuilder:
         match node:
             case Call(op=Op() as op):
                 sizes = self._sizes(sizes_needed(node))
-                step = HostStep(op, node.attrs, tuple(sizes))
+                step = HostStep(op, node.attrs, tuple(sizes), self.bounds)
                 self._run_on_host(step, [*reads, *sizes.values()], node)
             case Call():
                 sizes = self._sizes(sizes_needed(node))
@@ -413,7 +417,7 @@ class ProgramBuilder:
         that follow.
         """
         inner = ProgramBuilder(
-            function, self.codes, self.make_segment, self.make_deferred, tuple(sizes)
+            function, self.codes, self.make_segment, self.make_deferred, tuple(sizes), self.bounds
         )
         inner.plans, inner.segment_calls = self.plans, self.segment_calls
         return inner
@@ -423,7 +427,15 @@ def _renumbered(step: Step, renumber: dict[int, int]) -> Step:
     args = tuple(
         replace(r, index=renumber[r.index]) if r.kind is BufferKind.INPUT else r for r in step.args
     )
-    return Step(step.code, args, step.label)
+    return replace(step, args=args)
+
+
+def _checked(kernel: Function, code: KernelCode) -> tuple[str, ...]:
+    """Returns the layers whose indices each of a kernel's checks is about."""
+    if not code.checks:
+        return ()
+    calls = operator_calls(kernel)
+    return tuple(", ".join(calls[check.operator].layers[:3]) for check in code.checks)
 
 
 def _no_turns(type_: Type, told: Mapping[str, tuple[int, int]]) -> NoTurns:

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from clew.build.build import Build, DeferredKernel
+from clew.build.build import Build
+from clew.build.deferred_kernel import DeferredKernel
 from clew.build.host_steps import HostStep
 from clew.codegen.artifact import KernelCode
 from clew.runtime.container import write_container
@@ -59,8 +60,9 @@ class SavedModel:
     builds: Mapping[SizesKey, tuple[Build, Sequence[SavedUse]]]
 
 
-def save(model: SavedModel, path: str | Path) -> None:
-    """Writes a model to a file, whole or not at all. The same builds give the same bytes.
+def save(model: SavedModel, path: str | Path, *, mode: int = 0o666) -> None:
+    """Writes a model to a file, whole or not at all. The same builds give the same bytes. `mode`
+    are the permissions of a new file, of which the umask takes some.
 
     Errors: C050 (the file cannot be written), C058 (a kernel whose shapes only a run tells, with
     constants of its own), C059 (an attribute of an operator that runs between kernels has no saved
@@ -80,7 +82,7 @@ def save(model: SavedModel, path: str | Path) -> None:
         "objects": writer.objects,
         "builds": builds,
     }
-    write_container(Path(path), text, writer.blobs)
+    write_container(Path(path), text, writer.blobs, mode=mode)
 
 
 class _Writer:
@@ -149,6 +151,7 @@ def _segment(writer: _Writer, plan: SegmentPlan, build: Build) -> dict[str, Any]
             "kernel": writer.kernel(step.code, build),
             "args": [[ref.kind.value, ref.index, ref.offset_bytes] for ref in step.args],
             "label": step.label,
+            "checked": step.checked,
         }
         for step in plan.steps
     ]

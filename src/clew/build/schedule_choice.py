@@ -20,7 +20,7 @@ from clew.target import Target
 ScheduleFunction = Callable[..., Any]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ScheduleFor:
     """A schedule and the kernels it is for: those that meet every condition given.
 
@@ -35,6 +35,19 @@ class ScheduleFor:
     ops: tuple[str, ...] = ()
     pattern: Pattern | None = None
     fusion: str = ""
+    required: bool = True
+
+    def __repr__(self) -> str:
+        return f"<ScheduleFor {self.name}: {self.condition}>"
+
+    @property
+    def condition(self) -> str:
+        """Which kernels it is for, as text."""
+        parts = [f"kernel={self.kernel!r}"] if self.kernel else []
+        parts += [f"op={op!r}" for op in self.ops]
+        parts += [f"pattern={self.pattern}"] if self.pattern is not None else []
+        parts += [f"of the fusion {self.fusion}"] if self.fusion else []
+        return ", ".join(parts)
 
     def fits(self, name: str, function: Function) -> bool:
         """Whether it is for a kernel: its name in the model, and its primitive function."""
@@ -47,13 +60,15 @@ class ScheduleFor:
             return False
         return self.pattern is None or bool(find_all(self.pattern, function))
 
-    def apply(self, nest: Nest, target: Target) -> tuple[Schedule, tuple[str, ...]] | None:
+    def apply(
+        self, nest: Nest, target: Target, use: str = ""
+    ) -> tuple[Schedule, tuple[str, ...]] | None:
         """Returns the schedule of a kernel and the name of the rule; None where the function left
-        it to clew.
+        it to clew. `use` names the kernel in errors.
 
         Errors: those of the primitives, with the kernel's name; C081 when the function fails.
         """
-        with locate(stage=f"schedule {self.name} of kernel {nest.name}"):
+        with locate(stage=f"schedule {self.name} of kernel {use or nest.name}"):
             if not callable(self.how):
                 return Schedule.replay(nest, self.how), (self.name,)
             schedule = Schedule(nest)
@@ -79,6 +94,7 @@ def schedule_for(
     pattern: Pattern | None = None,
     steps: str | Sequence[Step | str] | None = None,
     name: str = "",
+    required: bool = True,
 ) -> Any:
     """Decorator: makes a function of `(schedule, target)` the schedule of the kernels that meet
     every condition; with `steps` (text, a line each, or recorded ones) returns it at once.
@@ -91,6 +107,8 @@ def schedule_for(
     compiled = clew.compile(model, extend=[rows_in_vectors])
     ```
 
+    Where no kernel meets the conditions a warning (I309) says so, unless `required=False`.
+
     Errors: I081 where no condition is given; P020 for steps that do not parse.
     """
     ops = (op,) if isinstance(op, str) else tuple(op)
@@ -98,7 +116,7 @@ def schedule_for(
         raise InputError("I081", "no kernel is meant", hint="give kernel=, op= or pattern=")
 
     def make(how: ScheduleFunction | Sequence[Step | str], called: str) -> ScheduleFor:
-        return ScheduleFor(name or called, how, kernel, ops, pattern)
+        return ScheduleFor(name or called, how, kernel, ops, pattern, required=required)
 
     if steps is not None:
         return make(recorded(steps), kernel or ops[0] if ops or kernel else "steps")

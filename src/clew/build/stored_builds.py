@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import threading
 from collections.abc import Callable
-from pathlib import Path
+from typing import BinaryIO
 
 from clew.build.build import Options
 from clew.codegen.objects import toolchain
@@ -20,7 +21,7 @@ from clew.ir.module import Module
 from clew.ir.printer import print_module
 from clew.ir.structural import array_digest
 from clew.ir.visit import post_order
-from clew.loading import LoadedModel, load_compiled
+from clew.loading import LoadedModel, load_opened
 from clew.ops.registry import Op
 from clew.runtime.cache import Cache
 from clew.support.budgets import Budgets, current
@@ -37,9 +38,8 @@ class StoredBuild:
     """The place of one model's build in the cache."""
 
     def __init__(self, module: Module, options: Options, cache: Cache) -> None:
-        key = _key(module, options) if cache.root is not None else None
-        self._path = cache.file(key) if key is not None else None
-        self._seal = hashlib.blake2b(f"seal {key}".encode(), digest_size=20).hexdigest()
+        self._key = _key(module, options) if cache.root is not None else None
+        self._seal = hashlib.blake2b(f"seal {self._key}".encode(), digest_size=20).hexdigest()
         self._cache = cache
         self._threads = options.threads
 
@@ -49,32 +49,36 @@ class StoredBuild:
         The file's checksum is computed once. As long as it stays the same file afterwards (device,
         inode, size, times of writing and of change), it is only mapped.
         """
-        if self._path is None or not self._path.exists():
+        file = self._cache.open(self._key) if self._key is not None else None
+        if file is None:
             return None
-        checked = self._cache.get(self._seal) == _identity(self._path)
-        try:
-            model = load_compiled(self._path, self._threads, checked=checked)
-        except ClewError:
-            with contextlib.suppress(OSError):
-                self._path.unlink()
-            return None
-        self._cache.touch(self._path)  # changes the identity, too
-        self._cache.put(self._seal, _identity(self._path))
+        with file:
+            checked = self._cache.get(self._seal) == _identity(file)
+            try:
+                model = load_opened(file, self._threads, checked=checked)
+            except ClewError:
+                self._cache.drop(self._key)
+                return None
+            self._cache.touch(file)  # changes the identity, too
+            self._cache.put(self._seal, _identity(file))
         return model
 
-    def keep(self, save: Callable[[Path], None], size_bytes: int) -> None:
-        """Keeps a build that `save` writes to a path, a large one in the background.
+    def keep(self, save: Callable[..., None], size_bytes: int) -> None:
+        """Keeps a build that `save(path, mode)` writes, a large one in the background.
 
         A build that cannot be saved, or a disk that refuses, is no error: it is built again.
         """
-        path = self._path
-        if path is None or size_bytes > _MOST_BYTES:
+        key = self._key
+        if key is None or size_bytes > _MOST_BYTES:
             return
 
         def write() -> None:
+            path = self._cache.file(key)
+            if path is None:
+                return
             with contextlib.suppress(ClewError):
-                save(path)
-                self._cache.put(self._seal, _identity(path))
+                save(path, mode=0o600)
+                self._seal_kept()
                 self._cache.grew(size_bytes)
 
         if size_bytes < _WRITTEN_AT_ONCE_BYTES:
@@ -82,13 +86,16 @@ class StoredBuild:
         else:
             threading.Thread(target=write, name="clew-store").start()
 
+    def _seal_kept(self) -> None:
+        file = self._cache.open(self._key) if self._key is not None else None
+        if file is not None:
+            with file:
+                self._cache.put(self._seal, _identity(file))
 
-def _identity(path: Path) -> bytes:
-    """Returns what changes whenever a file is written or replaced; nothing where it is gone."""
-    try:
-        found = path.stat()
-    except OSError:
-        return b""
+
+def _identity(file: BinaryIO) -> bytes:
+    """Returns what changes whenever an open file is written, or another takes its place."""
+    found = os.fstat(file.fileno())
     parts = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
     return repr(parts).encode()
 
@@ -111,6 +118,7 @@ def _key(module: Module, options: Options) -> str | None:
         toolchain(),
         options.target.key,
         str(options.opt_level),
+        options.bounds,
         *map(str, options.passes),
         "required",
         *options.required,

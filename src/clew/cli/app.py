@@ -22,17 +22,19 @@ from clew.cli.arguments import need_sizes
 from clew.cli.bench import bench
 from clew.cli.bisect import bisect
 from clew.cli.catalogue import ops
-from clew.cli.compare import onnxruntime_outputs
+from clew.cli.compare import Peer
 from clew.cli.correlate import correlate
 from clew.cli.dataset import dataset
 from clew.cli.diff import diff
 from clew.cli.explore import explore
 from clew.cli.extract import extract
+from clew.cli.help import Command
 from clew.cli.options import (
     SAVED_SUFFIX,
-    Asked,
+    Compiling,
     build_summary,
     compile_model,
+    compiling,
     model_inputs,
     open_model,
 )
@@ -45,17 +47,18 @@ from clew.cli.output import (
     note,
     outputs_table,
     save_arrays,
+    show_warnings,
     stderr,
     stdout,
 )
 from clew.cli.partition import partition
-from clew.cli.precision import precision as precision_
+from clew.cli.precision import precision_
 from clew.cli.predict import predict
 from clew.cli.profile import profile
 from clew.cli.report import report
 from clew.cli.tap import tap
 from clew.cli.tracing import trace
-from clew.support.budgets import read_budgets, set_default
+from clew.support.budgets import Budgets, read_budgets, set_default
 from clew.support.difference import relative_error
 from clew.support.errors import ClewError, CompileError
 
@@ -77,16 +80,12 @@ def _main(
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
     budget: Annotated[
-        list[str],
-        typer.Option(
-            "--budget",
-            metavar="NAME=NUMBER",
-            help="Limit on what a model may ask for, such as nodes=1000, or strict; repeatable.",
-        ),
+        list[str], typer.Option("--budget", metavar="NAME=NUMBER", help=opt.BUDGET_HELP)
     ] = [],  # noqa: B006  (typer reads it)
 ) -> None:
     global _debug
     _debug = debug
+    set_default(Budgets())
     set_default(read_budgets(budget))
     if version:
         print(f"clew {clew.__version__}")
@@ -95,17 +94,12 @@ def _main(
         raise typer.BadParameter("no command", param_hint="COMMAND")
 
 
+@compiling
 def run(
     model: opt.Model,
     inputs: opt.Inputs = [],  # noqa: B006 (typer takes the default from here)
     random: opt.Random = False,
     seed: opt.Seed = 0,
-    shape: opt.Shape = [],  # noqa: B006
-    target: opt.Target = "cpu",
-    threads: opt.Threads = None,
-    opt_level: opt.OptLevel = 3,
-    fuse: opt.Fuse = True,
-    precision: opt.Precision = "f32",
     repeat: Annotated[int, typer.Option(min=1, help="Timed runs; the median is shown.")] = 1,
     kernels: Annotated[bool, typer.Option("--kernels", help="Time every kernel.")] = False,
     compare: Annotated[
@@ -118,9 +112,13 @@ def run(
         Path | None, typer.Option("--save", help="Folder to write the outputs to, as .npy files.")
     ] = None,
     json: opt.Json = False,
+    *,
+    how: Compiling,
 ) -> None:
     """Run a model, compiled now or saved, and show its outputs."""
-    compiled = open_model(Asked(model, shape, target, threads, opt_level, fuse, precision))
+    # Before anything is compiled in vain; that there is no such file says the frontend.
+    peer = Peer(model) if compare and model.is_file() else None
+    compiled = open_model(model, how)
     arrays = model_inputs(compiled.model, inputs, random, seed)
     results = flat(compiled.model.run(arrays))  # builds a model with named sizes
     report: dict[str, Any] = {
@@ -134,8 +132,8 @@ def run(
         report["kernels"] = [
             {**kernel_facts(t.kernel), "median_ns": t.median_ns, "share": t.share} for t in times
         ]
-    if compare:
-        theirs = flat(onnxruntime_outputs(model, arrays))
+    if peer is not None:
+        theirs = flat(peer.outputs(arrays))
         report["onnxruntime"] = {n: relative_error(results.get(n), v) for n, v in theirs.items()}
     if save is not None:
         save_arrays(save, results)
@@ -172,23 +170,20 @@ def _show_run(report: dict[str, Any], summary: str) -> None:
     note(f"{summary}; one run {report['seconds']['run'] * 1e3:.3f} ms")
 
 
+@compiling
 def compile_(
     model: opt.Model,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="File to save to, such as model.clew.")
     ] = None,
-    shape: opt.Shape = [],  # noqa: B006
-    target: opt.Target = "cpu",
-    threads: opt.Threads = None,
-    opt_level: opt.OptLevel = 3,
-    fuse: opt.Fuse = True,
-    precision: opt.Precision = "f32",
     json: opt.Json = False,
+    *,
+    how: Compiling,
 ) -> None:
     """Compile a model, save it, and list its kernels."""
     if output is not None and output.suffix != SAVED_SUFFIX:
         raise typer.BadParameter(f"a saved model's name ends in {SAVED_SUFFIX}", param_hint="-o")
-    compiled = compile_model(Asked(model, shape, target, threads, opt_level, fuse, precision))
+    compiled = compile_model(model, how)
     need_sizes(compiled.model)
     facts = [kernel_facts(k) for k in compiled.model.kernels]
     if output is not None:
@@ -201,28 +196,32 @@ def compile_(
     note(build_summary(compiled))
 
 
-app.command()(run)
-app.command("compile")(compile_)
-app.command()(bench)
-app.command()(diff)
-app.command("precision")(precision_)
-app.command()(profile)
-app.command()(bisect)
-app.command()(dataset)
-app.command()(predict)
-app.command()(trace)
-app.command()(correlate)
-app.command()(tap)
-app.command()(extract)
-app.command()(partition)
-app.command()(explore)
-app.command()(report)
-app.command()(ops)
+for _name, _command in {
+    "run": run,
+    "compile": compile_,
+    "bench": bench,
+    "diff": diff,
+    "precision": precision_,
+    "profile": profile,
+    "bisect": bisect,
+    "dataset": dataset,
+    "predict": predict,
+    "trace": trace,
+    "correlate": correlate,
+    "tap": tap,
+    "extract": extract,
+    "partition": partition,
+    "explore": explore,
+    "report": report,
+    "ops": ops,
+}.items():
+    app.command(_name, cls=Command)(_command)
 app.add_typer(storage.app)
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command line and leaves with its exit code."""
+    show_warnings()
     try:
         app(arguments)
     except ClewError as error:
@@ -239,5 +238,5 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _rendered(error: ClewError) -> Text:
-    first, _, rest = str(error).partition("\n")
+    first, _, rest = error.text("cli").partition("\n")
     return Text.assemble((first, "bold red"), "\n" if rest else "", rest)

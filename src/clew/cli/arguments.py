@@ -10,7 +10,9 @@ import numpy as np
 import typer
 
 from clew.runtime.drawing import settled
+from clew.support.archives import read_array as stored_array
 from clew.support.errors import InputError
+from clew.support.files import reason_of
 
 Array = np.ndarray[Any, Any]
 
@@ -42,27 +44,17 @@ def shapes(values: Sequence[str]) -> dict[str, tuple[int, ...]]:
 def read_array(name: str, file: Path) -> Array:
     """Returns the array of a `.npy` file.
 
-    Errors: I060 for a file that cannot be read or holds no array of numbers.
+    Errors: I060 for a file that cannot be read or holds no array of numbers or text; I331 for an
+    array larger than the budget.
     """
     try:
-        array = np.load(file, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError(
-            "I060", f"input {name!r}: {str(file)!r} cannot be read: {_reason(error)}"
-        ) from None
-    if not isinstance(array, np.ndarray):
+        return stored_array(file)
+    except (OSError, ValueError) as error:
         raise InputError(
             "I060",
-            f"input {name!r}: {str(file)!r} is an archive of several arrays",
-            hint="save each with numpy.save and give it its own --input",
-        )
-    return array
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return "it is no .npy file of numbers"
+            f"input {name!r}: {str(file)!r} cannot be read: {reason_of(error)}",
+            hint="numpy.save writes an array to a .npy file, and each has its own --input",
+        ) from None
 
 
 def need_sizes(model: Any) -> None:

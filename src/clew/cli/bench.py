@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,9 +13,10 @@ from rich.text import Text
 
 import clew
 from clew.cli import options as opt
-from clew.cli.arguments import shapes
-from clew.cli.options import SAVED_SUFFIX, model_inputs
+from clew.cli.arguments import named
+from clew.cli.options import Compiling, compiling, model_inputs, refuse_saved
 from clew.cli.output import emit_json, note, progress, stdout
+from clew.runtime.drawing import draw, sizes_of
 from clew.support.errors import CompileError
 from clew.support.settings import usable_cpus
 from clew.support.tables import table
@@ -30,17 +32,15 @@ _TOLERANCES = {"f32": 1e-3, "bf16": 1e-1, "auto": 1e-1}
 _LAYERS_SHOWN = 2
 
 
+@compiling
 def bench(
     model: opt.Model,
     inputs: opt.Inputs = [],  # noqa: B006 (typer takes the default from here)
     random: opt.Random = False,
     seed: opt.Seed = 0,
-    shape: opt.Shape = [],  # noqa: B006
-    target: opt.Target = "cpu",
     threads: Annotated[
         str, typer.Option(metavar="1,2", help="Thread counts.", show_default="all CPUs")
     ] = "",
-    opt_level: opt.OptLevel = 3,
     precision: Annotated[
         str, typer.Option(metavar="|".join(_PRECISIONS), help="Of clew's and OpenVINO's products.")
     ] = "f32",
@@ -51,20 +51,22 @@ def bench(
         typer.Option(help="Largest relative error.", show_default="1e-3, else 0.1 for bf16"),
     ] = None,
     json: opt.Json = False,
+    *,
+    how: Compiling,
 ) -> None:
     """Time a model against ONNX Runtime and OpenVINO, and each kernel against the machine."""
-    if model.suffix == SAVED_SUFFIX:
-        raise typer.BadParameter("peers need the model's own file, not a saved one")
+    refuse_saved(model, "peers cannot read a saved model")
     if precision not in _PRECISIONS:
         raise typer.BadParameter(f"one of {', '.join(_PRECISIONS)}", param_hint="--precision")
     from clew.bench.session import Session, machine  # noqa: PLC0415 - it imports the compiler
 
     counts = _counts(threads)
-    given: dict[str, Any] = {"inputs": shapes(shape)} if shape else {}
+    options = how.options
     with progress(f"reading {model}") as say:
-        module = clew.load(model, **given)
-        drawn = partial(model_inputs, files=inputs, random=random, seed=seed)
-        session = Session(model, module, drawn, target, opt_level, precision, rounds, say)
+        module = clew.load(model, **options.loading)
+        drawn = partial(_feeds, files=inputs, random=random, seed=seed)
+        chosen = {**options.compiling, "precision": precision}
+        session = Session(model, module, drawn, chosen, rounds, say)
         runs = session.runs(counts)
     for name in dict.fromkeys(name for run in runs for name in run.missing):
         note(f"{name} is not installed and left out: pip install 'clew[bench]'")
@@ -84,6 +86,14 @@ def bench(
             f"outputs differ from the reference's by {worst:.2g}, more than {accepted:.2g}",
             hint="clew bisect MODEL finds the layer, pass or kernel that it comes from",
         )
+
+
+def _feeds(model: Any, files: Sequence[str], random: bool, seed: int) -> list[dict[str, Any]]:
+    """Returns inputs to run with in turn: those of files as they are, others drawn anew each."""
+    first = model_inputs(model, files, random, seed)
+    given = {name: first[name] for name in named(files, "--input")}
+    others = (draw(model.inputs, given, seed + n, sizes_of(model.inputs, given)) for n in (1, 2))
+    return [first, *({**given, **values} for values in others if len(first) > len(given))]
 
 
 def _counts(text: str) -> list[int]:
@@ -133,7 +143,7 @@ def engines_table(measured: Measured, title: str) -> Table:
             f"{f.median_ms / own.median_ms:.2f}" if own else "",
             f"{f.gflops:.0f}",
             f"{100 * f.peak_share:.0f}",
-            f"{f.error:.1e}",
+            "" if math.isnan(f.error) else f"{f.error:.1e}",  # there was no peer to compare with
         )
     return made
 

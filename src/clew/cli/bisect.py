@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.padding import Padding
@@ -12,13 +12,14 @@ from rich.text import Text
 
 import clew
 from clew.cli import options as opt
-from clew.cli.arguments import shapes
-from clew.cli.options import SAVED_SUFFIX, model_inputs
+from clew.cli.compare import Peer
+from clew.cli.options import Compiling, compiling, model_inputs, refuse_saved
 from clew.cli.output import emit_json, note, progress, stdout
 from clew.support.errors import CompileError
 from clew.support.tables import table
 
 
+@compiling
 def bisect(
     model: opt.Model,
     against: Annotated[
@@ -32,20 +33,6 @@ def bisect(
     inputs: opt.Inputs = [],  # noqa: B006 (typer takes the default from here)
     random: opt.Random = False,
     seed: opt.Seed = 0,
-    shape: opt.Shape = [],  # noqa: B006
-    target: opt.Target = "cpu",
-    threads: opt.Threads = None,
-    opt_level: opt.OptLevel = 3,
-    fuse: opt.Fuse = True,
-    precision: opt.Precision = "f32",
-    extend: Annotated[
-        list[Path],
-        typer.Option(
-            "--extend",
-            metavar="FILE.py",
-            help="Compile with the passes, fusions and schedules of a Python file, repeatable.",
-        ),
-    ] = [],  # noqa: B006
     tolerance: Annotated[
         float | None,
         typer.Option(
@@ -61,26 +48,17 @@ def bisect(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder to write a reproducer to.")
     ] = None,
-    cache: Annotated[
-        bool, typer.Option("--cache/--no-cache", help="Use kernels from the disk cache.")
-    ] = True,
     json: opt.Json = False,
+    *,
+    how: Compiling,
 ) -> None:
     """Find the layer, pass, node or kernel that a wrong result comes from."""
-    if model.suffix == SAVED_SUFFIX:
-        raise typer.BadParameter("stages are compiled anew: give the model's own file")
-    given = shapes(shape)
+    refuse_saved(model, "stages are compiled anew")
+    options = how.options
+    if against == "onnxruntime" and model.is_file():
+        Peer(model)  # before anything is compiled in vain
     with progress(f"reading {model}") as say:
-        options: dict[str, Any] = {
-            "target": target,
-            "threads": threads,
-            "opt_level": opt_level,
-            "precision": precision,
-            "fuse": "auto" if fuse else None,
-            "extend": extend,
-            "cache": cache,
-        }
-        loaded = clew.load(model, **({"inputs": given} if given else {}))
+        loaded = clew.load(model, **options.loading)
         arrays = model_inputs(clew.Inputs(loaded), inputs, random, seed)
         verdict = clew.bisect(
             model,
@@ -90,9 +68,9 @@ def bisect(
             runs=runs,
             reduce=seconds > 0,
             seconds=seconds,
-            shapes=given or None,
+            shapes=options.shapes or None,
             on_progress=say,
-            **options,
+            **options.compiling,
         )
     if json:
         emit_json({"model": str(model), **verdict.to_json()})

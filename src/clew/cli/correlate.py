@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from clew.cli import options as opt
-from clew.cli.options import SAVED_SUFFIX, Asked, compile_model, model_inputs
+from clew.cli.options import Compiling, compile_model, compiling, model_inputs, refuse_saved
 from clew.cli.output import emit_json, note, stdout
 from clew.support.tables import table
 
@@ -22,6 +22,7 @@ Facts = Mapping[str, Any]
 _MOST_LAYERS = 3
 
 
+@compiling
 def correlate(
     model: opt.Model,
     output: Annotated[
@@ -37,20 +38,15 @@ def correlate(
     inputs: opt.Inputs = [],  # noqa: B006 (typer takes the default from here)
     random: opt.Random = False,
     seed: opt.Seed = 0,
-    shape: opt.Shape = [],  # noqa: B006
-    target: opt.Target = "cpu",
-    threads: opt.Threads = None,
-    opt_level: opt.OptLevel = 3,
-    fuse: opt.Fuse = True,
-    precision: opt.Precision = "f32",
     json: opt.Json = False,
+    *,
+    how: Compiling,
 ) -> None:
     """Describe what runs: kernels, views and host steps, with their operators and layers."""
-    if model.suffix == SAVED_SUFFIX:
-        raise typer.BadParameter("a saved model has no graph: give the model's own file")
+    refuse_saved(model, "a saved model has no graph")
     if kernel is not None and layer is not None:
         raise typer.BadParameter("--kernel and --layer exclude each other")
-    compiled = compile_model(Asked(model, shape, target, threads, opt_level, fuse, precision))
+    compiled = compile_model(model, how)
     if compiled.model.is_symbolic:
         compiled.model.run(model_inputs(compiled.model, inputs, random, seed))
     graph = compiled.model.graph()

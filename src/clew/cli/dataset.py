@@ -9,6 +9,7 @@ import typer
 from rich.text import Text
 
 from clew.cli import options as opt
+from clew.cli.options import Compiling, compiling
 from clew.cli.output import emit_json, note, progress, stdout
 from clew.support.settings import usable_cpus
 from clew.support.tables import table
@@ -17,6 +18,7 @@ _PRECISIONS = ("f32", "bf16", "f16", "auto")
 _FUSES = ("auto", "none")
 
 
+@compiling
 def dataset(
     models: Annotated[
         list[Path] | None, typer.Argument(help="Models to measure first.", show_default=False)
@@ -43,6 +45,8 @@ def dataset(
         typer.Option(metavar="auto,none", help="As deployed, or one operator per kernel, or both."),
     ] = "auto",
     json: opt.Json = False,
+    *,
+    how: Compiling,
 ) -> None:
     """Measure kernels of models and of drawn networks into a Parquet table, turn after turn.
 
@@ -59,6 +63,7 @@ def dataset(
         _chosen(precision, _PRECISIONS, "--precision"),
         _chosen(fuse, _FUSES, "--fuse"),
         minutes,
+        options=how.options,
     )
     stopped = False
     with progress("looking at the machine") as say:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import runpy
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -13,23 +13,31 @@ from rich.text import Text
 
 import clew
 from clew.cli import options as opt
-from clew.cli.arguments import need_sizes, shapes
-from clew.cli.options import SAVED_SUFFIX, model_inputs
+from clew.cli.arguments import need_sizes
+from clew.cli.options import (
+    Compiling,
+    compiling,
+    listed,
+    model_inputs,
+    refuse_saved,
+    schedules,
+)
 from clew.cli.output import emit_json, note, progress, stdout
-from clew.support.errors import InputError
 
 _NAMES: Final = ("A", "B")
 _NONE: Final = ("none", "-", "")
-# Options of a build as they are typed, and what `clew.compile` takes.
-_LISTS: Final = ("keep_f32", "disabled", "required")
+# Options of a build as they are typed; the names are those of `CompileOptions`.
+_LISTS: Final = ("keep_f32", "required", "disabled", "extend")
 _NUMBERS: Final = ("opt_level", "threads")
-_KEYS: Final = (*_NUMBERS, "precision", "target", "fuse", *_LISTS, "extend")
+_KEYS: Final = (*_NUMBERS, "precision", "target", "fuse", *_LISTS, "schedule")
+Pair = tuple[str, str]
 
 
-def _pair(what: str, metavar: str) -> Any:
-    return typer.Option(metavar=metavar, help=what, show_default=False)
+def _pair(what: str, metavar: str = "A B") -> Any:
+    return typer.Option(metavar=metavar, help=what, show_default=False, rich_help_panel=opt.PANEL)
 
 
+@compiling
 def diff(
     a: Annotated[Path, typer.Argument(help="The model's file.", show_default=False)],
     b: Annotated[
@@ -42,19 +50,9 @@ def diff(
     for_b: Annotated[
         list[str], typer.Option("--b", metavar="'KEY=VALUE ...'", help="How B is compiled.")
     ] = [],  # noqa: B006
-    opt_level: Annotated[tuple[str, str], _pair("Opt levels of A and B.", "A B")] = ("", ""),
-    precision: Annotated[tuple[str, str], _pair("Precisions of A and B.", "A B")] = ("", ""),
-    threads: Annotated[tuple[str, str], _pair("Threads of A and B.", "A B")] = ("", ""),
-    target: Annotated[tuple[str, str], _pair("Targets of A and B.", "A B")] = ("", ""),
-    fuse: Annotated[tuple[str, str], _pair("Fusion of A and B: auto or none.", "A B")] = ("", ""),
-    extend: Annotated[
-        tuple[str, str],
-        _pair("Python files with `extend = [...]`, or none.", "A.py B.py"),
-    ] = ("", ""),
     inputs: opt.Inputs = [],  # noqa: B006
     random: opt.Random = False,
     seed: opt.Seed = 0,
-    shape: opt.Shape = [],  # noqa: B006
     time: Annotated[bool, typer.Option("--time/--no-time", help="Measure both, in turns.")] = True,
     numerics: Annotated[
         bool, typer.Option("--numerics/--no-numerics", help="Compare what layers compute.")
@@ -88,34 +86,52 @@ def diff(
     ] = False,
     layers: Annotated[int, typer.Option(min=0, help="Layers (or groups) shown; 0 for all.")] = 40,
     json: opt.Json = False,
+    opt_level: Annotated[Pair, _pair("Opt levels of A and B.")] = ("", ""),
+    precision: Annotated[Pair, _pair("Precisions of A and B.")] = ("", ""),
+    threads: Annotated[Pair, _pair("Threads of A and B.")] = ("", ""),
+    target: Annotated[Pair, _pair("Targets of A and B.")] = ("", ""),
+    fuse: Annotated[Pair, _pair("Fusion of A and B: auto or none.")] = ("", ""),
+    keep_f32: Annotated[Pair, _pair("Layers kept in f32, or none.")] = ("", ""),
+    required: Annotated[Pair, _pair("Passes to run, or none.")] = ("", ""),
+    disabled: Annotated[Pair, _pair("Passes to leave out, or none.")] = ("", ""),
+    extend: Annotated[Pair, _pair("Python files to extend with, or none.", "A.py B.py")] = ("", ""),
+    schedule: Annotated[
+        Pair, _pair("Saved schedules to replay, or none.", "KERNEL=FILE KERNEL=FILE")
+    ] = ("", ""),
+    *,
+    how: Compiling,
 ) -> None:
     """Compare two builds layer by layer: kernels, time, layouts, numerics.
 
     Two models, or one compiled in two ways: clew diff v1.onnx v2.onnx; clew diff model.onnx
-    --opt-level 0 3; clew diff model.onnx --b "precision=bf16 keep_f32=conv1,fc". The keys are
-    opt_level, precision, keep_f32, threads, target, fuse (auto or none), disabled and required
-    (passes), and extend (a Python file with `extend = [...]`).
+    --opt-level 0 3; clew diff model.onnx --b "precision=bf16 keep_f32=conv1,fc". Options of
+    compiling take two values, one for A and one for B; as keys of --a and --b they are opt_level,
+    precision, keep_f32, threads, target, fuse (auto or none), required and disabled (passes),
+    extend (Python files) and schedule (KERNEL=FILE).
     """
     pairs = {
         "opt_level": opt_level, "precision": precision, "threads": threads, "target": target,
-        "fuse": fuse, "extend": extend,
+        "fuse": fuse, "keep_f32": keep_f32, "required": required, "disabled": disabled,
+        "extend": extend, "schedule": schedule,
     }  # fmt: skip
     asked = [
-        build_options(
-            typed, {k: values[n] for k, values in pairs.items() if values[n]}, f"--{name}"
+        replace(
+            how.options,
+            **build_options(
+                typed, {k: values[n] for k, values in pairs.items() if values[n]}, f"--{name}"
+            ),
         )
         for n, (typed, name) in enumerate(((for_a, "a"), (for_b, "b")))
     ]
     paths = [a, b or a]
     for path in paths:
-        if path.suffix == SAVED_SUFFIX:
-            raise typer.BadParameter("layers are aligned anew: give the model's own file")
-    given: dict[str, Any] = {"inputs": shapes(shape)} if shape else {}
+        refuse_saved(path, "layers are aligned anew")
+    given = how.options.loading
     with progress(f"reading {a}") as say:
         first = clew.load(a, **given)
         modules = [first, first if paths[0] == paths[1] else clew.load(paths[1], **given)]
         models = [
-            clew.compile(module, **options, on_progress=_saying(say, name))
+            clew.compile(module, **options.compiling, on_progress=_saying(say, name))
             for module, options, name in zip(modules, asked, _NAMES, strict=True)
         ]
         arrays = None
@@ -152,9 +168,10 @@ def _saying(say: Callable[[str], None], name: str) -> Callable[[str], None]:
 
 
 def build_options(typed: Sequence[str], pairs: Mapping[str, str], option: str) -> dict[str, Any]:
-    """Returns the arguments of `clew.compile` that were typed for one build.
+    """Returns the fields of `CompileOptions` that were typed for one build; a usage error for
+    anything else.
 
-    Errors: I166 for a file that gives no extensions; a usage error for all else.
+    Errors: I341 (`schedule`).
     """
     words = dict(pairs)
     for text in typed:
@@ -171,43 +188,23 @@ def build_options(typed: Sequence[str], pairs: Mapping[str, str], option: str) -
                     param_hint=option,
                 )
             words[key] = value
-    return {key: _value(key, value, option) for key, value in words.items()}
+    return dict(_value(key, value, option) for key, value in words.items())
 
 
-def _value(key: str, text: str, option: str) -> Any:
+def _value(key: str, text: str, option: str) -> tuple[str, Any]:
     if key in _NUMBERS:
         if not text.isdecimal():
             raise typer.BadParameter(f"{key} is {text!r}, expected a number", param_hint=option)
-        return int(text)
+        return key, int(text)
     if key in _LISTS:
-        return [part for part in text.split(",") if part]
+        return key, () if text in _NONE else listed([text])
+    if key == "schedule":
+        return "schedules", {} if text in _NONE else schedules(listed([text]))
     if key == "fuse":
         if text not in ("auto", *_NONE):
             raise typer.BadParameter(f"fuse is {text!r}, expected auto or none", param_hint=option)
-        return "auto" if text == "auto" else None
-    if key == "extend":
-        return [] if text in _NONE else extensions(Path(text))
-    return text
-
-
-def extensions(file: Path) -> list[Any]:
-    """Returns what a Python file names `extend`: what `clew.compile(extend=...)` takes.
-
-    Errors: I166 for a file that cannot be run, or has no such list.
-    """
-    try:
-        found = runpy.run_path(str(file)).get("extend")
-    except Exception as error:  # whatever the user's file raises
-        raise InputError(
-            "I166", f"{str(file)!r} cannot be run: {type(error).__name__}: {error}"
-        ) from error
-    if not isinstance(found, (list, tuple)):
-        raise InputError(
-            "I166",
-            f"{str(file)!r} has no list `extend`",
-            hint="extend = [...] of what graph_pass, fusion and schedule_for return",
-        )
-    return list(found)
+        return key, text == "auto"
+    return key, text
 
 
 def chosen(report: clew.DiffReport, only: Sequence[str]) -> list[Any]:

@@ -7,29 +7,30 @@ import json
 import sys
 import threading
 import webbrowser
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.text import Text
 
-from clew.cli import options as opt
-from clew.cli.arguments import shapes
 from clew.cli.diff import build_options
-from clew.cli.options import SAVED_SUFFIX
-from clew.cli.output import note, progress, stderr
+from clew.cli.options import Compiling, compiling, refuse_saved
+from clew.cli.output import emit_json_text, note, progress, stderr
 from clew.support.errors import InputError
 from clew.support.settings import usable_cpus
 
 if TYPE_CHECKING:
+    from clew.explorer.own import Own
     from clew.explorer.schema import Options
-    from clew.explorer.server import Serving
+    from clew.explorer.server import Asked, Serving
 
 _MIB: Final = 1 << 20
 _GIB: Final = 1 << 30
 
 
+@compiling
 def explore(
     model: Annotated[
         Path | None,
@@ -60,12 +61,6 @@ def explore(
         str,
         typer.Option("--get", metavar="ROUTE", help="Print what a route answers, and leave."),
     ] = "",
-    shape: opt.Shape = [],  # noqa: B006
-    target: opt.Target = "cpu",
-    threads: opt.Threads = None,
-    opt_level: opt.OptLevel = 3,
-    fuse: opt.Fuse = True,
-    precision: opt.Precision = "f32",
     memory: Annotated[
         float | None,
         typer.Option(
@@ -78,62 +73,56 @@ def explore(
     max_upload: Annotated[
         int, typer.Option(min=1, metavar="MIB", help="Size of models that are uploaded.")
     ] = 512,
+    *,
+    how: Compiling,
 ) -> None:
     """Show a model in a page: its layers, what became of them, kernels, instructions, times.
 
     The page's URL, which holds a secret, is printed on stdout. Two models, or one with --b
     "precision=bf16", open both and their differences. Ctrl-C ends it.
     """
-    from clew.explorer.schema import Options  # noqa: PLC0415 - other commands stay quick
-
-    own = Options(
-        target=target,
-        threads=threads,
-        opt_level=opt_level,
-        precision=precision,
-        fuse=fuse,
-        shapes={name: list(sizes) for name, sizes in shapes(shape).items()},
-    )
-    models = asked_models(model, model_b, own, for_b)
+    models, own = asked_models(model, model_b, how, for_b)
     if get:
-        print(_answer(models, get))
+        emit_json_text(_answer(models, own, get))
         return
-    asyncio.run(
-        _serve(models, host, port, browser, _memory_bytes(memory), time_limit, max_upload * _MIB)
+    from clew.explorer.builds import Limits  # noqa: PLC0415 - other commands stay quick
+    from clew.explorer.server import Asked  # noqa: PLC0415 - it imports the web server
+
+    asked = Asked(
+        models=models,
+        own=own,
+        host=host,
+        port=port,
+        limits=Limits(time_limit, _memory_bytes(memory), usable_cpus()),
+        most_upload_bytes=max_upload * _MIB,
     )
+    asyncio.run(_serve(asked, browser))
 
 
 def asked_models(
-    a: Path | None, b: Path | None, own: Options, for_b: list[str]
-) -> tuple[tuple[Path, Options], ...]:
-    """Returns the files to compile, and how.
+    a: Path | None, b: Path | None, how: Compiling, for_b: list[str]
+) -> tuple[tuple[tuple[Path, Options], ...], Own]:
+    """Returns the files to compile and how, and what holds for all builds.
 
     Errors: I227 for a file that is not there.
     """
+    from clew.explorer.own import split_options  # noqa: PLC0415 - other commands stay quick
+
+    own = how.options
     if a is None:
         if for_b:
             raise typer.BadParameter("there is no model", param_hint="--b")
-        return ()
+        return (), split_options([own])[1]
     for path in (a, b):
-        if path is not None and path.suffix == SAVED_SUFFIX:
-            raise typer.BadParameter("a saved model keeps no trace: give the model's own file")
+        refuse_saved(path, "a saved model keeps no trace")
         if path is not None and not path.is_file():
             raise InputError("I227", f"there is no file {str(path)!r}")
-    if b is None and not for_b:
-        return ((a, own),)
-    return (a, own), (b or a, _other(own, build_options(for_b, {}, "--b")))
-
-
-def _other(own: Options, given: Mapping[str, Any]) -> Options:
-    """Returns the options of B: those of A, but for those that are given."""
-    from dataclasses import replace  # noqa: PLC0415
-
-    if "extend" in given:
-        raise typer.BadParameter("extensions are not for the page", param_hint="--b")
-    changed = dict(given)
-    if "fuse" in changed:
-        changed["fuse"] = changed["fuse"] is not None
-    return replace(own, **changed)
+    paths, given = [a], [own]
+    if b is not None or for_b:
+        paths.append(b or a)
+        given.append(replace(own, **build_options(for_b, {}, "--b")))
+    options, shared = split_options(given)
+    return tuple(zip(paths, options, strict=True)), shared
 
 
 def _memory_bytes(gib: float | None) -> int:
@@ -142,7 +131,7 @@ def _memory_bytes(gib: float | None) -> int:
     return default_memory_bytes() if gib is None else int(gib * _GIB)
 
 
-def _answer(models: tuple[tuple[Path, Options], ...], route: str) -> str:
+def _answer(models: tuple[tuple[Path, Options], ...], own: Own, route: str) -> str:
     """Returns what a route answers as JSON text, without a server.
 
     Errors: I229 without a model, I201 and others of routes.
@@ -156,35 +145,19 @@ def _answer(models: tuple[tuple[Path, Options], ...], route: str) -> str:
         def say(text: str, fraction: float | None) -> None:
             status(text)
 
-        found = answer(models, route, say)
+        found = answer(models, route, say, own)
     return json.dumps(json.loads(found), indent=2, ensure_ascii=False)
 
 
-async def _serve(
-    models: tuple[tuple[Path, Options], ...],
-    host: str,
-    port: int,
-    browser: bool | None,
-    memory_bytes: int,
-    seconds: float,
-    upload_bytes: int,
-) -> None:
+async def _serve(asked: Asked, browser: bool | None) -> None:
     from clew.explorer import server  # noqa: PLC0415 - it imports the web server
-    from clew.explorer.builds import Limits  # noqa: PLC0415
 
-    if not server.is_loopback(host):
+    if not server.is_loopback(asked.host):
         stderr().print(
-            f"warning: {host} can be reached from other machines; who has the URL can compile "
-            "models here",
+            f"warning: {asked.host} can be reached from other machines; who has the URL can "
+            "compile models here",
             style="yellow",
         )
-    asked = server.Asked(
-        models=models,
-        host=host,
-        port=port,
-        limits=Limits(seconds, memory_bytes, usable_cpus()),
-        most_upload_bytes=upload_bytes,
-    )
 
     def on_ready(serving: Serving) -> Awaitable[None]:
         print(serving.url, flush=True)

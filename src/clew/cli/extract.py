@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import runpy
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,9 +12,12 @@ from rich.text import Text
 
 import clew
 from clew.cli import options as opt
-from clew.cli.arguments import named, read_array, shapes
+from clew.cli.arguments import named, read_array
+from clew.cli.options import Compiling, compiling
 from clew.cli.output import emit_json, note, progress, stdout
+from clew.compile_options import CompileOptions
 from clew.support.errors import CompileError, InputError
+from clew.support.files import reason_of, run_program
 from clew.support.tables import table
 
 Outputs = Annotated[
@@ -29,35 +30,7 @@ Outputs = Annotated[
 ]
 
 
-@dataclass(frozen=True)
-class Deployed:
-    """How a part would be compiled to be used."""
-
-    opt_level: int
-    precision: str
-    fuse: bool
-    target: str
-    threads: int | None
-    tolerance: float
-
-    def __str__(self) -> str:
-        more = [] if self.precision == "f32" else [self.precision]
-        more += [] if self.fuse else ["not fused"]
-        more += [] if self.target == "cpu" else [self.target]
-        return ", ".join([f"opt level {self.opt_level}", *more])
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """As `clew.compile` takes them."""
-        return {
-            "opt_level": self.opt_level,
-            "precision": self.precision,
-            "fuse": "auto" if self.fuse else None,
-            "target": self.target,
-            "threads": self.threads,
-        }
-
-
+@compiling
 def extract(
     model: opt.Model,
     start: Annotated[
@@ -87,33 +60,29 @@ def extract(
     ] = 1e-3,
     inputs: opt.Inputs = [],  # noqa: B006
     seed: opt.Seed = 0,
-    shape: opt.Shape = [],  # noqa: B006
-    target: opt.Target = "cpu",
-    threads: opt.Threads = None,
-    opt_level: opt.OptLevel = 3,
-    fuse: opt.Fuse = True,
-    precision: opt.Precision = "f32",
     json: opt.Json = False,
+    *,
+    how: Compiling,
 ) -> None:
     """Take a part out of a model, with real inputs and expected outputs.
 
     By layers (--from, --to, several allowed; --layer), by --pattern, by --kernel, or by --nodes.
-    With --check alone, MODEL is a part that was written before. --target, --opt-level, --fuse and
-    --precision say how the model is compiled for --kernel and --nodes, and how layers are for
-    --check, besides as captured.
+    With --check alone, MODEL is a part that was written before. The options of compiling say how
+    the model is compiled for --kernel and --nodes, and how layers are for --check, besides as
+    captured.
     """
-    deployed = Deployed(opt_level, precision, fuse, target, threads, tolerance)
+    options = how.options
     chosen = bool(start or end or layers or kernel or nodes or pattern)
     if not chosen and check and not output:
         part = clew.load_part(model)
-        _finish(part, [], [(model.name, part)], deployed, json)
+        _finish(part, [], [(model.name, part)], options, tolerance, json)
         return
     from clew.extraction.files import check_suffix  # noqa: PLC0415 (heavy)
 
     for path in output:
         check_suffix(path)
     given: dict[str, Any] = {n: read_array(n, Path(f)) for n, f in named(inputs, "--input").items()}
-    built = deployed.options if kernel or nodes else {"threads": threads}
+    built = options.compiling if kernel or nodes else {"threads": how.threads}
     with progress(f"reading {model}") as say:
         part = clew.extract(
             model,
@@ -126,7 +95,7 @@ def extract(
             match=match,
             inputs=given,
             seed=seed,
-            shapes=shapes(shape) or None,
+            shapes=options.shapes or None,
             on_progress=say,
             **built,
         )
@@ -139,7 +108,7 @@ def extract(
     if check:
         checked = [(path.name, clew.load_part(path)) for path, _ in files] or [("part", part)]
     written = [file for _, made in files for file in made]
-    _finish(part, written, checked, deployed, json)
+    _finish(part, written, checked, options, tolerance, json)
 
 
 def _pattern(text: str) -> Any:
@@ -154,11 +123,11 @@ def _pattern(text: str) -> Any:
         return read_pattern(text)
     try:
         if place.endswith(".py"):
-            found = runpy.run_path(place)[name]
+            found = run_program(place)[name]
         else:
             found = getattr(importlib.import_module(place), name)
-    except (ImportError, OSError, KeyError, AttributeError) as error:
-        raise InputError("I145", f"no pattern {text!r}: {error}") from None
+    except Exception as error:  # whatever a user's program raises
+        raise InputError("I145", f"no pattern {text!r}: {reason_of(error)}") from None
     if not isinstance(found, Pattern):
         raise InputError("I145", f"{text!r} is a {type(found).__name__}, no pattern")
     return found
@@ -168,7 +137,8 @@ def _finish(
     part: clew.Part,
     written: list[Path],
     checked: list[tuple[str, clew.Part]],
-    deployed: Deployed,
+    options: CompileOptions,
+    tolerance: float,
     json: bool,
 ) -> None:
     """Shows a part, and what checks found.
@@ -179,7 +149,7 @@ def _finish(
         reports = [
             (f"{name}, {how}", report)
             for name, one in checked
-            for how, report in _reports(one, deployed)
+            for how, report in _reports(one, options, tolerance)
         ]
     if json:
         emit_json(_facts(part, written, reports))
@@ -196,11 +166,13 @@ def _finish(
         )
 
 
-def _reports(part: clew.Part, deployed: Deployed) -> list[tuple[str, clew.CheckReport]]:
-    found = [("as captured", part.check(threads=deployed.threads))]
+def _reports(
+    part: clew.Part, options: CompileOptions, tolerance: float
+) -> list[tuple[str, clew.CheckReport]]:
+    found = [("as captured", part.check(threads=options.threads))]
     if "passes" not in part.options:
-        report = part.check(tolerance=deployed.tolerance, **deployed.options)
-        found.append((f"at {deployed}", report))
+        report = part.check(tolerance=tolerance, **options.compiling)
+        found.append((f"at {options}", report))
     return found
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Sequence
-from importlib import resources
 from typing import Any, Final
 
 from rich.table import Table
@@ -13,6 +12,7 @@ from rich.text import Text
 
 from clew.cli.output import stdout
 from clew.support.errors import InputError
+from clew.support.system import package_text
 from clew.support.tables import table
 
 FILE: Final = "onnx_operators.json"
@@ -21,7 +21,7 @@ Facts = dict[str, Any]
 
 def read() -> dict[str, Any]:
     """Returns the data: the version of `onnx` that they are about, and facts by operator."""
-    text = resources.files("clew.cli").joinpath(FILE).read_text(encoding="utf-8")
+    text = package_text("clew.cli", FILE)
     found: dict[str, Any] = json.loads(text)
     return found
 

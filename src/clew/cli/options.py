@@ -1,43 +1,34 @@
-"""Options that several commands share, and the way from them to a compiled model."""
+"""Options that several commands share, and the way from them to a compiled model.
+
+`Compiling` has those that every command has which compiles: `@compiling` puts them in the place of
+a parameter of that type. An option of `clew.compile` is added there and in `CompileOptions`.
+"""
 
 from __future__ import annotations
 
+import functools
+import inspect
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+import typing
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, dataclass, field, fields
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
 import clew
 from clew.cli.arguments import Array, named, read_array, shapes
 from clew.cli.output import note, progress
-from clew.runtime.drawing import draw, sizes_of
-from clew.support.errors import InputError
+from clew.compile_options import CompileOptions, read_schedule
+from clew.support.bounds import BOUNDS
+from clew.support.budgets import read_budgets, set_default
+from clew.support.calling import by_name
+from clew.support.links import LINKS, set_default_links
 
 SAVED_SUFFIX = ".clew"
 Model = Annotated[Path, typer.Argument(help="The model's file.", show_default=False)]
-Shape = Annotated[
-    list[str],
-    typer.Option("--shape", metavar="NAME=1,3,224,224", help="Shape of an input, repeatable."),
-]
-Target = Annotated[str, typer.Option("--target", help="Machine to compile for.")]
-Threads = Annotated[
-    int | None,
-    typer.Option("--threads", min=1, help="Threads of a run.", show_default="all CPUs"),
-]
-OptLevel = Annotated[
-    int, typer.Option("--opt-level", min=0, max=3, help="0: only what is needed; 3: everything.")
-]
-Precision = Annotated[
-    str,
-    typer.Option("--precision", help="What products multiply in: f32, bf16, f16 or auto."),
-]
-Fuse = Annotated[
-    bool, typer.Option("--fuse/--no-fuse", help="Fuse operators, or a kernel for each.")
-]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Inputs = Annotated[
     list[str],
@@ -47,20 +38,163 @@ Random = Annotated[
     bool,
     typer.Option("--random", help="Draw the inputs that are not given (default: if none is)."),
 ]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of drawn inputs.")]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of drawn inputs.")]
+BUDGET_HELP: Final = "Limit on what a model may ask for, such as nodes=1000, or strict; repeatable."
+PANEL: Final = "How the model is compiled"
+
+
+def _option(*names: str, **facts: Any) -> Any:
+    return typer.Option(*names, rich_help_panel=PANEL, **facts)
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What the options of `compile` say."""
+class Compiling:
+    """What was typed of how a model is read and compiled."""
 
-    model: Path
-    shape: Sequence[str]
-    target: str = "cpu"
-    threads: int | None = None
-    opt_level: int = 3
-    fuse: bool = True
-    precision: str = "f32"
+    shape: Annotated[
+        list[str],
+        _option("--shape", metavar="NAME=1,3,224,224", help="Shape of an input, repeatable."),
+    ] = field(default_factory=list)
+    target: Annotated[str, _option("--target", metavar="NAME", help="Machine to compile for.")] = (
+        "cpu"
+    )
+    threads: Annotated[
+        int | None,
+        _option("--threads", metavar="N", min=1, help="Threads of a run.", show_default="all CPUs"),
+    ] = None
+    opt_level: Annotated[
+        int,
+        _option(
+            "--opt-level", metavar="0|1|2|3", min=0, max=3, help="0: only what is needed; 3: all."
+        ),
+    ] = 3
+    precision: Annotated[
+        str, _option("--precision", metavar="f32|bf16|f16|auto", help="What products multiply in.")
+    ] = "f32"
+    keep_f32: Annotated[
+        list[str],
+        _option("--keep-f32", metavar="LAYER,...", help="Layers, or globs, kept in f32."),
+    ] = field(default_factory=list)
+    fuse: Annotated[
+        bool, _option("--fuse/--no-fuse", help="Fuse operators, or a kernel for each.")
+    ] = True
+    required: Annotated[
+        list[str],
+        _option("--required", metavar="PASS,...", help="Passes to run whatever the opt level."),
+    ] = field(default_factory=list)
+    disabled: Annotated[
+        list[str], _option("--disabled", metavar="PASS,...", help="Passes to leave out.")
+    ] = field(default_factory=list)
+    extend: Annotated[
+        list[str],
+        _option(
+            "--extend",
+            metavar="FILE.py",
+            help="Passes, fusions and schedules of a Python file, which is run; repeatable.",
+        ),
+    ] = field(default_factory=list)
+    schedule: Annotated[
+        list[str],
+        _option(
+            "--schedule",
+            metavar="KERNEL=FILE",
+            help="Saved schedule to replay for a kernel, or a glob of names; repeatable.",
+        ),
+    ] = field(default_factory=list)
+    links: Annotated[
+        str,
+        _option(
+            "--links",
+            metavar="|".join(LINKS),
+            help="Links to external data to follow: snapshot, those of a model hub's folder.",
+        ),
+    ] = LINKS[0]
+    bounds: Annotated[
+        str,
+        _option(
+            "--bounds",
+            metavar="|".join(BOUNDS),
+            help="Indices out of range: an error, or held inside.",
+        ),
+    ] = BOUNDS[0]
+    cache: Annotated[
+        bool, _option("--cache/--no-cache", help="Use and fill the disk cache of native code.")
+    ] = True
+    budget: Annotated[list[str], _option("--budget", metavar="NAME=NUMBER", help=BUDGET_HELP)] = (
+        field(default_factory=list)
+    )
+
+    @property
+    def options(self) -> CompileOptions:
+        """The same as plain data.
+
+        Errors: I341 (`--schedule`); a usage error for what is no pair.
+        """
+        return CompileOptions(
+            target=self.target,
+            threads=self.threads,
+            opt_level=self.opt_level,
+            precision=self.precision,
+            fuse=self.fuse,
+            keep_f32=listed(self.keep_f32),
+            required=listed(self.required),
+            disabled=listed(self.disabled),
+            extend=tuple(self.extend),
+            schedules=schedules(self.schedule),
+            shapes=shapes(self.shape),
+            links=self.links,
+            bounds=self.bounds,
+            cache=self.cache,
+        )
+
+
+def listed(texts: Sequence[str]) -> tuple[str, ...]:
+    """Returns the parts of texts that commas separate."""
+    return tuple(part.strip() for text in texts for part in text.split(",") if part.strip())
+
+
+def schedules(values: Sequence[str]) -> dict[str, str]:
+    """Returns `kernel=file` pairs as steps by kernel; a usage error for anything else.
+
+    Errors: I341 for a file that cannot be read.
+    """
+    return {n: read_schedule(Path(f)) for n, f in named(values, "--schedule").items()}
+
+
+def compiling(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command the options of `Compiling`, in place of its parameter of that type.
+
+    An option of that name which the command declares itself is its own: `Compiling` has the default
+    then. What holds for the whole process, budgets and links, is set before the command begins.
+    """
+    hints = typing.get_type_hints(command, include_extras=True)
+    own = inspect.signature(command).parameters
+    (place,) = (name for name in own if hints.get(name) is Compiling)
+    facts = typing.get_type_hints(Compiling, include_extras=True)
+    shared = [f for f in fields(Compiling) if f.name not in own]
+    made: list[inspect.Parameter] = []
+    for name, parameter in own.items():
+        if name != place:
+            made.append(parameter.replace(annotation=hints[name]))
+            continue
+        for one in shared:
+            default = one.default if one.default_factory is MISSING else one.default_factory()
+            kind = inspect.Parameter.KEYWORD_ONLY
+            made.append(
+                inspect.Parameter(one.name, kind, default=default, annotation=facts[one.name])
+            )
+
+    @functools.wraps(command)
+    def called(**values: Any) -> None:
+        how = Compiling(**{one.name: values.pop(one.name) for one in shared})
+        set_default(read_budgets(how.budget))
+        set_default_links(how.links)
+        command(**values, **{place: how})
+
+    kinds = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in made]
+    called.__signature__ = inspect.Signature(kinds)  # type: ignore[attr-defined]
+    called.__annotations__ = {p.name: p.annotation for p in kinds}
+    return called
 
 
 @dataclass(frozen=True)
@@ -71,37 +205,38 @@ class Compiled:
     seconds: dict[str, float]
 
 
-def open_model(asked: Asked) -> Compiled:
+def refuse_saved(model: Path | None, why: str) -> None:
+    """Refuses a saved model; a usage error (exit code 2)."""
+    if model is not None and model.suffix == SAVED_SUFFIX:
+        raise typer.BadParameter(f"{why}: give the model's own file", param_hint="MODEL")
+
+
+def open_model(model: Path, how: Compiling) -> Compiled:
     """Returns a saved model, or compiles one."""
-    if asked.model.suffix != SAVED_SUFFIX:
-        return compile_model(asked)
-    if asked.shape:
-        raise typer.BadParameter("a saved model has its shapes already", param_hint="--shape")
+    if model.suffix != SAVED_SUFFIX:
+        return compile_model(model, how)
+    usual = Compiling(threads=how.threads, cache=how.cache, budget=how.budget, links=how.links)
+    for one in fields(Compiling):
+        if getattr(how, one.name) != getattr(usual, one.name):
+            option = "--no-fuse" if one.name == "fuse" else f"--{one.name.replace('_', '-')}"
+            raise typer.BadParameter("a saved model is compiled already", param_hint=option)
     start = time.perf_counter()
-    model = clew.load_compiled(asked.model, asked.threads)
-    return Compiled(model, {"load": time.perf_counter() - start})
+    loaded = clew.load_compiled(model, how.threads)
+    return Compiled(loaded, {"load": time.perf_counter() - start})
 
 
-def compile_model(asked: Asked) -> Compiled:
+def compile_model(model: Path, how: Compiling) -> Compiled:
     """Loads and compiles a model, saying on stderr what is at work."""
-    given = shapes(asked.shape)
-    with progress(f"reading {asked.model}") as say:
+    options = how.options
+    with progress(f"reading {model}") as say:
         # Importing them is not the model's time.
         load, build = import_module("clew.frontends").load_or_defer, clew.compile
         start = time.perf_counter()
-        module = load(asked.model, **({"inputs": given} if given else {}))
+        module = load(model, **options.loading)
         loaded = time.perf_counter()
-        model = build(
-            module,
-            asked.target,
-            threads=asked.threads,
-            opt_level=asked.opt_level,
-            fuse="auto" if asked.fuse else None,
-            precision=asked.precision,
-            on_progress=say,
-        )
+        made = build(module, **options.compiling, on_progress=say)
         done = time.perf_counter()
-    return Compiled(model, {"load": loaded - start, "compile": done - loaded})
+    return Compiled(made, {"load": loaded - start, "compile": done - loaded})
 
 
 def model_inputs(model: Any, files: Sequence[str], random: bool, seed: int) -> dict[str, Array]:
@@ -111,19 +246,13 @@ def model_inputs(model: Any, files: Sequence[str], random: bool, seed: int) -> d
     """
     given = {n: read_array(n, Path(f)) for n, f in named(files, "--input").items()}
     names = model.input_names
-    unknown = [n for n in given if n not in names]
-    if unknown:
-        raise InputError(
-            "I041",
-            f"inputs do not fit: unknown {', '.join(unknown)}",
-            hint=f"the model's inputs are {', '.join(names)}",
-        )
     if given and not random:
-        return given
-    drawn = draw(model.inputs, given, seed, sizes_of(model.inputs, given))
+        return by_name(names, given, partial=True)
+    found = dict(zip(names, model.drawn(given, seed=seed), strict=True))
+    drawn = [name for name in names if name not in given]
     if drawn:
         note(f"drawn with seed {seed}: {', '.join(drawn)}")
-    return {**given, **drawn}
+    return found
 
 
 def build_summary(compiled: Compiled) -> str:

@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from clew.support.errors import InputError
+from clew.support.errors import ClewWarning, InputError
+from clew.support.files import reason_of
 from clew.support.tables import table
+from clew.support.unseen import UNSEEN, VisibleConsole, visible
+from clew.support.writing import write_array
 
 # Where stdout is no terminal there is no width to ask for.
 _PIPED_COLUMNS = 120
 
 
-def stdout() -> Console:
+def stdout() -> VisibleConsole:
     """Returns the console for data."""
-    return Console(width=None if sys.stdout.isatty() else _PIPED_COLUMNS, highlight=False)
+    width = None if sys.stdout.isatty() else _PIPED_COLUMNS
+    return VisibleConsole(width=width, highlight=False)
 
 
 def columns() -> int:
@@ -31,14 +35,36 @@ def columns() -> int:
     return stdout().width
 
 
-def stderr() -> Console:
+def stderr() -> VisibleConsole:
     """Returns the console for progress, notes and errors."""
-    return Console(stderr=True, highlight=False, soft_wrap=True)
+    return VisibleConsole(stderr=True, highlight=False, soft_wrap=True)
 
 
 def note(text: str) -> None:
     """Prints a line about the work to stderr."""
     stderr().print(Text(text, style="dim"))
+
+
+def show_warnings() -> None:
+    """Has clew's warnings printed to stderr in the words of the command line, each time."""
+    shown = warnings.showwarning
+
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        if isinstance(message, ClewWarning):
+            first, _, rest = message.text("cli").partition("\n")
+            stderr().print(Text.assemble((first, "bold yellow"), "\n" if rest else "", rest))
+        else:
+            shown(message, category, filename, lineno, file, line)
+
+    warnings.showwarning = show
+    warnings.simplefilter("always", ClewWarning)
 
 
 @contextmanager
@@ -51,6 +77,16 @@ def progress(text: str) -> Iterator[Any]:
 def emit_json(value: Any) -> None:
     """Prints a value as JSON to stdout. Infinities and NaN, which JSON lacks, become null."""
     print(json.dumps(_plain(value), indent=2, allow_nan=False))
+
+
+def emit_text(text: str) -> None:
+    """Prints a text that is laid out already to stdout."""
+    print(visible(text))
+
+
+def emit_json_text(text: str) -> None:
+    """Prints JSON that is text already to stdout: the same value, without unseen characters."""
+    print(UNSEEN.sub(lambda found: json.dumps(found[0])[1:-1], text))
 
 
 def _plain(value: Any) -> Any:
@@ -95,9 +131,9 @@ def save_arrays(folder: Path, arrays: Mapping[str, Any]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         for name, value in arrays.items():
             safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in name)
-            np.save(folder / f"{safe}.npy", np.asarray(value))
+            write_array(folder / f"{safe}.npy", value)
     except OSError as error:
-        raise InputError("I063", f"cannot write to {str(folder)!r}: {error.strerror}") from None
+        raise InputError("I063", f"cannot write to {str(folder)!r}: {reason_of(error)}") from None
 
 
 def outputs_table(outputs: Sequence[Mapping[str, Any]], what: str = "output") -> Table:

@@ -11,14 +11,17 @@ from rich.text import Text
 
 import clew
 from clew.cli import options as opt
-from clew.cli.arguments import named, read_array, shapes
+from clew.cli.arguments import named, read_array
+from clew.cli.options import Compiling, compiling
 from clew.cli.output import emit_json, note, progress, stdout
+from clew.compile_options import CompileOptions
 from clew.support.errors import CompileError
 from clew.support.tables import table
 
 _FORMS = ("txt", "onnx")
 
 
+@compiling
 def partition(
     model: opt.Model,
     at: Annotated[
@@ -40,15 +43,15 @@ def partition(
     ] = False,
     inputs: opt.Inputs = [],  # noqa: B006
     seed: opt.Seed = 0,
-    shape: opt.Shape = [],  # noqa: B006
-    threads: opt.Threads = None,
-    opt_level: opt.OptLevel = 3,
     json: opt.Json = False,
+    *,
+    how: Compiling,
 ) -> None:
     """Split a model into parts that run one after the other.
 
     Parts end at layers (--at, in the order of the graph), or are ranges of layers (--from, --to).
-    With --check alone, MODEL is a folder that was written before.
+    With --check alone, MODEL is a folder that was written before. The options of compiling say how
+    the parts are compiled for --check, besides as captured.
     """
     if bool(at) and bool(start or end):
         raise typer.BadParameter("either --at, or --from and --to", param_hint="--at")
@@ -56,6 +59,7 @@ def partition(
         raise typer.BadParameter("as many --to as --from", param_hint="--to")
     if form not in _FORMS:
         raise typer.BadParameter(f"one of {', '.join(_FORMS)}", param_hint="--form")
+    options = how.options
     written: list[Path] = []
     if model.is_dir():
         if at or start or output is not None:
@@ -70,8 +74,8 @@ def partition(
                 ranges=list(zip(start, end, strict=True)),
                 inputs=given,
                 seed=seed,
-                shapes=shapes(shape) or None,
-                threads=threads,
+                shapes=options.shapes or None,
+                threads=how.threads,
                 on_progress=say,
             )
             if output is not None:
@@ -83,7 +87,7 @@ def partition(
     reports: list[tuple[str, clew.CheckReport]] = []
     if check:
         with progress("checking") as say:
-            reports = _checks(made, opt_level, threads)
+            reports = _checks(made, options)
     if json:
         emit_json(_facts(made, written, reports))
     else:
@@ -102,14 +106,14 @@ def _several(text: str) -> str | list[str]:
     return names if len(names) > 1 else text
 
 
-def _checks(
-    made: clew.Partition, opt_level: int, threads: int | None
-) -> list[tuple[str, clew.CheckReport]]:
-    """Returns what checks found: each part alone, and all in sequence."""
+def _checks(made: clew.Partition, options: CompileOptions) -> list[tuple[str, clew.CheckReport]]:
+    """Returns what checks found: each part alone, and all in sequence, as captured and compiled
+    with options.
+    """
+    threads = options.threads
     found = [(f"part {n} alone", p.check(threads=threads)) for n, p in enumerate(made.parts)]
     found.append(("in sequence", made.check(threads=threads)))
-    deployed = made.check(threads=threads, opt_level=opt_level)
-    return [*found, (f"in sequence, opt level {opt_level}", deployed)]
+    return [*found, (f"in sequence, {options}", made.check(**options.compiling))]
 
 
 def _facts(

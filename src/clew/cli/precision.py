@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.table import Table
@@ -11,26 +11,23 @@ from rich.text import Text
 
 import clew
 from clew.cli import options as opt
-from clew.cli.arguments import shapes
-from clew.cli.options import SAVED_SUFFIX, model_inputs
+from clew.cli.options import Compiling, compiling, model_inputs, refuse_saved
 from clew.cli.output import emit_json, progress, stdout
 from clew.support.errors import CompileError
 from clew.support.tables import table
 
 
-def precision(
+@compiling
+def precision_(
     model: opt.Model,
     inputs: opt.Inputs = [],  # noqa: B006 (typer takes the default from here)
     seed: opt.Seed = 0,
     seeds: Annotated[
         int, typer.Option(min=1, help="Sets of inputs, where any are drawn: one seed each.")
     ] = 4,
-    shape: opt.Shape = [],  # noqa: B006
-    target: opt.Target = "cpu",
-    threads: opt.Threads = None,
-    opt_level: opt.OptLevel = 3,
-    dtype: Annotated[
-        str, typer.Option("--precision", metavar="bf16|f16", help="What products multiply in.")
+    precision: Annotated[
+        str,
+        typer.Option("--precision", metavar="bf16|f16|auto", help="What products multiply in."),
     ] = "bf16",
     error: Annotated[
         float | None,
@@ -41,26 +38,25 @@ def precision(
     ] = 10,
     layers: Annotated[int, typer.Option(min=0, help="Layers shown; 0 for all.")] = 20,
     json: opt.Json = False,
+    *,
+    how: Compiling,
 ) -> None:
     """Name the layers that the error of narrow products comes from, and those to keep in f32."""
-    if model.suffix == SAVED_SUFFIX:
-        raise typer.BadParameter("layers are compiled anew: give the model's own file")
-    given: dict[str, Any] = {"inputs": shapes(shape)} if shape else {}
+    refuse_saved(model, "layers are compiled anew")
+    options = how.options
+    exact = options.compiling
     with progress(f"reading {model}") as say:
-        module = clew.load(model, **given)
-        specs = clew.compile(module, target, threads=threads, on_progress=say)
+        module = clew.load(model, **options.loading)
+        specs = clew.compile(module, **exact, on_progress=say)
         drawn = [model_inputs(specs, inputs, True, seed + n) for n in range(seeds)]
         drawn = drawn[:1] if len(inputs) == len(specs.input_names) else drawn
         report = clew.precision_report(
             module,
             drawn,
-            precision=dtype,
             bound=error,
             savings=savings,
-            target=target,
-            threads=threads,
-            opt_level=opt_level,
             on_progress=say,
+            **{**exact, "precision": precision},
         )
     if json:
         emit_json({"model": str(model), **report.to_json()})

@@ -11,11 +11,11 @@ from rich.text import Text
 
 import clew
 from clew.cli import options as opt
-from clew.cli.arguments import shapes
-from clew.cli.options import SAVED_SUFFIX
+from clew.cli.options import Compiling, compiling, refuse_saved
 from clew.cli.output import emit_json, note, progress, stdout
 from clew.runtime.cache import default_cache
 from clew.support.errors import InputError
+from clew.support.files import read_bytes
 from clew.support.tables import table
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _LAYERS_SHOWN = 2
 
 
+@compiling
 def predict(
     model: Annotated[
         Path | None, typer.Argument(help="The model's file.", show_default=False)
@@ -42,12 +43,6 @@ def predict(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="File for --train: predictor.clewp.")
     ] = None,
-    shape: opt.Shape = [],  # noqa: B006
-    target: opt.Target = "cpu",
-    threads: opt.Threads = None,
-    opt_level: opt.OptLevel = 3,
-    fuse: opt.Fuse = True,
-    precision: opt.Precision = "f32",
     lookup: Annotated[
         bool,
         typer.Option(
@@ -57,15 +52,16 @@ def predict(
     kernels: Annotated[int, typer.Option(min=0, help="Kernels shown; 0 for all.")] = 20,
     layers: Annotated[int, typer.Option(min=0, help="Layers shown; 0 for all.")] = 10,
     json: opt.Json = False,
+    *,
+    how: Compiling,
 ) -> None:
     """Predict the latency of a model, its layers and its kernels, without running it."""
     if train is not None:
-        _train(train, output, target, json)
+        _train(train, output, how.target, json)
         return
     if model is None:
         raise typer.BadParameter("a model, or --train", param_hint="MODEL")
-    if model.suffix == SAVED_SUFFIX:
-        raise typer.BadParameter("the passes run anew: give the model's own file")
+    refuse_saved(model, "the passes run anew")
     if (measured is None) == (predictor is None):
         raise InputError(
             "I187",
@@ -75,25 +71,22 @@ def predict(
     from clew.predict import forecast, load_predictors  # noqa: PLC0415 - it imports the compiler
     from clew.runtime.threads import thread_count  # noqa: PLC0415
 
-    given: dict[str, Any] = {"inputs": shapes(shape)} if shape else {}
-    count = thread_count(threads)
+    options = how.options
+    count = thread_count(how.threads)
     with progress(f"reading {model}") as say:
         if predictor is not None:
             known = load_predictors(predictor)
         else:
             assert measured is not None
             say(f"learning from {measured}")
-            known = [_learned(measured, target, count)]
+            known = [_learned(measured, how.target, count)]
         say(f"passes and schedules of {model}")
+        planned = {k: v for k, v in options.compiling.items() if k != "cache"}
         found = forecast(
-            clew.load(model, **given),
+            clew.load(model, **options.loading),
             known,
-            threads=count,
-            target=target,
-            opt_level=opt_level,
-            precision=precision,
-            fuse="auto" if fuse else None,
             lookup=lookup,
+            **{**planned, "threads": count},
         )
     for line in found.notes:
         note(line)
@@ -115,7 +108,7 @@ def _learned(path: Path, target: str, threads: int) -> Predictor:
 
     machine = target_of(target)
     try:
-        digest = hashlib.blake2b(path.read_bytes(), digest_size=20)
+        digest = hashlib.blake2b(read_bytes(path), digest_size=20)
     except OSError:
         return train(path, machine, threads)  # which says what is wrong
     digest.update(f"{machine.key}|{threads}|{package_version()}".encode())

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clew.cli import options as opt
-from clew.cli.options import Asked, build_summary, model_inputs, open_model
-from clew.cli.output import columns, emit_json, note, progress
+from clew.cli.options import Compiling, build_summary, compiling, model_inputs, open_model
+from clew.cli.output import columns, emit_json, emit_text, note, progress
 
 if TYPE_CHECKING:
     from clew.profile.report import Profile
@@ -20,16 +20,12 @@ _TOP = 20
 _SUFFIXES = (".trace.json", ".json", ".parquet", ".csv")
 
 
+@compiling
 def profile(
     model: opt.Model,
     inputs: opt.Inputs = [],  # noqa: B006 (typer takes the default from here)
     random: opt.Random = False,
     seed: opt.Seed = 0,
-    shape: opt.Shape = [],  # noqa: B006
-    target: opt.Target = "cpu",
-    threads: opt.Threads = None,
-    opt_level: opt.OptLevel = 3,
-    precision: opt.Precision = "f32",
     mode: Annotated[
         str,
         typer.Option(
@@ -60,6 +56,8 @@ def profile(
         typer.Option("--output", "-o", help=f"Also write a file: {', '.join(_SUFFIXES)}."),
     ] = None,
     json: opt.Json = False,
+    *,
+    how: Compiling,
 ) -> None:
     """Tell where the time of a model's runs goes: kernels, layers, operators, lines of code."""
     _one_of(mode, _MODES, "--mode")
@@ -67,7 +65,7 @@ def profile(
         _one_of(by, _BY, "--by")
     if output is not None and not output.name.endswith(_SUFFIXES):
         raise typer.BadParameter(f"a name ends in {', '.join(_SUFFIXES)}", param_hint="-o")
-    compiled = open_model(Asked(model, shape, target, threads, opt_level, True, precision))
+    compiled = open_model(model, how)
     arrays = model_inputs(compiled.model, inputs, random, seed)
     with progress("running") as say:
         found = compiled.model.profile(
@@ -86,9 +84,9 @@ def profile(
     if json:
         emit_json({"model": str(model), **found.to_json()})
     elif kernel:
-        print(found.annotated(kernel, width=columns()))
+        emit_text(found.annotated(kernel, width=columns()))
     else:
-        print(found.table(by or None, top=None if everything else top, width=columns()))
+        emit_text(found.table(by or None, top=None if everything else top, width=columns()))
     note(build_summary(compiled))
 
 

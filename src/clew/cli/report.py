@@ -9,13 +9,14 @@ from typing import Annotated
 import typer
 
 from clew.cli import options as opt
-from clew.cli.arguments import shapes
 from clew.cli.explore import asked_models
+from clew.cli.options import Compiling, compiling
 from clew.cli.output import note, progress
 
 _BUILDS = ("a", "b")
 
 
+@compiling
 def report(
     model: opt.Model,
     model_b: Annotated[
@@ -36,12 +37,8 @@ def report(
     errors: Annotated[
         bool, typer.Option("--errors/--no-errors", help="Compare layers' values with f32's.")
     ] = False,
-    shape: opt.Shape = [],  # noqa: B006
-    target: opt.Target = "cpu",
-    threads: opt.Threads = None,
-    opt_level: opt.OptLevel = 3,
-    fuse: opt.Fuse = True,
-    precision: opt.Precision = "f32",
+    *,
+    how: Compiling,
 ) -> None:
     """Write what clew explore shows as one HTML file, which opens anywhere, without a network.
 
@@ -51,17 +48,9 @@ def report(
     from clew.explorer.compiling import open_session  # noqa: PLC0415
     from clew.explorer.direct import compare  # noqa: PLC0415
     from clew.explorer.report import write_report  # noqa: PLC0415
-    from clew.explorer.schema import Options  # noqa: PLC0415
 
     start = time.perf_counter()
-    own = Options(
-        target=target,
-        threads=threads,
-        opt_level=opt_level,
-        precision=precision,
-        fuse=fuse,
-        shapes={name: list(sizes) for name, sizes in shapes(shape).items()},
-    )
+    models, own = asked_models(model, model_b, how, for_b)
     measured = [name for name, wanted in (("profile", profile), ("errors", errors)) if wanted]
     with progress(f"reading {model}") as status:
 
@@ -69,10 +58,8 @@ def report(
             status(text)
 
         sessions = {}
-        for name, (path, options) in zip(
-            _BUILDS, asked_models(model, model_b, own, for_b), strict=False
-        ):
-            sessions[name] = open_session(path, path.name, options, say)
+        for name, (path, options) in zip(_BUILDS, models, strict=False):
+            sessions[name] = open_session(path, path.name, options, say, own=own)
             for action in measured:
                 ACTIONS[action].run(sessions[name], {}, say)
         pair = list(sessions.values())

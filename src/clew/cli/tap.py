@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 import clew
 from clew.cli import options as opt
-from clew.cli.options import SAVED_SUFFIX, Asked, compile_model, model_inputs
+from clew.cli.options import Compiling, compile_model, compiling, model_inputs, refuse_saved
 from clew.cli.output import (
     describe,
     emit_json,
@@ -24,11 +23,14 @@ from clew.cli.output import (
     stdout,
 )
 from clew.support.errors import InputError
+from clew.support.files import reason_of
 from clew.support.tables import table
+from clew.support.writing import write_array
 
 _STATES = {"memory": "in memory", "fused": "inside a kernel", "gone": "computed no more"}
 
 
+@compiling
 def tap(
     model: opt.Model,
     layers: Annotated[
@@ -48,18 +50,13 @@ def tap(
     inputs: opt.Inputs = [],  # noqa: B006
     random: opt.Random = False,
     seed: opt.Seed = 0,
-    shape: opt.Shape = [],  # noqa: B006
-    target: opt.Target = "cpu",
-    threads: opt.Threads = None,
-    opt_level: opt.OptLevel = 3,
-    fuse: opt.Fuse = True,
-    precision: opt.Precision = "f32",
     json: opt.Json = False,
+    *,
+    how: Compiling,
 ) -> None:
     """Read values of layers in a run; without --layer, say which are in memory."""
-    if model.suffix == SAVED_SUFFIX:
-        raise typer.BadParameter("a saved model has no layers: give the model's own file")
-    compiled = compile_model(Asked(model, shape, target, threads, opt_level, fuse, precision)).model
+    refuse_saved(model, "a saved model has no layers")
+    compiled = compile_model(model, how).model
     if not layers:
         if compiled.is_symbolic:
             compiled.run(model_inputs(compiled, inputs, random, seed))
@@ -117,7 +114,7 @@ def _save(path: Path, values: Mapping[str, Any]) -> None:
         save_arrays(path, values)
     else:
         try:
-            np.save(path, np.asarray(next(iter(values.values()))))
+            write_array(path, next(iter(values.values())))
         except OSError as error:
-            raise InputError("I063", f"cannot write to {str(path)!r}: {error.strerror}") from None
+            raise InputError("I063", f"cannot write to {str(path)!r}: {reason_of(error)}") from None
     note(f"written to {path}")

@@ -10,10 +10,12 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from clew.cli import options as opt
-from clew.cli.options import Asked, Compiled, compile_model, model_inputs
+from clew.cli.options import Compiled, Compiling, compile_model, compiling, model_inputs
 from clew.cli.output import emit_json, kernel_facts, note, stdout
 from clew.support.errors import CompileError, InputError
+from clew.support.files import reason_of
 from clew.support.tables import table
+from clew.support.writing import write_text
 from clew.trace.export import write_json
 
 _NUMBERS = ("ms", "nodes", "added", "removed")
@@ -21,11 +23,18 @@ View = tuple[Any, RenderableType]
 """What a view says: as JSON, and to read."""
 
 
+@compiling
 def trace(
     model: opt.Model,
     layer: Annotated[str | None, typer.Option("--layer", help="Tell the story of a layer.")] = None,
     kernel: Annotated[
         str | None, typer.Option("--kernel", help="Show a kernel: schedule, loops, instructions.")
+    ] = None,
+    save_schedule: Annotated[
+        Path | None,
+        typer.Option(
+            "--save-schedule", help="Write the kernel's schedule to a file, for --schedule."
+        ),
     ] = None,
     stage: Annotated[
         str | None, typer.Option("--stage", help="Print the graph after a pass.")
@@ -39,16 +48,14 @@ def trace(
     inputs: opt.Inputs = [],  # noqa: B006 (typer takes the default from here)
     random: opt.Random = False,
     seed: opt.Seed = 0,
-    shape: opt.Shape = [],  # noqa: B006
-    target: opt.Target = "cpu",
-    threads: opt.Threads = None,
-    opt_level: opt.OptLevel = 3,
-    fuse: opt.Fuse = True,
-    precision: opt.Precision = "f32",
     json: opt.Json = False,
+    *,
+    how: Compiling,
 ) -> None:
     """Follow layers into kernels; an overview without options."""
-    compiled = compile_model(Asked(model, shape, target, threads, opt_level, fuse, precision))
+    if save_schedule is not None and kernel is None:
+        raise typer.BadParameter("it takes --kernel NAME", param_hint="--save-schedule")
+    compiled = compile_model(model, how)
     if verify or inputs or random or not _is_built(compiled):
         arrays = model_inputs(compiled.model, inputs, random, seed)
         compiled.model.run(arrays)  # builds a model with named sizes
@@ -57,6 +64,8 @@ def trace(
         views.append(_layer(compiled, layer))
     if kernel is not None:
         views.append(_kernel(compiled, kernel))
+        if save_schedule is not None:
+            _save_schedule(compiled, kernel, save_schedule)
     if stage is not None:
         views.append(_stage(compiled, stage))
     report = compiled.model.trace.verify(arrays) if verify else None
@@ -88,7 +97,8 @@ def _print(views: list[View], json: bool) -> None:
     for number, (_, shown) in enumerate(views):
         if number:
             console.print()
-        console.print(shown)
+        # Graphs and code keep their lines: what is printed may be read by a program.
+        console.print(shown, soft_wrap=isinstance(shown, Text))
 
 
 def _layer(compiled: Compiled, name: str) -> View:
@@ -140,13 +150,12 @@ def _kernel(compiled: Compiled, name: str) -> View:
     sections = [
         ("operators", ", ".join(found.ops)),
         (f"schedule (rule {', '.join(found.rules)})", "\n".join(steps)),
-        ("loops", found.loops.rstrip()),
-        ("instructions", found.asm.rstrip()),
+        ("loops", found.loops),
+        ("instructions", found.asm),
     ]
-    parts = [head]
     for title, text in sections:
-        parts += [Text(f"\n{title}", style="cyan"), Text(text)]
-    return document, Group(*parts)
+        head.append(f"\n\n{title}", style="cyan").append(f"\n{text.rstrip()}")
+    return document, head
 
 
 def _stage(compiled: Compiled, name: str) -> View:
@@ -179,15 +188,21 @@ def _verification(report: Any) -> View:
 
 
 def _export(compiled: Compiled, path: Path) -> None:
-    """Writes the trace to a file.
+    write_json(compiled.model.trace, path)
+    note(f"trace written to {path}")
+
+
+def _save_schedule(compiled: Compiled, name: str, path: Path) -> None:
+    """Writes the steps of a kernel's schedule to a file.
 
     Errors: I063 when the file cannot be written.
     """
+    found = next(k for k in compiled.model.kernels if k.name == name)
     try:
-        write_json(compiled.model.trace, path)
-    except OSError as error:
-        raise InputError("I063", f"cannot write to {str(path)!r}: {error.strerror}") from None
-    note(f"trace written to {path}")
+        write_text(path, found.schedule.text)
+    except (OSError, ValueError) as error:
+        raise InputError("I063", f"cannot write to {str(path)!r}: {reason_of(error)}") from None
+    note(f"schedule written to {path}: --schedule {name}={path} replays it")
 
 
 def _overview(compiled: Compiled) -> View:

@@ -17,7 +17,7 @@ from clew.codegen.runs import read_runs, runs_of
 from clew.codegen.vectors import active_lanes, mask_lanes
 from clew.loop.affine import Linear, Simplifier
 from clew.loop.ir import Buffer
-from clew.te.expr import INDEX, Load
+from clew.te.expr import INDEX, MOST_SHORT, Checked, Load
 
 
 class Accesses(Registers):
@@ -174,8 +174,7 @@ class Accesses(Registers):
         known = None if self.mask is None else mask_lanes(self.mask)
         if self.mask is None or (known is not None and any(known)):
             return self.b.value(f"load {element}, ptr {pointer}, align {size}", stored)
-        lanes = self.mask.lanes
-        active = self.b.call(f"llvm.vector.reduce.or.v{lanes}i1", [self.mask], "bool")
+        active = self.some_active(self.mask, anew=True)
         then, join, before = self.b.label("some"), self.b.label("join"), self.b.block
         self.b.branch_if(active, then, join)
         self.b.start(then)
@@ -186,6 +185,15 @@ class Accesses(Registers):
         return self.b.value(
             f"phi {element} [ {value.text}, %{then} ], [ {zero}, %{before} ]", stored
         )
+
+    def some_active(self, mask: Value, *, anew: bool = False) -> Value:
+        """Returns whether any lane of a mask is active, as it was computed before or `anew`."""
+        key = ("some", mask.text)
+        found = None if anew else self.loads.get(key)
+        if found is None:
+            found = self.b.call(f"llvm.vector.reduce.or.v{mask.lanes}i1", [mask], "bool")
+            self.loads[key] = found
+        return found
 
     def masked_load(self, stored: str, pointer: str, size: int) -> Value:
         """Returns the active lanes of a vector in memory, zeros in the others."""
@@ -202,7 +210,11 @@ class Accesses(Registers):
         """Returns the vector of pointers of an access whose lanes are not side by side."""
         offsets = self.binary("mul", ramp(self.lanes), literal(place.step, INDEX))
         for atom, coefficient in place.lane_parts:
-            part = self.binary("mul", self.load_value(atom), literal(coefficient, INDEX))
+            part = self.load_value(atom)
+            if coefficient != 1 and isinstance(atom, Checked) and atom.is_short:
+                # It has no more bits, which LLVM cannot see: one multiplication will do for three.
+                part = self.binary("and", part, literal(MOST_SHORT, INDEX))
+            part = self.binary("mul", part, literal(coefficient, INDEX))
             offsets = self.binary("add", offsets, part)
         return self.b.pointer(f"getelementptr {element}, ptr {pointer}, {offsets.typed}")
 

@@ -14,7 +14,18 @@ from clew.codegen.lanes import literal
 from clew.ir.types import memory_bytes
 from clew.loop.affine import Linear, Simplifier
 from clew.loop.ir import Buffer
-from clew.te.expr import COMPARISONS, INDEX, Binary, Imm, Index, Load, Scalar, Unary, binary
+from clew.te.expr import (
+    COMPARISONS,
+    INDEX,
+    Binary,
+    Checked,
+    Imm,
+    Index,
+    Load,
+    Scalar,
+    Unary,
+    binary,
+)
 
 
 @dataclass
@@ -66,11 +77,14 @@ def element_bytes(dtype: str) -> int:
 
 @dataclass(frozen=True)
 class _Leaves:
-    """The loop variables in an expression (which is held, so that its id stays its own)."""
+    """The loop variables in an expression (which is held, so that its id stays its own), whether
+    its value depends on more (it reads memory, or checks an index), and whether it has checks.
+    """
 
     expr: Scalar
     indices: tuple[Index, ...]
     reads_memory: bool
+    checks: bool
 
 
 class Addresses(ABC):
@@ -223,8 +237,10 @@ class Addresses(ABC):
             indices = {id(i): i for part in parts for i in part.indices}
             if isinstance(node, Index):
                 indices[id(node)] = node
+            checks = isinstance(node, Checked) or any(part.checks for part in parts)
             reads_memory = isinstance(node, Load) or any(part.reads_memory for part in parts)
-            known[id(node)] = _Leaves(node, tuple(indices.values()), reads_memory)
+            found = tuple(indices.values())
+            known[id(node)] = _Leaves(node, found, reads_memory or checks, checks)
         return known[id(expr)]
 
     def truth_of(self, cond: Scalar) -> bool | None:
@@ -273,14 +289,21 @@ class Addresses(ABC):
         return found if len(found) == lanes else None
 
     def depth_of(self, expr: Scalar) -> int:
-        """Returns the depth of the innermost loop an expression depends on; -1 if it reads
-        memory.
+        """Returns the depth of the innermost loop an expression depends on; -1 if it reads memory
+        and must do so where it is used.
         """
         leaves = self.leaves(expr)
-        if leaves.reads_memory:
+        if leaves.reads_memory and not self.is_early(expr):
             return -1
         bounds = [self.bound.get(id(i)) for i in leaves.indices]
         return max((b.depth for b in bounds if b is not None), default=0)
+
+    @abstractmethod
+    def is_early(self, expr: Scalar) -> bool:
+        """Whether the value of an index expression that reads memory may be computed in the
+        innermost loop it depends on, ahead of where it is used.
+        """
+        ...
 
     def uses_lane(self, expr: Scalar) -> bool:
         """Whether an expression differs from lane to lane of the vector loop around it."""

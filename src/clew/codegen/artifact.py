@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+from clew.support.bounds import Places
+from clew.support.shown import Brief
 
 
 @dataclass(frozen=True)
@@ -55,18 +58,39 @@ class EntryPoint:
         """Returns the entry point whose `asdict` went through JSON."""
         lines = tuple((count, cost) for count, cost in record["lines"])
         reads, writes = (tuple(Access(**a) for a in record[key]) for key in ("reads", "writes"))
-        return cls(**{**record, "lines": lines, "reads": reads, "writes": writes})
+        known = {**record, "lines": lines, "reads": reads, "writes": writes}
+        return cls(**{f.name: known[f.name] for f in fields(cls)})
+
+
+RECORD_BYTES: Final = 16
+"""What a step's checks write to: two 64-bit words, the number from 1 of a check that has found an
+index out of range (0: none has), and that index, plus the number of places if it was negative."""
 
 
 @dataclass(frozen=True)
-class KernelCode:
+class IndexCheck:
+    """An index that a kernel checks, and the position of its operator among the kernel's."""
+
+    places: Places
+    operator: int
+
+    @classmethod
+    def of_record(cls, record: Mapping[str, Any]) -> IndexCheck:
+        """Returns the check whose `asdict` went through JSON."""
+        places = {f.name: record["places"][f.name] for f in fields(Places)}
+        return cls(Places(**places), record["operator"])
+
+
+@dataclass(frozen=True, repr=False)
+class KernelCode(Brief):
     """One compiled kernel: its entry points in the order in which they must run.
 
     `key` is the hex hash of everything the code depends on. `scratch_bytes` is the per-thread
     scratch memory that each entry point needs; `workspace_bytes` are the kernel-wide temporaries
     passed after the outputs. `in_place` has the inputs whose memory an output may take, as
     positions of both: each of its elements is written after the same element of the input was read
-    for the last time.
+    for the last time. `checks` are the indices that it checks, by number: with any it takes one
+    argument more, the address of a record (`RECORD_BYTES`).
     """
 
     key: str
@@ -74,10 +98,11 @@ class KernelCode:
     scratch_bytes: int = 0
     workspace_bytes: tuple[int, ...] = ()
     in_place: tuple[tuple[int, int], ...] = ()
+    checks: tuple[IndexCheck, ...] = ()
 
 
-@dataclass(frozen=True)
-class ObjectCode:
+@dataclass(frozen=True, repr=False)
+class ObjectCode(Brief):
     """One relocatable object file and the functions it defines."""
 
     key: str

@@ -186,6 +186,7 @@ class _Function:
         else:
             self._statement(phase)
         self.tiles.release()
+        self.v.checks.report(len(self.layout.arguments))
 
     def _starts_lines(self, buffers: list[Buffer]) -> Value:
         """Returns whether buffers start at cache lines: the user's own memory may not."""

@@ -14,7 +14,6 @@ import selectors
 import struct
 import subprocess
 import sys
-import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -26,7 +25,9 @@ import llvmlite.binding as llvm
 
 from clew.codegen import worker as worker_module
 from clew.support.errors import CompileError
+from clew.support.folders import is_ours, make_private, scratch_file, temporary_folder, why_not_ours
 from clew.support.settings import settings
+from clew.support.writing import write_text
 
 _LENGTH = struct.Struct("<I")
 # With LLVM's whole pass pipeline a worker keeps some 80 KB a module for ever.
@@ -111,14 +112,23 @@ def toolchain(pipeline: str = "quick") -> str:
 def _keep(text: str) -> Path:
     """Saves a module for a bug report, and returns where."""
     name = f"failed-{hashlib.sha256(text.encode()).hexdigest()[:16]}.ll"
-    for folder in (settings().cache_dir, Path(tempfile.gettempdir())):
+    for place in (_cache_folder, lambda: temporary_folder("clew-failed-")):
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_text(text)
+            path = place() / name
+            write_text(path, text, mode=0o600)
         except OSError:
             continue
-        return folder / name
+        return path
     return Path(os.devnull)
+
+
+def _cache_folder() -> Path:
+    """Returns the folder of the cache. Errors: OSError where others may write to it."""
+    folder = settings().cache_dir
+    make_private(folder)
+    if why_not_ours(folder) or not is_ours(folder.stat()):
+        raise OSError("others may write to it")
+    return folder
 
 
 def _python_command() -> list[str]:
@@ -132,7 +142,7 @@ class _Worker:
     """One worker process and the bytes under way to and from it."""
 
     def __init__(self) -> None:
-        self.log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  (closed in `stop`)
+        self.log: IO[bytes] = scratch_file()  # closed in `stop`
         self.process = subprocess.Popen(
             _python_command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log
         )

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import Final
 
 from clew.codegen import arith
-from clew.codegen.accesses import Accesses
 from clew.codegen.builder import Builder, Value, llvm_type
+from clew.codegen.indices import Indices
 from clew.codegen.lanes import literal
 from clew.codegen.shared import Plan, plan_of, reads_in_reads
 from clew.codegen.vectors import literal_mask, mask_lanes
@@ -21,6 +21,7 @@ from clew.te.expr import (
     Binary,
     Bitcast,
     Cast,
+    Checked,
     Imm,
     Index,
     Inlined,
@@ -39,7 +40,7 @@ _FEW_NODES: Final = 64
 _MANY_NODES: Final = 1024
 
 
-class Values(Accesses):
+class Values(Indices):
     """Evaluates expressions. Holds what is known of the values of the statement at hand."""
 
     def __init__(
@@ -52,9 +53,6 @@ class Values(Accesses):
         super().__init__(builder, simplifier)
         self.lines = lines
         self.masks_cheap = masks_cheap
-        self.memo: dict[int, Value] = {}
-        self.shared: dict[int, Value] = {}
-        self.steps: dict[tuple[int, ...], Value] = {}
         self._plans: dict[int, tuple[Scalar, Plan | None]] = {}
 
     # --- expressions ---
@@ -66,6 +64,7 @@ class Values(Accesses):
     def forget_statement(self) -> None:
         """Drops what was computed for one statement."""
         self.memo, self.shared, self.steps = {}, {}, {}
+        self.forget_waiting()
 
     def begin(self, expr: Scalar) -> Scalar:
         """Begins a statement: returns what to evaluate for its expression.
@@ -85,6 +84,8 @@ class Values(Accesses):
             self.b.line = self.lines.get(id(part), line)
             self.anywhere = id(part) not in plan.certain
             self.shared[id(part)] = self.value(part)
+            if self.anywhere:
+                self.wait_for(part)
         self.b.line, self.anywhere = line, False
         return plan.expr
 
@@ -103,10 +104,17 @@ class Values(Accesses):
         """Returns an expression's value: one lane if it is the same in all."""
         found = self.memo.get(id(expr))
         if found is None:
-            found = self.shared.get(id(expr))
+            found = self._ahead(expr)
         if found is None:
             found = self._value(expr)
             self.memo[id(expr)] = found
+        return found
+
+    def _ahead(self, expr: Scalar) -> Value | None:
+        """Returns what was computed of an expression ahead of its statement."""
+        found = self.shared.get(id(expr))
+        if found is not None:
+            self.wanted(expr)
         return found
 
     def _value(self, expr: Scalar) -> Value:
@@ -135,6 +143,8 @@ class Values(Accesses):
                 return arith.cast(self.b, expr.dtype, self.value(expr.a))
             case Bitcast():
                 return arith.bitcast(self.b, expr.dtype, self.value(expr.a))
+            case Checked():
+                return self.checked(expr)
         raise AssertionError(type(expr))
 
     def _inlined(self, expr: Inlined) -> Value:
@@ -190,7 +200,7 @@ class Values(Accesses):
                 return self.index_value(expr)
             case Binary():
                 key = (id(expr), *self.numbers(expr))
-                found = self.shared.get(id(expr)) or self.steps.get(key)
+                found = self._ahead(expr) or self.steps.get(key)
                 if found is None:
                     a, b = self.load_value(expr.a), self.load_value(expr.b)
                     found = self.steps[key] = self.binary(expr.op, a, b)
@@ -212,6 +222,8 @@ class Values(Accesses):
         cond = self.value(expr.cond) if known is None else literal_mask(known)
         loads = [load for side in (expr.a, expr.b) for load in buffer_loads(side, self.shared)]
         guards = not self.anywhere and any(id(load) not in self.memo for load in loads)
+        if self.leaves(expr).checks and not self.anywhere:
+            guards = guards or self.unchecked(expr.a, expr.b)
         if guards and cond.lanes == 1:
             masked = self._masked_or_zero(cond, expr)
             return self._branches(cond, expr) if masked is None else masked
@@ -272,9 +284,10 @@ class Values(Accesses):
     @contextmanager
     def isolated(self) -> Iterator[None]:
         """What is computed inside is not known outside (a branch)."""
-        before = dict(self.loads), dict(self.memo), dict(self.steps)
+        before = dict(self.loads), dict(self.memo), dict(self.steps), self.branch_depth
+        self.branch_depth = len(self.scopes) - 1
         yield
-        self.loads, self.memo, self.steps = before
+        self.loads, self.memo, self.steps, self.branch_depth = before
 
     @contextmanager
     def masked(self, mask: Value) -> Iterator[None]:

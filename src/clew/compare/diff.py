@@ -24,7 +24,7 @@ from clew.support.errors import InputError
 def diff(
     a: CompiledModel,
     b: CompiledModel,
-    inputs: Mapping[str, Any] | None = None,
+    inputs: Any = None,
     *,
     time: bool = True,
     numerics: bool = True,
@@ -35,7 +35,7 @@ def diff(
 ) -> DiffReport:
     """Returns how two compiled models differ, layer by layer: builds of one model, or of two.
 
-    `inputs` are arrays by the names that A has for its inputs; B's are those of the same names, or
+    `inputs` are A's, by name, or in order as a tuple or list; B's are those of the same names, or
     else those in the same places. Without them nothing is run, and there are neither times nor
     numerics; `time` and `numerics` leave out either. `reference` compares both with f32 at opt
     level 0, too, which compiles the models once more. `rounds` is the number of turns that either

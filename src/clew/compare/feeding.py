@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from clew.compiled import CompiledModel
 from clew.ir.types import TensorType, TupleType, Type
 from clew.runtime.model import InputSpec
-from clew.support.errors import ClewError, InputError
+from clew.support.errors import ClewError, Hint, InputError
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,13 @@ def outputs_of(model: CompiledModel, arrays: Sequence[Any]) -> list[Any]:
     return [np.array(r) if isinstance(r, np.ndarray) else r for r in results]
 
 
-def feeds_of(a: CompiledModel, b: CompiledModel, inputs: Mapping[str, Any]) -> Feeds:
-    """Returns what either model is given for inputs by A's names.
+def feeds_of(a: CompiledModel, b: CompiledModel, inputs: Any) -> Feeds:
+    """Returns what either model is given for inputs of A, by name or in order.
 
-    Errors: I041 to I043 for inputs that do not fit A, I160 where A's inputs are not B's.
+    Errors: I040 to I043 for inputs that do not fit A, I160 where A's inputs are not B's.
     """
-    a.run(inputs)  # says what does not fit
-    ours = [spec.check(inputs[spec.name]) for spec in a.inputs]
+    ours = a.checked(list(a.named_inputs(inputs).values()))
+    a(*ours)  # says what does not fit
     names = b.input_names
     if set(names) == set(a.input_names):
         theirs = [ours[a.input_names.index(name)] for name in names]
@@ -77,11 +77,15 @@ def check_outputs(a: CompiledModel, b: CompiledModel) -> None:
     """
     ours, theirs = (_outputs(m) for m in (a, b))
     if len(ours) != len(theirs) or not all(map(_alike, ours, theirs)):
+        gives = f"A gives {', '.join(map(str, ours))}; B gives {', '.join(map(str, theirs))}"
         raise InputError(
             "I161",
             "the outputs of A and B do not compare",
-            hint=f"A gives {', '.join(map(str, ours))}; B gives {', '.join(map(str, theirs))}; "
-            "numerics=False (--no-numerics) compares all else",
+            hint=Hint(
+                f"{gives}; numerics=False compares all else",
+                cli=f"{gives}; --no-numerics compares all else",
+                page=gives,
+            ),
         )
 
 

@@ -13,6 +13,8 @@ from clew.compare.values import Numerics
 from clew.precision import Deviation
 from clew.support.errors import InputError
 from clew.support.libraries import optional_library
+from clew.support.near import did_you_mean
+from clew.support.shown import Brief, Shown, counted
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -25,8 +27,8 @@ KINDS: Final = (
 """The kinds of difference that a layer may have."""
 
 
-@dataclass(frozen=True)
-class LayerDiff:
+@dataclass(frozen=True, repr=False)
+class LayerDiff(Brief):
     """A layer of A and of B, either of which may be missing (`None`).
 
     `how` and `confidence` say how the two were found to be one (see `clew.compare.align.HOW`).
@@ -74,8 +76,8 @@ class LayerDiff:
         return self.state_b.kernels if self.state_b else ()
 
 
-@dataclass(frozen=True)
-class Group:
+@dataclass(frozen=True, repr=False)
+class Group(Brief):
     """Layers that share kernels with each other, in A or in B, and with no others: their kernels
     can be compared as a whole, with nothing estimated.
 
@@ -88,8 +90,8 @@ class Group:
     time: Timing | None = None
 
 
-@dataclass(frozen=True)
-class BuildFacts:
+@dataclass(frozen=True, repr=False)
+class BuildFacts(Brief):
     """What one build is. Sizes are bytes; `arena` is the memory for intermediate values, `weights`
     that of constants, `code` that of the objects. `seconds` are those of compiling, with
     `cached_kernels` of `distinct_kernels` from the disk cache.
@@ -124,8 +126,8 @@ class PassFacts:
     otherwise: int
 
 
-@dataclass(frozen=True)
-class Summary:
+@dataclass(frozen=True, repr=False)
+class Summary(Brief):
     """The whole: both builds, how many layers were paired and how, what differs how often.
 
     `first_rise` names the first layer where values part, `time` is that of whole runs in
@@ -148,8 +150,8 @@ class Summary:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class DiffReport:
+@dataclass(frozen=True, repr=False)
+class DiffReport(Shown):
     """Two builds side by side: `summary`, and the layers in the order of A, those that only B has
     after the layer that they follow there. `groups` are the smallest sets of layers whose kernels
     can be compared. `print` it, or hand it to rich.
@@ -158,6 +160,10 @@ class DiffReport:
     summary: Summary
     layers: tuple[LayerDiff, ...]
     groups: tuple[Group, ...] = field(repr=False)
+
+    def _about(self) -> str:
+        a, b = self.summary.a.name, self.summary.b.name
+        return f"{a} and {b}: {len(self.changed)} of {counted(len(self.layers), 'layer')} differ"
 
     @property
     def changed(self) -> tuple[LayerDiff, ...]:
@@ -173,7 +179,9 @@ class DiffReport:
             if name in (layer.a, layer.b):
                 return layer
         raise InputError(
-            "I164", f"neither model has a layer {name!r}", hint="report.layers has them all"
+            "I164",
+            f"neither model has a layer {name!r}",
+            hint=did_you_mean(name, (n for x in self.layers for n in (x.a, x.b) if n), "layers"),
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from clew.compare.times import Timing
 from clew.compare.values import Numerics
 from clew.precision import Deviation
 from clew.support.tables import table
+from clew.support.unseen import VisibleConsole
 
 _TEXT_COLUMNS = 100
 # From here on there is room for both errors against f32, and for sentences.
@@ -33,7 +34,7 @@ _LENGTHY = ("packing", "passes")
 
 def as_text(report: DiffReport, columns: int = _TEXT_COLUMNS) -> str:
     """Returns a report as plain text."""
-    console = Console(file=io.StringIO(), width=columns, highlight=False, color_system=None)
+    console = VisibleConsole(file=io.StringIO(), width=columns, highlight=False, color_system=None)
     console.print(whole(report))
     file = console.file
     assert isinstance(file, io.StringIO)

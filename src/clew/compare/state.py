@@ -13,13 +13,14 @@ from clew.compare.layers import Layer, layers_of
 from clew.compare.treatment import run_names, treatments
 from clew.compiled import CompiledModel
 from clew.ir.expr import Constant, Expr, Function
+from clew.support.shown import Brief
 from clew.trace.fates import fate_of
 from clew.trace.trace import Trace
 from clew.trace.values import LayerValue, layer_values
 
 
-@dataclass(frozen=True)
-class KernelPart:
+@dataclass(frozen=True, repr=False)
+class KernelPart(Brief):
     """A layer's part in one use of a kernel.
 
     `kernel` is the use's name, unique in the build; `ops` are all operators in order, `own` those
@@ -32,8 +33,8 @@ class KernelPart:
     layers: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class State:
+@dataclass(frozen=True, repr=False)
+class State(Brief):
     """A layer in a build.
 
     `fate` says what became of one without kernels, `fate_kind` is the kind of a `clew.trace` fate.

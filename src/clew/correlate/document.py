@@ -10,7 +10,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,6 +32,10 @@ from clew.ir.expr import Call, While
 from clew.ir.visit import post_order
 from clew.passes.views import view_offsets
 from clew.support.errors import InputError
+from clew.support.files import reason_of
+from clew.support.shown import Shown, counted
+from clew.support.system import package_text
+from clew.support.writing import write_text
 from clew.trace.trace import Trace
 
 FORMAT: Final = "clew-graph"
@@ -43,11 +46,15 @@ _OF_USE: Final = ("name", "layers", "ops")
 _LAYERS: Final = ("layer", "edit")
 
 
-@dataclass(frozen=True)
-class ExecutorGraph:
+@dataclass(frozen=True, repr=False)
+class ExecutorGraph(Shown):
     """The executor of a compiled model as data: `document` is what `graph.json` holds."""
 
     document: Mapping[str, Any]
+
+    def _about(self) -> str:
+        nodes, kernels = len(self.nodes), len(self.kernels)
+        return f"of {counted(nodes, 'node')}, {counted(kernels, 'kernel')}"
 
     def to_json(self) -> Mapping[str, Any]:
         """Returns the document."""
@@ -60,9 +67,9 @@ class ExecutorGraph:
         """
         text = json.dumps(self.document, separators=(",", ":"), allow_nan=False)
         try:
-            Path(path).write_text(text + "\n", encoding="utf-8", newline="\n")
+            write_text(path, text + "\n")
         except OSError as error:
-            raise InputError("I120", f"cannot write to {str(path)!r}: {error.strerror}") from None
+            raise InputError("I120", f"cannot write to {str(path)!r}: {reason_of(error)}") from None
 
     @cached_property
     def nodes(self) -> dict[str, Mapping[str, Any]]:
@@ -134,7 +141,7 @@ class ExecutorGraph:
 
 def graph_schema() -> dict[str, Any]:
     """Returns the JSON Schema of the document."""
-    text = resources.files("clew.correlate").joinpath("graph.schema.json").read_text("utf-8")
+    text = package_text("clew.correlate", "graph.schema.json")
     schema: dict[str, Any] = json.loads(text)
     return schema
 

@@ -24,6 +24,7 @@ from clew.ir.visit import post_order
 from clew.ops.registry import get_op
 from clew.patterns import Pattern
 from clew.support.errors import InputError
+from clew.support.shown import Shown
 from clew.trace.span import Source, Span
 
 _FLOATS: Final = ("f16", "bf16", "f32", "f64")
@@ -40,7 +41,7 @@ class HasLayers(Protocol):
         ...
 
 
-class Editor:
+class Editor(Shown):
     """A module under edit. The model it began with stays as it was.
 
     Each edit builds the graph anew, so that types are checked at once: one that does not fit raises
@@ -52,6 +53,9 @@ class Editor:
         self._module = module
         self._selections: WeakSet[Selection] = WeakSet()
         self._names: set[str] = set()
+
+    def _about(self) -> str:
+        return f"of {self._module!r}"
 
     @property
     def module(self) -> Module:

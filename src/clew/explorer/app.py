@@ -104,7 +104,10 @@ class Endpoints:
             builds=self._builds.infos,
             diff=self._builds.has_diff,
             choices=schema.Choices(
-                **offered, max_upload_bytes=models.most_bytes, models=models.names
+                **offered,
+                max_upload_bytes=models.most_bytes,
+                models=models.names,
+                extensions=list(self._builds.own.extend),
             ),
         )
         return _json(found)

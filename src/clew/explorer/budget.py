@@ -39,7 +39,7 @@ def check_size(nest: Nest) -> None:
     count = 0
     for count, _ in enumerate(walk(nest.body), 1):
         if count > STATEMENTS:
-            raise _too_much(f"more than {STATEMENTS} statements in the loop nest")
+            raise too_much(f"more than {STATEMENTS} statements in the loop nest")
 
 
 @dataclass(frozen=True)
@@ -62,11 +62,11 @@ def check_estimate(after: Estimate, before: Estimate, plain: Estimate) -> None:
     Errors: I237.
     """
     if after.instructions > max(INSTRUCTIONS, before.instructions):
-        raise _too_much(f"about {after.instructions:.2g} instructions, as loops are unrolled")
+        raise too_much(f"about {after.instructions:.2g} instructions, as loops are unrolled")
     most = max(before.operations, plain.operations, 1.0)
     if after.operations > max(_WORK, _MORE_WORK * most):
         times = after.operations / max(before.operations, 1.0)
-        raise _too_much(f"{times:.2g} times the operations of the schedule before")
+        raise too_much(f"{times:.2g} times the operations of the schedule before")
 
 
 def check_code(llvm: str, memory_bytes: int, memory_before: int) -> None:
@@ -76,12 +76,13 @@ def check_code(llvm: str, memory_bytes: int, memory_before: int) -> None:
     """
     lines = llvm.count("\n")
     if lines > LLVM_LINES:
-        raise _too_much(f"{lines} lines of LLVM text; {LLVM_LINES} are the limit")
+        raise too_much(f"{lines} lines of LLVM text; {LLVM_LINES} are the limit")
     if memory_bytes > memory_before + MEMORY_BYTES:
-        raise _too_much(f"{memory_bytes >> 20} MB of temporaries")
+        raise too_much(f"{memory_bytes >> 20} MB of temporaries")
 
 
-def _too_much(what: str) -> InputError:
+def too_much(what: str) -> InputError:
+    """Returns the error of a schedule that asks for too much."""
     return InputError(
         "I237", f"the schedule asks for too much: {what}", hint="unroll less, or smaller loops"
     )

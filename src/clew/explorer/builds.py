@@ -8,22 +8,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import os
 from collections.abc import Coroutine
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from string import ascii_lowercase
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from clew.explorer.failures import Cancelled, Failure
 from clew.explorer.jobs import Job, Jobs, forget
 from clew.explorer.lanes import Lanes
 from clew.explorer.models import Model, Models
+from clew.explorer.own import Own, check_extensions
 from clew.explorer.processes import Answer, Died, WorkerProcess
 from clew.explorer.protocol import Head
 from clew.explorer.schema import BuildInfo, Options
 from clew.explorer.wire import to_json
 from clew.support.errors import InputError
+from clew.support.system import system_text
+
+if TYPE_CHECKING:
+    from clew.explorer.local import LocalWorker
+    from clew.explorer.session import Session
 
 # Builds that a session may have, and those of them that have a process at a time.
 _MOST_BUILDS: Final = 16
@@ -50,13 +57,17 @@ class Limits:
 
 
 class Build:
-    """A model compiled in one way."""
+    """A model compiled in one way. One that this process has compiled has a `session`."""
 
-    def __init__(self, id: str, model: Model, options: Options) -> None:
+    def __init__(
+        self, id: str, model: Model, options: Options, own: Own, session: Session | None = None
+    ) -> None:
         self.id: Final = id
+        self.session: Final = session
+        self._own = own
         self.model: Final = model
         self.options: Final = options
-        self.worker: WorkerProcess | None = None
+        self.worker: WorkerProcess | LocalWorker | None = None
         self.job: Job | None = None
         self.used = 0
         self.crashes = 0
@@ -86,6 +97,8 @@ class Build:
             "path": str(self.model.path),
             "model": self.model.name,
             "options": asdict(self.options),
+            "own": asdict(self._own),
+            "local": self.session is not None,
         }
 
     @property
@@ -116,10 +129,11 @@ class Build:
 
 
 class Builds:
-    """All builds by their names a, b, c ..."""
+    """All builds by their names a, b, c ...; `own` holds for every one."""
 
-    def __init__(self, models: Models, jobs: Jobs, limits: Limits) -> None:
+    def __init__(self, models: Models, jobs: Jobs, limits: Limits, own: Own | None = None) -> None:
         self.models: Final = models
+        self.own: Final = own or Own()
         self.jobs: Final = jobs
         self.limits: Final = limits
         self._lanes = Lanes(limits.compile_at_once)
@@ -157,7 +171,10 @@ class Builds:
         """Begins a build.
 
         Raises `Failure` (429) with I215 where there are too many builds, or jobs.
+
+        Errors: I342 for a file to extend with that the command line did not give.
         """
+        check_extensions(options, self.own)
         if len(self._builds) >= _MOST_BUILDS:
             raise Failure(
                 InputError(
@@ -165,7 +182,18 @@ class Builds:
                 ),
                 429,
             )
-        build = Build(build_name(self._made), model, options)
+        return self._opened(Build(build_name(self._made), model, options, self.own))
+
+    def open_local(self, session: Session) -> Build:
+        """Begins the build that a session of this process is about. Other builds of its model are
+        made of a file that is written for the first of them.
+        """
+        model = self.models.add_local(session.model)
+        return self._opened(
+            Build(build_name(self._made), model, session.options, self.own, session)
+        )
+
+    def _opened(self, build: Build) -> Build:
         self._start(build)
         self._builds[build.id] = build
         self._made += 1
@@ -184,6 +212,9 @@ class Builds:
     async def end_all(self) -> None:
         """Ends all jobs and processes, at once; returns when they are gone."""
         await self.jobs.cancel_all()
+        for build in self._builds.values():
+            if build.session is not None:
+                build.end()
         workers = list(self._workers)
         for worker in workers:
             worker.kill()
@@ -198,7 +229,7 @@ class Builds:
     async def _compile(self, build: Build, job: Job) -> Answer:
         async with self._lanes.compiling(job):
             self._make_room(build)
-            worker = build.worker = await self._new_worker()
+            worker = build.worker = await self._worker_of(build)
             try:
                 head = {**build.head, "do": "compile"}
                 await job.race(worker.ask(head, job.say), self.limits.seconds)
@@ -214,6 +245,20 @@ class Builds:
         if len(alive) >= _MOST_ALIVE and idle:
             min(idle, key=lambda b: b.used).end()
 
+    async def _worker_of(self, build: Build) -> WorkerProcess | LocalWorker:
+        if build.session is not None:
+            local: LocalWorker = _local().LocalWorker(build.session)
+            return local
+        await self._written(build)
+        return await self._new_worker()
+
+    async def _written(self, build: Build) -> None:
+        """Writes the file of a model that this process has compiled, unless it is there."""
+        sessions = [b.session for b in self._builds.values() if b.model is build.model]
+        session = next((s for s in sessions if s is not None), None)
+        if session is not None and not build.model.path.exists():
+            await asyncio.to_thread(_local().write_model, session, build.model.path)
+
     async def _new_worker(self) -> WorkerProcess:
         worker = await WorkerProcess.start(self.limits.memory_bytes, self.models.folder)
         self._workers.add(worker)
@@ -221,7 +266,7 @@ class Builds:
         ended.add_done_callback(lambda _: self._workers.discard(worker))
         return worker
 
-    async def ready(self, build: Build) -> WorkerProcess:
+    async def ready(self, build: Build) -> WorkerProcess | LocalWorker:
         """Returns a build's process when it is compiled; compiles it again if the process went.
 
         Raises `Failure` with the error of a build that has failed or was cancelled.
@@ -300,7 +345,7 @@ class Builds:
             build.acting -= 1
             build.forget_answers()
 
-    async def _stoppable(self, worker: WorkerProcess, head: Head, job: Job) -> Answer:
+    async def _stoppable(self, worker: WorkerProcess | LocalWorker, head: Head, job: Job) -> Answer:
         """Does an action; one that is to stop gets the time to do so, then its process ends."""
         work = asyncio.ensure_future(worker.ask(head, job.say))
         work.add_done_callback(forget)
@@ -318,8 +363,8 @@ class Builds:
             raise
 
     async def _unless_cancelled(
-        self, job: Job, work: Coroutine[Any, Any, WorkerProcess]
-    ) -> WorkerProcess:
+        self, job: Job, work: Coroutine[Any, Any, WorkerProcess | LocalWorker]
+    ) -> WorkerProcess | LocalWorker:
         task = asyncio.ensure_future(work)
         task.add_done_callback(forget)
         stop = asyncio.ensure_future(job.cancel_asked.wait())
@@ -364,12 +409,20 @@ class Builds:
         for build in pair:
             await self._unless_cancelled(job, self.ready(build))
         async with self._lanes.measuring(job):
-            worker = await self._new_worker()
+            for build in pair:
+                await self._written(build)
+            local = next((build for build in pair if build.session is not None), None)
+            worker = await (self._new_worker() if local is None else self._worker_of(local))
             try:
                 head = {**head, "a": pair[0].head, "b": pair[1].head}
                 return await job.race(worker.ask(head, job.say), self.limits.seconds)
             finally:
                 worker.kill()
+
+
+def _local() -> Any:
+    """Returns what works in this process, which imports the compiler."""
+    return importlib.import_module("clew.explorer.local")
 
 
 async def _awaited(work: asyncio.Future[Answer]) -> Answer:
@@ -399,7 +452,7 @@ def default_memory_bytes() -> int:
     """
     most = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     with contextlib.suppress(OSError, ValueError):  # none, or "max"
-        most = min(most, int(_MEMORY_QUOTA.read_text()))
+        most = min(most, int(system_text(_MEMORY_QUOTA)))
     return int(_MEMORY_SHARE * most)
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from clew.support.files import read_bytes
 
 FOLDER: Final = Path(__file__).parents[1] / "static"
 INDEX: Final = "index.html"
@@ -34,9 +35,7 @@ class File:
     def read(self) -> bytes | None:
         """Returns its bytes; None where it is gone, or has become a link."""
         try:
-            opened = os.open(self.path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
-            with os.fdopen(opened, "rb") as file:
-                return file.read()
+            return read_bytes(self.path, links=False)
         except OSError:
             return None
 

@@ -4,63 +4,53 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from clew.build.schedule_choice import ScheduleFor, schedule_for
 from clew.compiler import compile
 from clew.explorer.actions.table import Say
+from clew.explorer.budget import too_much
+from clew.explorer.own import Own, compile_options
 from clew.explorer.schema import Options
 from clew.explorer.session import Session
+from clew.explorer.steps import LONGEST, MOST_STEPS, replayed
 from clew.frontends import load
-from clew.ir.module import Module
+from clew.loop.schedule import Schedule
 from clew.runtime.drawing import settled
+from clew.support.budgets import Budgets, in_force
+from clew.target import Target
 
 # How much of the work is behind when a step begins: shares of a network compiled without the cache.
 _PASSES, _KERNELS, _LINKING, _TRACE = 0.05, 0.2, 0.85, 0.9
 _KERNEL: Final = re.compile(r"kernel (\d+) of (\d+)")
 
 
-def compile_options(options: Options) -> dict[str, Any]:
-    """Returns options of a build as the arguments of `clew.compile`."""
-    return {
-        "target": options.target,
-        "threads": options.threads,
-        "opt_level": options.opt_level,
-        "precision": options.precision,
-        "fuse": "auto" if options.fuse else None,
-        "disabled": list(options.disabled),
-        "required": list(options.required),
-        "keep_f32": list(options.keep_f32),
-    }
-
-
-def load_model(path: Path, shapes: Mapping[str, list[int]]) -> Module:
-    """Returns a model's module; `shapes` are those of inputs.
-
-    Errors: those of loading.
-    """
-    given: dict[str, Any] = {"inputs": shapes} if shapes else {}
-    return load(path, **given)
-
-
 def open_session(
-    path: Path, model: str, options: Options, say: Say, *, cache: bool = True
+    path: Path, model: str, options: Options, say: Say, *, own: Own | None = None
 ) -> Session:
     """Returns a session on a model's file, compiled and with its trace read. `model` is its name.
 
     Errors: those of loading and compiling; I061 for inputs with named sizes that no shape is given
     for.
     """
+    own = own or Own()
+    chosen = compile_options(options, own)
+    budgets = Budgets(**own.budgets)
     say(f"reading {model}", 0.0)
     start = time.perf_counter()
-    module = load_model(path, options.shapes)
+    with in_force(budgets):
+        module = load(path, **chosen.loading)
     loaded = time.perf_counter()
 
     def on_progress(text: str) -> None:
         say(text, _fraction(text))
 
-    compiled = compile(module, **compile_options(options), cache=cache, on_progress=on_progress)
+    bounded = None if budgets == Budgets() else budgets
+    given = replace(chosen, schedules={}).compiling
+    given["extend"] += [_replaying(k, text) for k, text in chosen.schedules.items()]
+    compiled = compile(module, **given, on_progress=on_progress, budgets=bounded)
     for wanted in compiled.inputs:
         settled(wanted, {})
     compiled.build  # noqa: B018 - one that the cache had whole is built here
@@ -70,6 +60,23 @@ def open_session(
     say("reading the trace", _TRACE)
     session.numbers  # noqa: B018 - made while the page still shows progress
     return session
+
+
+def _replaying(kernel: str, text: str) -> ScheduleFor:
+    """Returns the schedule that steps make of kernels; a page may have sent them.
+
+    Errors: I237 for more, or longer, steps than any schedule has.
+    """
+    steps = text.splitlines()
+    if len(steps) > MOST_STEPS or max(map(len, steps), default=0) > LONGEST:
+        raise too_much(f"more than {MOST_STEPS} steps, or one of more than {LONGEST} characters")
+
+    def replay(schedule: Schedule, target: Target) -> None:
+        for step in replayed(schedule.nest, steps).steps:
+            schedule.apply(step.primitive, **dict(step.args))
+
+    made: ScheduleFor = schedule_for(kernel, name=kernel)(replay)
+    return made
 
 
 def _fraction(text: str) -> float | None:

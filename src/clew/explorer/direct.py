@@ -10,6 +10,7 @@ from clew.compare.diff import diff
 from clew.explorer.actions.table import Say
 from clew.explorer.compiling import open_session
 from clew.explorer.inputs import drawn
+from clew.explorer.own import Own
 from clew.explorer.routes import answer as route_answer
 from clew.explorer.schema import Diff, Options
 from clew.explorer.session import Session
@@ -19,19 +20,19 @@ from clew.explorer.wire import to_json
 _NAMES: Final = ("a", "b")
 
 
-def answer(models: Sequence[tuple[Path, Options]], route: str, say: Say) -> bytes:
+def answer(models: Sequence[tuple[Path, Options]], route: str, say: Say, own: Own) -> bytes:
     """Returns a route's JSON: of the first model, or of the one that it begins with (`b/overview`);
-    `diff` is the difference of two.
+    `diff` is the difference of two. `own` holds for all models.
 
     Errors: I201 for an unknown route, and those of loading, compiling and the view.
     """
     if route == "diff" and len(models) == 2:
-        sessions = [_session(model, say) for model in models]
+        sessions = [_session(model, say, own) for model in models]
         return to_json(compare(sessions[0], sessions[1], say))
     head, _, rest = route.partition("/")
     if rest and head in _NAMES[: len(models)]:
-        return to_json(route_answer(_session(models[_NAMES.index(head)], say), rest))
-    return to_json(route_answer(_session(models[0], say), route))
+        return to_json(route_answer(_session(models[_NAMES.index(head)], say, own), rest))
+    return to_json(route_answer(_session(models[0], say, own), route))
 
 
 def compare(
@@ -61,6 +62,6 @@ def compare(
     return diff_view(report, a, b)
 
 
-def _session(model: tuple[Path, Options], say: Say) -> Session:
+def _session(model: tuple[Path, Options], say: Say, own: Own) -> Session:
     path, options = model
-    return open_session(path, path.name, options, say)
+    return open_session(path, path.name, options, say, own=own)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import signal
 import sys
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
 from clew.explorer.schema import ErrorInfo
-from clew.support.errors import ClewError, InputError
+from clew.support.errors import ClewError, InputError, hint_on
+from clew.support.folders import temporary_place
 from clew.support.settings import settings
 
 
@@ -47,7 +47,7 @@ def error_info(error: BaseException, folders: Iterable[Path] = ()) -> ErrorInfo:
         layer=error.layer,
         stage=error.stage,
         pass_name=error.pass_name,
-        hint=_without(error.hint, hidden),
+        hint=_without(hint_on(error.hint, "page"), hidden),
     )
 
 
@@ -83,7 +83,7 @@ def _folders(more: Iterable[Path]) -> list[str]:
     own = [
         *more,
         settings().cache_dir,
-        Path(tempfile.gettempdir()),
+        temporary_place(),
         Path(__file__).parents[1],
         Path(sys.prefix),
         Path.cwd(),

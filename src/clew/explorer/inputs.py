@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import numpy as np
-
 from clew.explorer.session import Session
-from clew.runtime.drawing import draw
 
 SEED: Final = 0
 
 
-def drawn(session: Session) -> list[np.ndarray[Any, Any]]:
-    """Returns arrays in the order of the model's inputs.
+def drawn(session: Session) -> list[Any]:
+    """Returns values in the order of the model's inputs: those that the session was given, else
+    drawn at the sizes that the model last ran with.
 
     Errors: I061 for an input whose named sizes nobody settled, or that is no tensor.
     """
-    model = session.compiled
-    found = draw(model.inputs, {}, SEED, {})
-    return [found[name] for name in model.input_names]
+    if session.inputs is not None:
+        return session.inputs
+    return session.compiled.drawn(seed=SEED)

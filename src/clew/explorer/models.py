@@ -16,6 +16,7 @@ from typing import Final
 
 from clew.explorer.failures import Failure
 from clew.support.errors import InputError
+from clew.support.writing import create
 
 SUFFIXES: Final = (".onnx", ".txt")
 _LONGEST_NAME: Final = 100
@@ -23,6 +24,8 @@ _MOST_UPLOADING: Final = 2
 _MOST_PARTS: Final = 64
 # Names of files as models refer to them: no folders, nothing hidden.
 _PART_NAME: Final = re.compile(r"(?!\.)[^/\\\x00-\x1f\x7f]{1,200}")
+# Of a file's name without its suffix, in bytes: what every file system takes.
+_LONGEST_FILE: Final = 200
 # All uploads together may be this many times as large as one.
 _UPLOADS: Final = 4
 _CHUNK_WAIT_S: Final = 15.0
@@ -69,6 +72,12 @@ class Models:
             if model.path == path:
                 return model
         return self._add(Model(self._unique(display_name(path.name)), path))
+
+    def add_local(self, name: str) -> Model:
+        """Adds a model that has no file: one will be written to a folder of its own."""
+        folder = self.folder / secrets.token_hex(8)
+        folder.mkdir(mode=0o700)
+        return self._add(Model(self._unique(display_name(name)), folder / "model.txt"))
 
     def get(self, name: str) -> Model:
         """Returns a model by its name.
@@ -127,7 +136,7 @@ class Models:
         self._check(max(announced or 0, sum(part.bytes for part in parts)))
         folder = self.folder / secrets.token_hex(8)
         folder.mkdir(mode=0o700)
-        files = list(parts) or [Part(f"model{suffix}", -1)]
+        files = list(parts) or [Part(_file_name(shown, suffix), -1)]
         self._uploading += 1
         try:
             count = await self._receive(folder, files, chunks)
@@ -146,7 +155,7 @@ class Models:
         try:
             async with asyncio.timeout(_UPLOAD_WAIT_S):
                 for part in files:
-                    with (folder / part.name).open("xb") as file:
+                    with create(folder / part.name) as file:
                         missing = part.bytes
                         while missing and (chunk := await incoming.next(missing)):
                             count += len(chunk)
@@ -209,6 +218,14 @@ class _Incoming:
         else:
             found, self._rest = self._rest[:most], self._rest[most:]
         return found
+
+
+def _file_name(shown: str, suffix: str) -> str:
+    """Returns the name that an upload's file gets, which errors about it tell: its own, as far as
+    that is a plain file name.
+    """
+    stem = shown[: -len(suffix)].lstrip(".").encode()[-_LONGEST_FILE:].decode(errors="ignore")
+    return f"{stem or 'model'}{suffix}"
 
 
 def _check_parts(parts: Sequence[Part]) -> None:

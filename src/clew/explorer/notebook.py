@@ -93,7 +93,7 @@ def _kernels(model: CompiledModel) -> list[str]:
         _more(len(profile.kernels)),
         markup.table(
             ["layer", "type", "µs", "share"],
-            [[markup.code(x.layer), html.escape(x.op), us(x.ns), percent(x.share)] for x in layers],
+            [[markup.code(x.layer), markup.text(x.op), us(x.ns), percent(x.share)] for x in layers],
             2,
         ),
         _more(len(profile.layers)),

@@ -6,7 +6,7 @@ import base64
 import gzip
 import hashlib
 import html
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +18,8 @@ from clew.explorer.contents import Say, gather
 from clew.explorer.session import Session
 from clew.explorer.wire import to_json
 from clew.support.errors import InputError
+from clew.support.files import reason_of
+from clew.support.writing import write_bytes
 
 _STYLE: Final = '<link rel="stylesheet" href="static/style.css" />'
 _SCRIPT: Final = '<script src="static/app.js"></script>'
@@ -25,9 +27,21 @@ _HEAD: Final = '<meta charset="utf-8" />'
 _TITLE: Final = "<title>clew explorer</title>"
 
 
-def report(compiled: CompiledModel, path: str | Path, *, profile: bool = True) -> None:
+def report(
+    compiled: CompiledModel,
+    path: str | Path,
+    *,
+    profile: bool = True,
+    inputs: Any = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+) -> None:
     """Writes a compiled model's report; see `CompiledModel.report`."""
     session = Session(compiled, model="model")
+    if compiled.is_symbolic or inputs is not None or shapes:
+        partial = isinstance(inputs, Mapping)
+        given = {} if inputs is None else compiled.named_inputs(inputs, partial=partial)
+        session.inputs = compiled.drawn(given, shapes=shapes)
+        compiled.build_for(session.inputs)
     if profile:
         measure_profile(session, {}, lambda text, fraction: None)
     write_report({"a": session}, path)
@@ -48,9 +62,9 @@ def write_report(
     text = report_html(sessions, diff, on_progress or (lambda _: None))
     data = text.encode("utf-8", "replace")
     try:
-        Path(path).write_bytes(data)
+        write_bytes(path, data)
     except OSError as error:
-        raise InputError("I251", f"cannot write {str(path)!r}: {error.strerror}") from None
+        raise InputError("I251", f"cannot write {str(path)!r}: {reason_of(error)}") from None
     return len(data)
 
 

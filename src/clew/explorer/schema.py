@@ -100,7 +100,12 @@ class CodeTotals:
 
 @dataclass(frozen=True)
 class Options:
-    """How a build was made: what `clew.compile` takes."""
+    """How a build was made: what `clew.compile` takes.
+
+    `extend` names files among those that the command line gave (`Choices.extensions`): a page
+    cannot name others, as they are programs. `schedules` has recorded steps, a line each, by the
+    name of a kernel or a glob.
+    """
 
     target: str = "cpu"
     threads: int | None = None
@@ -110,6 +115,8 @@ class Options:
     disabled: list[str] = field(default_factory=list)
     required: list[str] = field(default_factory=list)
     keep_f32: list[str] = field(default_factory=list)
+    extend: list[str] = field(default_factory=list)
+    schedules: dict[str, str] = field(default_factory=dict)
     shapes: dict[str, list[int]] = field(default_factory=dict)
 
 
@@ -348,12 +355,22 @@ Metric: TypeAlias = Literal["time", "flops", "bytes", "peak", "error"]
 
 
 @dataclass(frozen=True)
+class NodeFigures:
+    """Figures of a stage's operators, as columns; those without any are left out."""
+
+    number: list[Number]
+    figure: list[float]
+
+
+@dataclass(frozen=True)
 class Heat:
     """A figure for each layer, kernel, line of a loop nest and instruction; None where unknown.
 
-    `unit` is ns, flop, B, share (of peak, 0 to 1) or relative (error). `lines[k][n]` is that of
-    line n + 1 of kernel k, `instructions` likewise; empty lists where a level is not measured.
-    `total` is what shares refer to, and `basis` says what figures rest on.
+    `nodes` has the operators of each stage, with their own shares; a stage that changed nothing is
+    empty, and has those of the one before. `unit` is ns, flop, B, share (of peak, 0 to 1) or
+    relative (error). `lines[k][n]` is that of line n + 1 of kernel k, `instructions` likewise;
+    empty lists where a level is not measured. `total` is what shares refer to, and `basis` says
+    what figures rest on.
     """
 
     metric: Metric
@@ -361,6 +378,7 @@ class Heat:
     total: float | None
     layers: list[float | None]
     kernels: list[float | None]
+    nodes: list[NodeFigures]
     lines: list[list[float | None]]
     instructions: list[list[float | None]]
     basis: str
@@ -512,7 +530,7 @@ class Started:
 
 @dataclass(frozen=True)
 class Choices:
-    """What the form for a new build offers."""
+    """What the form for a new build offers. `extensions` are files to extend a build with."""
 
     targets: list[str]
     precisions: list[str]
@@ -520,6 +538,7 @@ class Choices:
     threads: int
     max_upload_bytes: int
     models: list[str]
+    extensions: list[str]
 
 
 @dataclass(frozen=True)

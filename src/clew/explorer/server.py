@@ -9,11 +9,10 @@ import secrets
 import shutil
 import signal
 import socket
-import tempfile
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import h11
 import uvicorn
@@ -25,9 +24,14 @@ from clew.explorer.bundle import Bundle
 from clew.explorer.choices import choices
 from clew.explorer.jobs import Job, Jobs
 from clew.explorer.models import Models
+from clew.explorer.own import Own
 from clew.explorer.schema import Options
 from clew.explorer.security import TOKEN_BYTES, Guard, Hosts
 from clew.support.errors import InputError
+from clew.support.folders import temporary_folder
+
+if TYPE_CHECKING:
+    from clew.explorer.session import Session
 
 # Where only the page may ask: other sites may not even cause a request.
 _OWN: Final = ("/api/", "/static/")
@@ -39,9 +43,13 @@ _KEEP_ALIVE_S: Final = 30
 
 @dataclass(frozen=True)
 class Asked:
-    """What to serve. `models` are files and how each is built; of two, the difference, too."""
+    """What to serve. `models` are files and how each is built; of two, the difference, too. `own`
+    holds for all builds. `session` is a build of this process, which comes before them.
+    """
 
     models: tuple[tuple[Path, Options], ...] = ()
+    own: Own = field(default_factory=Own)
+    session: Session | None = None
     host: str = "127.0.0.1"
     port: int = 0
     limits: Limits = field(default_factory=Limits)
@@ -109,7 +117,7 @@ async def serve(asked: Asked, on_ready: Callable[[Serving], Awaitable[None] | No
         port = opened.getsockname()[1]
         token = secrets.token_urlsafe(TOKEN_BYTES)
         models = Models(folder, asked.most_upload_bytes, asked.chunk_wait_s)
-        builds = Builds(models, Jobs(), asked.limits)
+        builds = Builds(models, Jobs(), asked.limits, asked.own)
         app = make_app(
             builds,
             Bundle() if asked.bundle is None else Bundle(asked.bundle),
@@ -149,7 +157,9 @@ async def serve(asked: Asked, on_ready: Callable[[Serving], Awaitable[None] | No
 
 
 def _begin(builds: Builds, asked: Asked) -> tuple[Job, ...]:
-    """Begins what the command line asks for."""
+    """Begins what was asked for at the start."""
+    if asked.session is not None:
+        builds.open_local(asked.session)
     made = [builds.open(builds.models.add(path), options) for path, options in asked.models]
     jobs = [build.job for build in made if build.job is not None]
     if len(made) == 2:
@@ -218,7 +228,7 @@ def _signals(stop: Callable[[], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _session_folder() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="clew-explore-"))
+    folder = temporary_folder("clew-explore-")
     try:
         yield folder
     finally:

@@ -50,6 +50,8 @@ class Session:
         self.options: Final = options or Options()
         self.seconds: Final = dict(seconds or {})
         self.measured: Final[dict[str, Any]] = {}
+        # What measurements run the model with, in order; drawn where there is nothing.
+        self.inputs: list[Any] | None = None
         self._made: dict[Any, Any] = {}
         self._file: Final = None if path is None else _stamp(path)
 

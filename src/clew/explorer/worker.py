@@ -6,7 +6,7 @@ answers questions meanwhile, a third one reads messages.
 
 | message | its answer's body |
 |---|---|
-| `{do: compile, id, path, model, options}` | nothing |
+| `{do: compile, id, path, model, options, own}` | nothing |
 | `{do: answer, id, route}` | the route's JSON, `gzip` says whether compressed |
 | `{do: act, id, name, params}` | the action's result |
 | `{do: diff, id, a, b, time, numerics}` | a `schema.Diff`; `a`, `b` as for `compile` |
@@ -28,7 +28,6 @@ import resource
 import signal
 import socket
 import sys
-import tempfile
 import threading
 import time
 import traceback
@@ -37,11 +36,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from clew.explorer.failures import Cancelled, error_info
+from clew.explorer.own import Own
 from clew.explorer.protocol import Head, packed, received
 from clew.explorer.reading import read, read_object
 from clew.explorer.schema import Options
 from clew.explorer.wire import to_json
 from clew.support.errors import ClewError, CompileError, InputError
+from clew.support.folders import temporaries_in
 
 # Smaller answers are not worth compressing; level 1 is several times as quick as the default one.
 _GZIP_FROM_BYTES: Final = 2048
@@ -120,7 +121,8 @@ class Worker:
         path = Path(head["path"])
         self._folders.append(path.parent)
         options = read(Options, head["options"], "options")
-        return compiling.open_session(path, head["model"], options, say)
+        own = Own(**head["own"])
+        return compiling.open_session(path, head["model"], options, say, own=own)
 
     def _compile(self, head: Head, speaker: _Speaker) -> bytes:
         session = self._open(head, speaker.say)
@@ -217,6 +219,6 @@ def main() -> None:
     """
     descriptor, memory_bytes, parent = map(int, sys.argv[1:4])
     limit_process(memory_bytes, parent)
-    tempfile.tempdir = sys.argv[4]
+    temporaries_in(sys.argv[4])
     faulthandler.enable()
     Worker(socket.socket(fileno=descriptor)).serve()

@@ -12,8 +12,6 @@ from clew.compiled import CompiledModel
 from clew.compiler import compile
 from clew.ir.expr import Constant, Expr, Function, Tuple, Var
 from clew.ir.module import Module
-from clew.runtime.drawing import draw, sizes_of
-from clew.support.errors import InputError
 from clew.trace.span import Span
 
 Array = np.ndarray[Any, Any]
@@ -46,21 +44,22 @@ class Captured:
 def capture(
     module: Module,
     nodes: Sequence[Expr],
-    inputs: Mapping[str, Any] | None = None,
+    inputs: Any = None,
     *,
     seed: int = 0,
     threads: int | None = None,
     on_progress: Callable[[str], None] | None = None,
 ) -> Captured:
-    """Returns values of nodes of `main` in a run with these inputs. Those that are not given are
-    drawn from a seed, as the command line does.
+    """Returns values of nodes of `main` in a run with these inputs, by name or in order. Those that
+    a mapping lacks are drawn from a seed, as the command line does.
 
-    Errors: I041 to I043 for inputs that do not fit, I061 for sizes that nobody tells.
+    Errors: I040 to I043 for inputs that do not fit, I061 for sizes that nobody tells.
     """
     wanted = {n.id: n for n in nodes if not isinstance(n, (Var, Constant))}
     model = compiled_for(module, list(wanted.values()), threads=threads, on_progress=on_progress)
-    given = complete(model, inputs or {}, seed)
-    results = model(*(given[name] for name in model.input_names)) if wanted else ()
+    values_ = {} if inputs is None else model.named_inputs(inputs, partial=True)
+    given = dict(zip(model.input_names, model.drawn(values_, seed=seed), strict=True))
+    results = model(given) if wanted else ()
     arrays = results if len(wanted) > 1 else (results,)
     values = dict(zip(wanted, map(np.asarray, arrays), strict=bool(wanted)))
     params = {p.id: np.asarray(given[p.name]) for p in module.main.params}
@@ -87,21 +86,3 @@ def compiled_for(
         on_progress=on_progress,
         **AS_IMPORTED,
     )
-
-
-def complete(model: CompiledModel, given: Mapping[str, Any], seed: int) -> dict[str, Array]:
-    """Returns inputs with those that are missing drawn.
-
-    Errors: I041 for names that the model does not have, I042, I043, I061.
-    """
-    unknown = [n for n in given if n not in model.input_names]
-    if unknown:
-        raise InputError(
-            "I041",
-            f"inputs do not fit: unknown {', '.join(map(str, unknown))}",
-            hint=f"the model's inputs are {', '.join(model.input_names)}",
-        )
-    specs = {i.name: i for i in model.inputs}
-    checked = {name: specs[name].check(value) for name, value in given.items()}
-    drawn = draw(model.inputs, checked, seed, sizes_of(model.inputs, checked))
-    return {name: {**drawn, **checked}[name] for name in model.input_names}

@@ -14,16 +14,18 @@ from clew import frontends
 from clew.compiled import CompiledModel
 from clew.compiler import compile
 from clew.editing.selection import parts_by_pattern
-from clew.extraction.capture import Unkept, capture, complete
+from clew.extraction.capture import Unkept, capture
 from clew.extraction.fused import FusedProgram
-from clew.extraction.graph import Cut, ModuleGraph
+from clew.extraction.graph import Cut, ModuleGraph, ValueNames
 from clew.extraction.onnx_form import Numbers, OnnxSource
 from clew.extraction.part import Part
 from clew.extraction.splitting import Names, Range, names_of
+from clew.frontends.onnx.listing import list_model
 from clew.ir.expr import Expr
 from clew.ir.module import Module
 from clew.patterns import Pattern
 from clew.support.errors import InputError
+from clew.support.links import following
 
 Array = np.ndarray[Any, Any]
 _ONNX: Final = ".onnx"
@@ -39,9 +41,10 @@ def extract(
     nodes: str | range | tuple[int, int] | None = None,
     pattern: Pattern | None = None,
     match: int = 0,
-    inputs: Mapping[str, Any] | None = None,
+    inputs: Any = None,
     seed: int = 0,
     shapes: Mapping[str, Sequence[int | str]] | None = None,
+    links: str | None = None,
     source: str | Path | None = None,
     threads: int | None = None,
     on_progress: Callable[[str], None] | None = None,
@@ -62,9 +65,9 @@ def extract(
     computes every layer as it says. The last two are of the optimised program, with its layouts and
     packed weights, from a run of that: of a compiled model, or of one compiled with `options`.
 
-    `inputs` are the model's, by name; those not given are drawn from the seed. `shapes` gives sizes
-    to a file's symbolic inputs. `source` is the ONNX file that a module or compiled model was read
-    from, for parts in ONNX.
+    `inputs` are the model's, by name or in order; those that a mapping lacks are drawn from the
+    seed. `shapes` gives sizes to a file's symbolic inputs, `links` is that of `clew.load`. `source`
+    is the ONNX file that a module or compiled model was read from, for parts in ONNX.
 
     Errors: I130 to I134 (layers), I141 (kernel), I142, I143 (nodes), I144 (nothing, or several
     things chosen), I146 (pattern), I041 to I043 and I061 (inputs), and those of loading and
@@ -89,34 +92,35 @@ def extract(
         )
     source = onnx_file(model, source)
     run = Run(inputs, seed, threads, on_progress)
-    if kernel or nodes is not None:
-        program = fused_program(model, run, shapes, options)
-        part = program.kernel(kernel) if kernel else program.range(*positions(nodes))
-        if source is None:
-            return part
-        given = dict(zip(program.model.input_names, program.arrays, strict=True))
-        form = OnnxSource(Path(source), given, threads)
-        return with_onnx(part, form, lambda s: s.around(part.layers))
-    if options:
-        raise InputError(
-            "I144",
-            f"{', '.join(options)}: layers are taken from the graph as imported",
-            hint="such options are for kernel= and nodes=, or for the part: part.compile(...)",
-        )
-    module = module_of(model, shapes)
-    graph = ModuleGraph(module)
-    if pattern is not None:
-        return _by_pattern(graph, pattern, match, run, source)
-    if layers:
-        return _exactly(graph, names_of(layers), run, source)
-    return _between(graph, [(start, end)], run, source)[0]
+    with following(links):
+        if kernel or nodes is not None:
+            program = fused_program(model, run, shapes, options, value_names(source))
+            part = program.kernel(kernel) if kernel else program.range(*positions(nodes))
+            if source is None:
+                return part
+            given = dict(zip(program.model.input_names, program.arrays, strict=True))
+            form = OnnxSource(Path(source), given, threads)
+            return with_onnx(part, form, lambda s: s.around(part.layers))
+        if options:
+            raise InputError(
+                "I144",
+                f"{', '.join(options)}: layers are taken from the graph as imported",
+                hint="such options are for kernel= and nodes=, or for the part: part.compile(...)",
+            )
+        module = module_of(model, shapes)
+        graph = ModuleGraph(module, values=value_names(source))
+        if pattern is not None:
+            return _by_pattern(graph, pattern, match, run, source)
+        if layers:
+            return _exactly(graph, names_of(layers), run, source)
+        return _between(graph, [(start, end)], run, source)[0]
 
 
 @dataclass(frozen=True)
 class Run:
     """The run of the whole model in which values are captured."""
 
-    inputs: Mapping[str, Any] | None = None
+    inputs: Any = None
     seed: int = 0
     threads: int | None = None
     on_progress: Callable[[str], None] | None = None
@@ -136,11 +140,12 @@ class Run:
 def module_of(
     model: Module | CompiledModel | str | Path,
     shapes: Mapping[str, Sequence[int | str]] | None = None,
+    links: str | None = None,
 ) -> Module:
     """Returns a model's graph as imported."""
     if isinstance(model, CompiledModel):
         return model.module
-    return model if isinstance(model, Module) else frontends.load(model, inputs=shapes)
+    return model if isinstance(model, Module) else frontends.load(model, inputs=shapes, links=links)
 
 
 def fused_program(
@@ -148,6 +153,7 @@ def fused_program(
     run: Run,
     shapes: Mapping[str, Sequence[int | str]] | None = None,
     options: Mapping[str, Any] | None = None,
+    values: ValueNames | None = None,
 ) -> FusedProgram:
     """Returns a compiled model with the inputs of a run.
 
@@ -168,8 +174,8 @@ def fused_program(
             on_progress=run.on_progress,
             **{"instruments": [Unkept()], "trace": False, **(options or {})},
         )
-    given = complete(compiled, run.inputs or {}, run.seed)
-    return FusedProgram(compiled, [given[n] for n in compiled.input_names])
+    given = {} if run.inputs is None else compiled.named_inputs(run.inputs, partial=True)
+    return FusedProgram(compiled, compiled.drawn(given, seed=run.seed), values or {})
 
 
 def _between(
@@ -195,7 +201,7 @@ def extract_ranges(
     model: Module | CompiledModel | str | Path,
     ranges: Sequence[Range],
     *,
-    inputs: Mapping[str, Any] | None = None,
+    inputs: Any = None,
     seed: int = 0,
     shapes: Mapping[str, Sequence[int | str]] | None = None,
     source: str | Path | None = None,
@@ -206,9 +212,10 @@ def extract_ranges(
 
     Arguments and errors are those of `extract`.
     """
-    graph = ModuleGraph(module_of(model, shapes))
+    source = onnx_file(model, source)
+    graph = ModuleGraph(module_of(model, shapes), values=value_names(source))
     run = Run(inputs, seed, threads, on_progress)
-    return _between(graph, ranges, run, onnx_file(model, source))
+    return _between(graph, ranges, run, source)
 
 
 def _exactly(
@@ -302,6 +309,14 @@ def onnx_file(
     if source is None and isinstance(model, (str, Path)) and Path(model).suffix.lower() == _ONNX:
         return model
     return source
+
+
+def value_names(source: str | Path | None) -> ValueNames:
+    """Returns what an ONNX file calls the results of its layers; nothing for other models."""
+    if source is None:
+        return {}
+    lines = list_model(source).main.lines
+    return {(line.name, n): name for line in lines for n, name in enumerate(line.outputs) if name}
 
 
 def positions(nodes: str | range | tuple[int, int] | None) -> tuple[int, int]:

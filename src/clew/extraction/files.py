@@ -17,6 +17,8 @@ from clew.ir.parser import parse_module
 from clew.ir.printer import printed
 from clew.ir.textfile import load_arrays, load_module, save_arrays, save_module
 from clew.support.errors import InputError, TextError
+from clew.support.files import json_of, reason_of, text_of
+from clew.support.writing import write_text
 from clew.version import VERSION
 
 if TYPE_CHECKING:
@@ -63,8 +65,7 @@ def write(part: Part, path: Path) -> list[Path]:
         else:
             form = printed(part.module)
             save_arrays(beside, {**form.constants, **_values(part), _TEXT: _bytes(form.text)})
-            path.write_text(script_text(part, path.name), encoding="utf-8")
-            path.chmod(0o755)
+            write_text(path, script_text(part, path.name), mode=0o777)
     return [path, beside]
 
 
@@ -85,7 +86,7 @@ def writing(path: Path) -> Iterator[None]:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield
     except OSError as error:
-        reason = error.strerror or str(error)
+        reason = reason_of(error)
         raise InputError("I138", f"cannot write {str(path)!r}: {reason}") from None
 
 
@@ -100,19 +101,21 @@ def read(path: Path) -> dict[str, Any]:
         module = load_module(path)
     elif path.suffix == ".onnx":
         module = frontends.load(path)
-    arrays = load_arrays(beside, hint=f"{beside.name} holds the part's values")
     try:
-        about = json.loads(arrays[_ABOUT].tobytes())
-        if about["format"] != FORMAT:
-            raise ValueError(f"format {about['format']}")
-        if module is None:
-            module = parse_module(arrays[_TEXT].tobytes().decode(), arrays)
-        inputs = {n: arrays[f"in{k}"] for k, n in enumerate(about["inputs"])}
-        outputs = {n: arrays[f"out{k}"] for k, n in enumerate(about["outputs"])}
+        with load_arrays(beside, hint=f"{beside.name} holds the part's values") as arrays:
+            about = json_of(arrays[_ABOUT].tobytes())
+            if about["format"] != FORMAT:
+                raise ValueError(f"format {about['format']}")
+            if module is None:
+                module = parse_module(text_of(arrays[_TEXT].tobytes()), arrays)
+            inputs = {n: arrays[f"in{k}"] for k, n in enumerate(about["inputs"])}
+            outputs = {n: arrays[f"out{k}"] for k, n in enumerate(about["outputs"])}
         texts = {key: tuple(about[key]) for key in ("layers", "notes")}
         named = {key: str(about[key]) for key in ("name", "kind")}
         options = {k: tuple(v) if isinstance(v, list) else v for k, v in about["options"].items()}
     except (KeyError, ValueError, TypeError, AttributeError, TextError) as error:
+        if isinstance(error, TextError) and error.code == "P011":
+            raise
         raise InputError(
             "I139",
             f"{str(path)!r} is no extracted part: {error}",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 from clew.build.build import Build, KernelUse
 from clew.build.observe import Ran, node_values, observe
 from clew.compiled import CompiledModel, Kernel
-from clew.extraction.graph import Cut, ModuleGraph, Unique
+from clew.extraction.graph import Cut, ModuleGraph, Unique, ValueNames, value_name
 from clew.extraction.part import AS_FUSED, Part
 from clew.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
 from clew.ir.module import Module
@@ -37,6 +37,7 @@ class FusedProgram:
 
     model: CompiledModel
     arrays: Sequence[Array]
+    values: ValueNames = field(default_factory=dict)
 
     @cached_property
     def build(self) -> Build:
@@ -47,7 +48,8 @@ class FusedProgram:
     @cached_property
     def graph(self) -> ModuleGraph:
         """The last stage's graph."""
-        return ModuleGraph(self.build.stages[-1].module, fixed_apart=False)
+        module = self.build.stages[-1].module
+        return ModuleGraph(module, fixed_apart=False, values=self.values)
 
     @cached_property
     def names(self) -> dict[str, KernelUse]:
@@ -98,7 +100,7 @@ class FusedProgram:
 
     def _part_of(self, ran: Ran) -> Part:
         use = ran.use
-        module, params = kernel_module(use.call)
+        module, params = kernel_module(use.call, self.values)
         operands = dict(zip((a.id for a in use.call.args), ran.operands, strict=True))
         inputs = {name: operands[argument] for argument, name in params.items()}
         outputs = dict(zip(module.output_names, ran.results, strict=True))
@@ -229,15 +231,15 @@ class FusedProgram:
         return tuple(sorted(layers, key=lambda la: order.get(la, len(order))))
 
 
-def kernel_module(call: Call) -> tuple[Module, dict[int, str]]:
+def kernel_module(call: Call, values: ValueNames) -> tuple[Module, dict[int, str]]:
     """Returns a module that is one call of a kernel, and the names of its inputs by the ids of the
-    arguments they stand for. Constants stay with it.
+    arguments they stand for. Constants stay with it. Borders are named as in other parts.
     """
     names = Unique()
     params: dict[int, Var] = {}
     for position, argument in enumerate(call.args):
         if not isinstance(argument, Constant) and argument.id not in params:
-            name = names.of(_argument_name(argument, position))
+            name = names.of(value_name(argument, values, f"_{position}"))
             span = Span([Source(name, frontend="clew", kind="input")])
             params[argument.id] = Var(name, argument.type, span=span)
     with building(call.span):
@@ -246,20 +248,11 @@ def kernel_module(call: Call) -> tuple[Module, dict[int, str]]:
         results: list[Expr] = [made]
         if isinstance(made.type, TupleType):
             results = [TupleGetItem(made, n) for n in range(count)]
-    name = _argument_name(call, 0) if call.span.layers else "output"
-    outputs = tuple(name if count == 1 else f"{name}:{n}" for n in range(count))
+    name = value_name(call, values) if call.span.layers else "output"
+    outputs = tuple(f"{name}:{n}" if n else name for n in range(count))
     body = Tuple(results, span=Span())
     main = Function(list(params.values()), body, {"outputs": outputs}, span=Span())
     return Module({"main": main}), {argument: var.name for argument, var in params.items()}
-
-
-def _argument_name(argument: Expr, position: int) -> str:
-    """Returns the name of an input, or of the layer whose result an argument is."""
-    if isinstance(argument, Var):
-        return argument.name
-    results = [s.layer for s in argument.span.sources if s.output is not None]
-    layers = results or argument.span.layers
-    return layers[0] if layers else f"operand{position}"
 
 
 def _first(seen: dict[str, Ran], ran: Ran) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 from clew.extraction.layers import LayerGraph
 from clew.ir.dims import SymDim
@@ -18,17 +18,24 @@ from clew.support.errors import InputError
 from clew.trace.lineage import building
 from clew.trace.span import Source, Span
 
+ValueNames: TypeAlias = Mapping[tuple[str, int], str]
+"""For results of layers (name and number) what the model's file calls them."""
+
 
 class ModuleGraph:
     """The nodes of a module's main function by layers. Values are known by the nodes' ids.
 
-    With `fixed_apart` what follows from constants alone is computed by whoever reads it.
+    With `fixed_apart` what follows from constants alone is computed by whoever reads it. `values`
+    has the names of layers' results, where the model's file gave them any.
 
     Errors: I147 for a module that binds names with `let`.
     """
 
-    def __init__(self, module: Module, *, fixed_apart: bool = True) -> None:
+    def __init__(
+        self, module: Module, *, fixed_apart: bool = True, values: ValueNames | None = None
+    ) -> None:
         self.module = module
+        self.values: ValueNames = values or {}
         main = module.main
         self.results: tuple[Expr, ...] = (
             main.body.fields if isinstance(main.body, Tuple) else (main.body,)
@@ -159,19 +166,9 @@ class ModuleGraph:
         return found
 
     def name_of(self, value: Expr) -> str:
-        """Returns the name of a value: the input's, or the layer's, with `:n` behind for its n-th
-        output from the second on.
-        """
-        if isinstance(value, Var):
-            return value.name
-        for source in value.span.sources:
-            if source.output is not None and source.kind != "fusion":
-                return f"{source.layer}:{source.output}" if source.output else source.layer
-        layers = value.span.layers
-        kind = value.op_name if isinstance(value, Call) else type(value).__name__.lower()
-        if isinstance(value, Constant):
-            return value.name or kind
-        return f"{layers[0]}/{kind}" if layers else f"{kind}_{self._places[value.id]}"
+        """Returns the name of a value; see `value_name`."""
+        place = self._places.get(value.id)
+        return value_name(value, self.values, "" if place is None else f"_{place}")
 
     @cached_property
     def _places(self) -> Mapping[int, int]:
@@ -246,6 +243,27 @@ class Cut:
         attrs = {"outputs": tuple(names.of(graph.name_of(o)) for o in self.outputs)}
         main = Function(params, Tuple(results, span=Span()), attrs, span=Span())
         return Module({"main": main, **_globals(graph.module, main)})
+
+
+def value_name(value: Expr, values: ValueNames, ending: str = "") -> str:
+    """Returns the name of a value at a border, the same in every form of a part: that of the input,
+    of the result in the model's file, or the layer's, with `:n` behind for its n-th output from the
+    second on. `ending` tells values apart that no layer names.
+    """
+    if isinstance(value, Var):
+        return value.name
+    for source in value.span.sources:
+        if source.output is not None and source.kind != "fusion":
+            plain = f"{source.layer}:{source.output}" if source.output else source.layer
+            return values.get((source.layer, source.output), plain)
+    if isinstance(value, TupleGetItem):
+        whole = value_name(value.value, values, ending)
+        return f"{whole}:{value.index}" if value.index else whole
+    layers = value.span.layers
+    kind = value.op_name if isinstance(value, Call) else type(value).__name__.lower()
+    if isinstance(value, Constant):
+        return value.name or kind
+    return f"{layers[0]}/{kind}" if layers else f"{kind}{ending}"
 
 
 def used(node: Expr) -> Sequence[Expr]:

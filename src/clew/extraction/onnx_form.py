@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,8 @@ from clew.extraction.layers import LayerGraph
 from clew.extraction.part import OnnxPart, Part
 from clew.frontends.onnx.cut import Cutter
 from clew.support.errors import InputError
+from clew.support.links import current_links, following
+from clew.support.shown import Brief
 
 Array = np.ndarray[Any, Any]
 
@@ -23,17 +25,20 @@ Array = np.ndarray[Any, Any]
 class OnnxSource:
     """An ONNX file, and the inputs of the run that values are captured in.
 
-    Inputs of what is cut out have the concrete shapes of that run.
+    Inputs of what is cut out have the concrete shapes of that run. `links` are followed as where
+    the source was made.
     """
 
     path: Path
     inputs: Mapping[str, Array]
     threads: int | None = None
+    links: str = field(default_factory=current_links)
 
     @cached_property
     def cutter(self) -> Cutter:
         """The file, read for these shapes."""
-        return Cutter(self.path, {n: a.shape for n, a in self.inputs.items()})
+        with following(self.links):
+            return Cutter(self.path, {n: a.shape for n, a in self.inputs.items()})
 
     @cached_property
     def layers(self) -> LayerGraph:
@@ -147,8 +152,8 @@ class Numbers:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class OnnxPartition:
+@dataclass(frozen=True, repr=False)
+class OnnxPartition(Brief):
     """The parts of an ONNX file in order, its outputs, and all values between the parts by name."""
 
     parts: Sequence[OnnxPart]

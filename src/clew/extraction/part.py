@@ -17,6 +17,7 @@ from clew.extraction.capture import AS_IMPORTED, Unkept
 from clew.ir.module import Module
 from clew.support.difference import relative_error
 from clew.support.errors import InputError
+from clew.support.shown import Brief, Shown, counted
 
 Array = np.ndarray[Any, Any]
 # How far results may lie from those of the imported graph where the part is compiled otherwise.
@@ -36,8 +37,8 @@ class OutputCheck:
     error: float
 
 
-@dataclass(frozen=True)
-class CheckReport:
+@dataclass(frozen=True, repr=False)
+class CheckReport(Shown):
     """The results of a part that ran alone against the captured ones.
 
     `exact` says that every bit had to be the same; else `tolerance` bounds the relative error.
@@ -47,6 +48,9 @@ class CheckReport:
     outputs: tuple[OutputCheck, ...]
     exact: bool
     tolerance: float
+
+    def _about(self) -> str:
+        return f"{self.part}: {'as captured' if self.passed else 'NOT as captured'}"
 
     @property
     def passed(self) -> bool:
@@ -66,8 +70,8 @@ class CheckReport:
         return "\n".join(lines)
 
 
-@dataclass(frozen=True)
-class Part:
+@dataclass(frozen=True, repr=False)
+class Part(Shown):
     """A part of a model, as a module of its own, with captured values.
 
     `kind` is `layers`, `kernel`, `nodes` (of the executor) or `pattern`; `layers` are those it
@@ -86,8 +90,12 @@ class Part:
     notes: tuple[str, ...] = ()
     onnx: Callable[[], OnnxPart] | None = None
 
-    def __repr__(self) -> str:
-        return f"<Part {self.name}: {len(self.inputs)} in, {len(self.outputs)} out>"
+    def _about(self) -> str:
+        layers = counted(len(self.layers), "layer")
+        return f"{self.name} of {layers}: {len(self.inputs)} in, {len(self.outputs)} out"
+
+    def __str__(self) -> str:
+        return str(self.module)
 
     def compile(self, **options: Any) -> CompiledModel:
         """Returns the part compiled: as captured, but for the options of `clew.compile` given."""
@@ -132,8 +140,8 @@ class Part:
         return files.write(self, path)
 
 
-@dataclass(frozen=True)
-class OnnxPart:
+@dataclass(frozen=True, repr=False)
+class OnnxPart(Brief):
     """The ONNX form of a part: a model message's writer, and captured values by its own names."""
 
     part: Part

@@ -13,6 +13,8 @@ import numpy as np
 from clew.extraction import files
 from clew.ir.textfile import load_arrays, save_arrays
 from clew.support.errors import InputError
+from clew.support.files import read_json_file, reason_of
+from clew.support.writing import write_text
 from clew.version import VERSION
 
 if TYPE_CHECKING:
@@ -93,9 +95,8 @@ def write(partition: Partition, folder: Path, form: str) -> list[Path]:
         arrays = {f"in{n}": np.asarray(partition.given[x]) for n, x in enumerate(inputs)}
         arrays |= {f"out{n}": np.asarray(partition.expected[x]) for n, x in enumerate(outputs)}
         save_arrays(folder / _CAPTURED, arrays)
-        (folder / MANIFEST).write_text(f"{json.dumps(manifest, indent=2)}\n", encoding="utf-8")
-        (folder / _RUNNER).write_text(_PROGRAM.replace("VERSION", VERSION), encoding="utf-8")
-        (folder / _RUNNER).chmod(0o755)
+        write_text(folder / _RUNNER, _PROGRAM.replace("VERSION", VERSION), mode=0o777)
+        write_text(folder / MANIFEST, f"{json.dumps(manifest, indent=2)}\n")
     return [folder / MANIFEST, folder / _RUNNER, *written, folder / _CAPTURED]
 
 
@@ -116,7 +117,7 @@ def read(folder: Path) -> Manifest:
     Errors: I139 for a manifest that is missing or damaged, P011 for the values.
     """
     try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        manifest = read_json_file(folder / MANIFEST)
         if manifest["format"] != FORMAT:
             raise ValueError(f"format {manifest['format']}")
         parts = tuple(
@@ -128,21 +129,21 @@ def read(folder: Path) -> Manifest:
         inputs, outputs = (
             {v["name"]: v["value"] for v in manifest[key]} for key in ("inputs", "outputs")
         )
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        with load_arrays(folder / _CAPTURED) as arrays:
+            given = {n: arrays[f"in{k}"] for k, n in enumerate(inputs)}
+            expected = {n: arrays[f"out{k}"] for k, n in enumerate(outputs)}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(
             "I139",
-            f"{str(folder)!r} holds no partition: {error}",
+            f"{str(folder)!r} holds no partition: {reason_of(error)}",
             hint=f"clew partition writes them, with a {MANIFEST}",
         ) from error
-    arrays = load_arrays(folder / _CAPTURED)
-    given = {n: arrays[f"in{k}"] for k, n in enumerate(inputs)}
-    expected = {n: arrays[f"out{k}"] for k, n in enumerate(outputs)}
     return Manifest(parts, inputs, outputs, given, expected)
 
 
 def _plain_name(file: Any) -> str:
     """Returns a file's name. Raises `ValueError` for one that leads out of the folder."""
-    if not isinstance(file, str) or Path(file).name != file:
+    if not isinstance(file, str) or Path(file).name != file or file == "..":
         raise ValueError(f"{file!r} is no file of the folder")
     return file
 

@@ -12,7 +12,7 @@ import numpy as np
 from clew.compiled import CompiledModel
 from clew.extraction import partition_files
 from clew.extraction.capture import AS_IMPORTED
-from clew.extraction.extracting import Run, module_of, onnx_file
+from clew.extraction.extracting import Run, module_of, onnx_file, value_names
 from clew.extraction.graph import Cut, ModuleGraph
 from clew.extraction.onnx_form import OnnxPartition, OnnxSource
 from clew.extraction.part import (
@@ -25,14 +25,17 @@ from clew.extraction.part import (
 from clew.extraction.splitting import Names, Range, split
 from clew.ir.expr import Constant, Expr, Var
 from clew.ir.module import Module
+from clew.support.calling import in_order
 from clew.support.errors import InputError
+from clew.support.links import current_links
+from clew.support.shown import Brief, Shown, counted
 
 Array = np.ndarray[Any, Any]
 Options = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Stage:
+@dataclass(frozen=True, repr=False)
+class Stage(Brief):
     """A part in its place: the names of the values that its inputs are, and of those it gives.
 
     `options` are those of `clew.compile` that the part is to be compiled with.
@@ -44,8 +47,8 @@ class Stage:
     options: Options = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Partition:
+@dataclass(frozen=True, repr=False)
+class Partition(Shown):
     """A model as parts in an order in which each reads only what inputs and earlier parts give.
 
     Values have names of their own: `inputs` and `outputs` pair the model's with those. `given` and
@@ -60,8 +63,11 @@ class Partition:
     expected: Mapping[str, Array] = field(default_factory=dict)
     onnx: Callable[[], OnnxPartition] | None = None
 
-    def __repr__(self) -> str:
-        return f"<Partition of {len(self.stages)} parts>"
+    def _about(self) -> str:
+        return f"of {counted(len(self.stages), 'part')}"
+
+    def __str__(self) -> str:
+        return "\n".join(repr(stage.part) for stage in self.stages)
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -123,7 +129,7 @@ class Partition:
         return partition_files.write(self, Path(folder), form)
 
 
-class CompiledPartition:
+class CompiledPartition(Shown):
     """The parts of a partition, compiled. A value is dropped once no part is left that reads it."""
 
     def __init__(self, partition: Partition, models: Sequence[CompiledModel]) -> None:
@@ -138,6 +144,9 @@ class CompiledPartition:
             for number in range(len(self.models))
         ]
 
+    def _about(self) -> str:
+        return f"of {counted(len(self.models), 'part')}"
+
     @property
     def input_names(self) -> tuple[str, ...]:
         """The model's inputs."""
@@ -148,28 +157,23 @@ class CompiledPartition:
         """The model's outputs."""
         return tuple(self.partition.outputs)
 
-    def __call__(self, *arrays: Any) -> Any:
-        """Returns the output, a tuple where there are several, for arrays in the inputs' order.
+    def __call__(self, /, *inputs: Any, **named: Any) -> Any:
+        """Returns the output, a tuple where there are several. Inputs are given as to a compiled
+        model.
 
         Errors: as of a compiled model.
         """
-        results = tuple(self.run(dict(zip(self.input_names, arrays, strict=False))).values())
+        results = tuple(self.run(*inputs, **named).values())
         return results[0] if len(results) == 1 else results
 
-    def run(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
-        """Returns the model's outputs by name, the parts having run one after the other.
+    def run(self, /, *inputs: Any, **named: Any) -> dict[str, Array]:
+        """Returns the model's outputs by name, the parts having run one after the other. Inputs
+        are given as to a compiled model.
 
-        Errors: I041 (names), and those of the parts.
+        Errors: as of a compiled model.
         """
-        names = self.partition.inputs
-        if set(names) != set(inputs):
-            wrong = ", ".join(sorted(set(names) ^ set(inputs)))
-            raise InputError(
-                "I041",
-                f"inputs do not fit: missing or unknown {wrong}",
-                hint=f"the model's inputs are {', '.join(names)}",
-            )
-        values: dict[str, Any] = {key: inputs[name] for name, key in names.items()}
+        given = in_order(self.input_names, inputs, named)
+        values: dict[str, Any] = dict(zip(self.partition.inputs.values(), given, strict=True))
         for number, (stage, model) in enumerate(
             zip(self.partition.stages, self.models, strict=True)
         ):
@@ -186,9 +190,10 @@ def partition(
     *,
     at: Sequence[Names] = (),
     ranges: Sequence[Range] = (),
-    inputs: Mapping[str, Any] | None = None,
+    inputs: Any = None,
     seed: int = 0,
     shapes: Mapping[str, Sequence[int | str]] | None = None,
+    links: str | None = None,
     source: str | Path | None = None,
     threads: int | None = None,
     on_progress: Callable[[str], None] | None = None,
@@ -208,7 +213,8 @@ def partition(
     """
     if bool(at) == bool(ranges):
         raise InputError("I144", "a partition takes either at= or ranges=")
-    graph = ModuleGraph(module_of(model, shapes))
+    file = onnx_file(model, source)
+    graph = ModuleGraph(module_of(model, shapes, links), values=value_names(file))
     pieces = split(graph.layers, at, ranges)
     cuts = _cuts(graph, [units for _, units in pieces])
     run = Run(inputs, seed, threads, on_progress)
@@ -236,10 +242,9 @@ def partition(
         captured.inputs,
         {n: captured.of(r) for n, r in zip(outputs, graph.results, strict=True)},
     )
-    file = onnx_file(model, source)
     if file is None:
         return made
-    form = OnnxSource(Path(file), captured.inputs, threads)
+    form = OnnxSource(Path(file), captured.inputs, threads, links or current_links())
     return replace(made, onnx=lambda: form.partition(split(form.layers, at, ranges)))
 
 

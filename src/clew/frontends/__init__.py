@@ -11,34 +11,42 @@ from clew.frontends import onnx, text
 from clew.ir.deferred import DeferredModule
 from clew.ir.module import Module
 from clew.support.errors import InputError
+from clew.support.links import following
 
 ModelSource: TypeAlias = "str | os.PathLike[str] | bytes | onnx.ModelProto"
 
 _READERS: dict[str, Callable[..., Module]] = {".onnx": onnx.load, ".txt": text.load}
 
 
-def load(model: ModelSource, **options: Any) -> Module:
+def load(model: ModelSource, *, links: str | None = None, **options: Any) -> Module:
     """Returns the model of a file, read by the frontend that its suffix names; or that of an ONNX
     message (`onnx.ModelProto`) or its bytes.
 
     `options` are the frontend's: for ONNX `inputs` (shapes by name), `annotate`. A `.txt` holds the
-    text form, its constants lie in the `.npz` beside it.
+    text form, its constants lie in the `.npz` beside it. External data must be plain files below
+    the model's folder; `links="snapshot"` also follows the links of a model hub's snapshot folder
+    into the `blobs` of the same repository.
 
-    Errors: I002 for a suffix that no frontend reads, and the frontend's own.
+    Errors: I002 for a suffix that no frontend reads, I340 and M045 (`links`), and the frontend's
+    own.
     """
-    return _reader(model)(model, **options)
+    with following(links):
+        return _reader(model)(model, **options)
 
 
-def load_or_defer(model: ModelSource, **options: Any) -> Module | DeferredModule:
+def load_or_defer(
+    model: ModelSource, *, links: str | None = None, **options: Any
+) -> Module | DeferredModule:
     """Returns the model of a file as `load` does; where values or shapes of inputs that only a run
     tells decide what graph it is, what gives the module once they are there.
 
     Errors: as `load`.
     """
     reader = _reader(model)
-    if reader is onnx.load:
-        return onnx.load_or_defer(model, **options)
-    return reader(model, **options)
+    with following(links):
+        if reader is onnx.load:
+            return onnx.load_or_defer(model, **options)
+        return reader(model, **options)
 
 
 def _reader(model: ModelSource) -> Callable[..., Module]:

@@ -10,6 +10,7 @@ import clew.ops  # noqa: F401  registers the operators
 from clew.ir.module import Module
 from clew.ir.parser import parse_module
 from clew.ir.textfile import load_module
+from clew.support.budgets import Budgets, in_force
 from clew.support.errors import InputError
 
 
@@ -22,11 +23,16 @@ def parse(text: str, constants: Mapping[str, Any] | None = None) -> Module:
 
 
 def load(
-    path: str | os.PathLike[str], *, inputs: Mapping[str, Sequence[int | str]] | None = None
+    path: str | os.PathLike[str],
+    *,
+    inputs: Mapping[str, Sequence[int | str]] | None = None,
+    budgets: Budgets | None = None,
 ) -> Module:
-    """Returns the module of a text file, with its constants from the `.npz` beside it.
+    """Returns the module of a text file, with its constants from the `.npz` beside it. `budgets`
+    bound both files.
 
-    Errors: P001 to P011 (see `parse`, `load_module`); I140 for `inputs`, as a text says its sizes.
+    Errors: P001 to P011 (see `parse`, `load_module`); I140 for `inputs`, as a text says its sizes;
+    I330 and I331 for files that exceed a budget.
     """
     if inputs:
         raise InputError(
@@ -34,4 +40,5 @@ def load(
             "the text form of a module has the shapes of its inputs already",
             hint="change them in the text",
         )
-    return load_module(os.fspath(path))
+    with in_force(budgets):
+        return load_module(os.fspath(path))

@@ -99,6 +99,14 @@ def interpret_values(
     return run.found
 
 
+def interpreted(function: Function) -> Callable[[Sequence[Value], Mapping[str, int]], Value]:
+    """Returns what runs a function on arguments, with sizes that the arguments' shapes do not tell;
+    made once, it may be called often, from several threads too.
+    """
+    run = _Run(None)
+    return lambda args, sizes: run.function(function, args, sizes=sizes)
+
+
 def _checked(param: Var, value: Array) -> Array:
     type_ = param.type
     if not isinstance(type_, TensorType):

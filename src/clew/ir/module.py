@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from clew.ir.expr import Function
 from clew.ir.types import TupleType
+from clew.support.shown import Shown, counted
 
 # How `str` shows a module. The printer, which needs modules, puts its text form here.
 _text_form: list[Callable[[Module], str]] = [repr]
@@ -17,7 +18,7 @@ def printed_by(form: Callable[[Module], str]) -> None:
     _text_form[:] = [form]
 
 
-class Module:
+class Module(Shown):
     """Functions by name; immutable. `main`'s parameters are the model's inputs.
 
     `main.attrs.outputs` names the model's outputs; its body is a `Tuple` of them.
@@ -28,6 +29,12 @@ class Module:
     def __init__(self, functions: Mapping[str, Function]) -> None:
         assert "main" in functions, "a module has a function `main`"
         self.functions: Mapping[str, Function] = MappingProxyType(dict(functions))
+
+    def _about(self) -> str:
+        params = ", ".join(f"{p.name}: {p.type}" for p in self.main.params[:3])
+        more = ", ..." if len(self.main.params) > 3 else ""
+        inner = f"; {counted(len(self.functions), 'function')}" if len(self.functions) > 1 else ""
+        return f"({params}{more}) -> {', '.join(self.output_names[:3])}{inner}"
 
     @property
     def main(self) -> Function:

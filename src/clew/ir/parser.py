@@ -71,7 +71,8 @@ def parse_module(
 
     Errors: P001 to P010, each with line, column and the line itself.
     """
-    return _Parser(text, constants or {}, operators or _registered[0]).module()
+    known = {} if constants is None else constants
+    return _Parser(text, known, operators or _registered[0]).module()
 
 
 @dataclass
@@ -93,8 +94,9 @@ class _Parser(TypeReader):
         super().__init__(text)
         self.frontend = ""
         self.lookup = lookup
+        self.constants = constants
         # One read-only array a name, so that constants that share it go on sharing it.
-        self.arrays = {name: _read_only(array) for name, array in constants.items()}
+        self.arrays: dict[str, np.ndarray[Any, Any]] = {}
         self.spans: dict[str, Span] = {}
 
     def span(self) -> Span:
@@ -367,9 +369,7 @@ class _Parser(TypeReader):
     def data(self, type_: TensorType) -> np.ndarray[Any, Any]:
         if self.next.kind == "global":
             token = self.take("global")
-            data = self.arrays.get(token.text[1:])
-            if data is None:
-                self.fail(f"{token.text} is not among the constants given", token, code="P005")
+            data = self.array(token)
             expected = np.dtype(parse_elements([], type_.dtype).dtype)
             if data.shape != type_.shape or data.dtype != expected:
                 raise ValueError(f"{token.text} is {data.dtype}{list(data.shape)}")
@@ -382,6 +382,14 @@ class _Parser(TypeReader):
         while self.items("]"):
             texts.append(self.element(type_.dtype))
         return parse_elements(texts, type_.dtype).reshape(type_.concrete)
+
+    def array(self, token: Token) -> np.ndarray[Any, Any]:
+        name = token.text[1:]
+        if name not in self.arrays:
+            if name not in self.constants:
+                self.fail(f"{token.text} is not among the constants given", token, code="P005")
+            self.arrays[name] = _read_only(self.constants[name])
+        return self.arrays[name]
 
     def element(self, dtype: str) -> str:
         if dtype == "str":

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -13,62 +12,124 @@ from clew.ir.module import Module
 from clew.ir.parser import Lookup, parse_module
 from clew.ir.printer import printed
 from clew.ir.types import DTYPES, from_numpy, to_numpy
-from clew.support.errors import TextError
+from clew.support.archives import Archive
+from clew.support.errors import InputError, TextError
+from clew.support.files import read_text, reason_of
 from clew.support.text_arrays import is_text
-
-# How a constant begins whose elements lie beside the text.
-_NAMED_ARRAY: Final = "const @"
+from clew.support.writing import write_arrays, write_text
 
 Arrays: TypeAlias = "Mapping[str, np.ndarray[Any, Any]]"
 
 
 def save_module(module: Module, path: str | Path, arrays: Arrays | None = None) -> None:
     """Writes the text to `path`, and the constants it names to the same name with `.npz`, with
-    further `arrays` beside them.
+    further `arrays` beside them. Each file is written whole or not at all.
+
+    Errors: I333 when one cannot be written.
     """
     path = Path(path)
     form = printed(module)
-    path.write_text(form.text, encoding="utf-8", newline="\n")
-    save_arrays(path.with_suffix(".npz"), {**form.constants, **(arrays or {})})
+    try:
+        save_arrays(path.with_suffix(".npz"), {**form.constants, **(arrays or {})})
+        write_text(path, form.text)
+    except OSError as error:
+        raise InputError(
+            "I333",
+            f"cannot write the module to {str(path)!r}: {reason_of(error)}",
+            hint="name a file in a folder that exists and that you may write to",
+        ) from None
 
 
 def load_module(path: str | Path, *, operators: Lookup | None = None) -> Module:
-    """Returns the module that `save_module` wrote; a text that names no arrays needs none.
+    """Returns the module that `save_module` wrote; a text that names no arrays needs none, and of
+    the arrays only those that it names are read.
 
-    Errors: P011 when a file is missing or damaged, and those of `parse_module`.
+    Errors: P011 when a file is missing, damaged or no regular file, I330 and I331 for one that
+    exceeds a budget, and those of `parse_module`.
     """
     path = Path(path)
     beside = path.with_suffix(".npz")
     hint = f"it takes two files, {path.name} and {beside.name}"
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
     except (OSError, ValueError) as error:
-        raise _unreadable(path, error, hint) from error
-    alone = _NAMED_ARRAY not in text and not beside.exists()
-    arrays = {} if alone else load_arrays(beside, hint=hint)
-    return parse_module(text, arrays, operators=operators)
+        raise _unreadable(path, error, "") from error
+    with StoredArrays(beside, hint) as arrays:
+        return parse_module(text, arrays, operators=operators)
 
 
 def save_arrays(path: Path, arrays: Arrays) -> None:
-    """Writes arrays by name to an `.npz`, of any dtype that tensors have."""
-    raw = {f"{name}.{from_numpy(a.dtype)}": _raw(a) for name, a in arrays.items()}
-    np.savez(path, **raw)  # type: ignore[arg-type]
+    """Writes arrays by name to an `.npz`, of any dtype that tensors have, whole or not at all.
+
+    Errors: OSError.
+    """
+    write_arrays(path, {f"{name}.{from_numpy(a.dtype)}": _raw(a) for name, a in arrays.items()})
 
 
-def load_arrays(path: Path, *, hint: str = "") -> dict[str, np.ndarray[Any, Any]]:
+def load_arrays(path: Path, *, hint: str = "") -> StoredArrays:
     """Returns the arrays that `save_arrays` wrote.
 
-    Errors: P011 when the file is missing or damaged.
+    Errors: P011 when the file is missing, damaged or no regular file; I331 for more entries than
+    the budgets allow.
     """
-    try:
-        with np.load(path, allow_pickle=False) as stored:
-            return dict(_named(key, stored[key]) for key in stored.files)
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise _unreadable(path, error, hint) from error
+    found = StoredArrays(path, hint)
+    found.opened()
+    return found
+
+
+class StoredArrays(Mapping[str, np.ndarray[Any, Any]]):
+    """Arrays in an `.npz` by name, each read when it is asked for, and the file opened with the
+    first; a context manager.
+
+    Errors of reading one: P011 where it or the file is missing or damaged, I331 where it is larger
+    than a budget.
+    """
+
+    def __init__(self, path: Path, hint: str) -> None:
+        self._path = path
+        self._hint = hint
+        self._open: tuple[Archive, dict[str, str]] | None = None
+
+    def __enter__(self) -> StoredArrays:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._open is not None:
+            self._open[0].close()
+
+    def __len__(self) -> int:
+        return len(self.opened()[1])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.opened()[1])
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.opened()[1]
+
+    def __getitem__(self, name: str) -> np.ndarray[Any, Any]:
+        archive, keys = self.opened()
+        key = keys[name]
+        try:
+            return _typed(archive[key], key.rpartition(".")[2])
+        except (OSError, ValueError) as error:
+            raise _unreadable(self._path, error, self._hint) from error
+
+    def opened(self) -> tuple[Archive, dict[str, str]]:
+        """Returns the archive, and its keys by the names of arrays.
+
+        Errors: P011; I331.
+        """
+        if self._open is None:
+            try:
+                archive = Archive(self._path)
+                self._open = archive, dict(_name_and_key(key) for key in archive)
+            except (OSError, ValueError) as error:
+                raise _unreadable(self._path, error, self._hint) from error
+        return self._open
 
 
 def _unreadable(path: Path, error: Exception, hint: str) -> TextError:
-    return TextError("P011", f"cannot read the module {path}: {error}", hint=hint)
+    return TextError("P011", f"cannot read the module {path}: {reason_of(error)}", hint=hint)
 
 
 def _raw(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -82,11 +143,21 @@ def _raw(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}")
 
 
-def _named(key: str, array: np.ndarray[Any, Any]) -> tuple[str, np.ndarray[Any, Any]]:
+def _name_and_key(key: str) -> tuple[str, str]:
     name, _, dtype = key.rpartition(".")
     if dtype not in DTYPES:
         raise ValueError(f"an array of dtype {dtype!r}")
+    return name, key
+
+
+def _typed(array: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
+    """Returns an array as its elements' dtype. Errors: ValueError where it cannot be one."""
     if dtype == "str":
+        if array.dtype.kind != "U":
+            raise ValueError(f"text stored as {array.dtype}")
         texts = [text[:-1] for text in array.reshape(-1).tolist()]
-        return name, np.array(texts, to_numpy(dtype)).reshape(array.shape)
-    return name, array.view(to_numpy(dtype))
+        return np.array(texts, to_numpy(dtype)).reshape(array.shape)
+    wanted = np.dtype(to_numpy(dtype))
+    if array.dtype.itemsize != wanted.itemsize or array.dtype.kind not in "biufc":
+        raise ValueError(f"{dtype} stored as {array.dtype}")
+    return array.view(wanted)

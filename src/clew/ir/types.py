@@ -239,6 +239,17 @@ def leaves(type_: Type) -> list[Type]:
     return [type_]
 
 
+def is_empty(type_: Type) -> bool:
+    """Whether a value is a tensor that is known to have no elements."""
+    return isinstance(type_, TensorType) and 0 in type_.shape and type_.is_static
+
+
+def empty_array(type_: Type) -> np.ndarray[Any, Any]:
+    """Returns the value of a type for which `is_empty` holds."""
+    assert isinstance(type_, TensorType)
+    return np.empty(type_.concrete, to_numpy(type_.dtype))
+
+
 def is_native(type_: Type) -> bool:
     """Whether kernels can hold a value: tensors of numbers, and tuples of them."""
     if isinstance(type_, TensorType):

@@ -10,7 +10,7 @@ rules below apply, and they claim nothing that does not hold for every size.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -57,32 +57,15 @@ class KnownValues:
         """Notes that a parameter always holds the value of an outer expression."""
         self._aliases[parameter] = value
 
+    def stands_for(self, parameter: Var) -> Expr | None:
+        """Returns the outer expression whose value a parameter always holds."""
+        return self._aliases.get(parameter)
+
     def get(self, expr: Expr) -> Array | None:
         """Returns the value, of dtype object where an element is symbolic; None if unknown."""
         value = self._value(expr)
         assert not isinstance(value, tuple)
         return value
-
-    def unknown_leaves(self, exprs: Iterable[Expr]) -> list[Expr]:
-        """Returns where what is not known of expressions begins: parameters, and calls whose
-        results no operands make known.
-        """
-        leaves: list[Expr] = []
-        stack, seen = list(exprs), set[int]()
-        while stack:
-            node = stack.pop()
-            value = self._value(node)
-            known = value is not None and not (
-                isinstance(value, np.ndarray) and value.dtype == object
-            )
-            if node.id in seen or known:
-                continue
-            seen.add(node.id)
-            operands = self._operands(node)
-            stack += operands
-            if not operands:
-                leaves.append(node)
-        return leaves
 
     def _value(self, expr: Expr) -> Value:
         stack = [expr]

@@ -13,6 +13,7 @@ from clew.te.expr import (
     COMPARISONS,
     INDEX,
     Binary,
+    Checked,
     Imm,
     Index,
     Load,
@@ -107,6 +108,12 @@ class Simplifier:
                     return self.linear(expr.b if expr.op == "min" else expr.a)
             case Unary(op="neg"):
                 return _scale(self.linear(expr.a), -1)
+            case Checked(places=places):
+                low, high = self.bounds(expr.value)
+                if low >= 0 and high < places.count:
+                    return self.linear(expr.value)
+                if places.from_end and low >= -places.count and high < 0:
+                    return _sum(self.linear(expr.value), Linear((), places.count), 1)
         return Linear(((self._atom(self._rebuilt(expr)), 1),), 0)
 
     def _rebuilt(self, expr: Scalar) -> Scalar:
@@ -244,6 +251,8 @@ class Simplifier:
                 (al, ah), (bl, bh) = self.bounds(atom.a), self.bounds(atom.b)
                 pick = min if op == "min" else max
                 return pick(al, bl), pick(ah, bh)
+            case Checked(hold=True):
+                return 0.0, float(atom.places.count - 1)
             case Select():
                 (al, ah), (bl, bh) = self.bounds(atom.a), self.bounds(atom.b)
                 return min(al, bl), max(ah, bh)

@@ -16,7 +16,7 @@ import numpy as np
 
 from clew.ir.types import to_numpy
 from clew.loop.ir import Block, Buffer, For, If, Nest, Prefetch, Stmt, Store, TileProduct
-from clew.te.expr import INDEX, Binary, Imm, Index, Inlined, Load, Scalar, Select
+from clew.te.expr import INDEX, Binary, Checked, Imm, Index, Inlined, Load, Scalar, Select
 from clew.te.interpret import COMBINE, apply
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -169,10 +169,19 @@ class _Run:
                 return self._read(expr.source, self._element(expr.source, expr.indices))
             case Binary(op="and", dtype="bool"):
                 return self.value(expr.a) and self.value(expr.b)
+            case Checked():
+                return self._checked(expr)
         args = [self.value(c) for c in expr.children]
         if expr.children[0].dtype == INDEX:
             args = [np.asarray(a, np.int64) for a in args]
         return apply(expr, args)[()]
+
+    def _checked(self, expr: Checked) -> int:
+        """Errors: I320 for an index out of range."""
+        index, places = int(self.value(expr.value)), expr.places
+        if not places.low <= index < places.count:
+            raise places.error(index)
+        return index + places.count if index < 0 else index
 
     def _element(self, buffer: Buffer, indices: Sequence[Scalar]) -> tuple[int, ...]:
         at = tuple(int(self.value(i)) for i in indices)

@@ -26,6 +26,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 from clew.ir.types import memory_bytes
+from clew.support.shown import Brief
 from clew.te.expr import Imm, Index, Load, Scalar
 
 Kind: TypeAlias = Literal["serial", "parallel", "vector", "unroll", "dot"]
@@ -144,8 +145,8 @@ class TileProduct:
 Stmt: TypeAlias = For | Block | Store | If | Prefetch | TileProduct
 
 
-@dataclass(frozen=True, eq=False)
-class Nest:
+@dataclass(frozen=True, eq=False, repr=False)
+class Nest(Brief):
     """A kernel's loops. `inputs` and `outputs` are its arguments in order."""
 
     name: str

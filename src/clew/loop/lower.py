@@ -18,6 +18,10 @@ def lower(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Nes
 
     A stage `s` over axes `i, j` becomes loops `s.i`, `s.j` around one store; a reduction becomes a
     nest that stores its identity and one that combines. Stage names must be unique.
+
+    No loop runs 0 times: a stage without elements has none, and a reduction over an empty axis only
+    stores its identity. A load of such a stage, or of an input without elements, is in a branch
+    that is never taken; it is 0.
     """
     buffers: dict[int, Buffer] = {}
     for tensor in inputs:
@@ -35,6 +39,8 @@ def lower(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Nes
 
 def _stage(stage: Tensor, buffer: Buffer, buffers: dict[int, Buffer]) -> list[Stmt]:
     assert stage.body is not None
+    if 0 in stage.type.concrete:
+        return []
     axes = [Index(f"{stage.name}.{a.name}", a.extent) for a in stage.axes]
     names: dict[int, Scalar] = {id(a): n for a, n in zip(stage.axes, axes, strict=True)}
     if not isinstance(stage.body, Reduce):
@@ -46,11 +52,17 @@ def _stage(stage: Tensor, buffer: Buffer, buffers: dict[int, Buffer]) -> list[St
     value = _on_buffers(stage.body.value, names, buffers)
     update = Store(buffer, tuple(axes), value, stage.name, stage.body.combiner)
     init = _nest(axes, Store(buffer, tuple(axes), start, stage.name))
+    if any(a.extent == 0 for a in over):
+        return [init]
     return [init, _nest([*axes, *over], update)]
 
 
 def _on_buffers(expr: Scalar, names: dict[int, Scalar], buffers: dict[int, Buffer]) -> Scalar:
-    return map_loads(expr, lambda load, new: Load(buffers[id(load.source)], new), names)
+    def read(load: Load, indices: Sequence[Scalar]) -> Scalar:
+        buffer = buffers[id(load.source)]
+        return Imm(0, load.dtype) if 0 in buffer.shape else Load(buffer, indices)
+
+    return map_loads(expr, read, names)
 
 
 def _nest(axes: Sequence[Index], inner: Stmt) -> Stmt:

@@ -30,6 +30,7 @@ from clew.loop.primitives import stages as _stages  # noqa: F401
 from clew.loop.primitives.common import PRIMITIVES, check_kinds, simplified
 from clew.loop.printer import print_nest
 from clew.support.errors import ScheduleError, TextError
+from clew.support.shown import Shown, counted
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Step:
         return Step(tree.func.id, args)
 
 
-class Schedule:
+class Schedule(Shown):
     """Applies primitives to a nest, one by one; each checks that it is legal and is recorded.
 
     `history[n]` is the nest before step n. Errors of the primitives: S001 to S029; S030 for an
@@ -75,6 +76,9 @@ class Schedule:
         self._simplifier = Simplifier()
         self.history: list[Nest] = [nest]
         self.steps: list[Step] = []
+
+    def _about(self) -> str:
+        return f"of {self.nest.name}, {counted(len(self.steps), 'step')}"
 
     @property
     def nest(self) -> Nest:

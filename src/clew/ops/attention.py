@@ -59,7 +59,7 @@ def _check(q: dict[str, Dim], k: dict[str, Dim], v: dict[str, Dim]) -> None:
             raise GraphTypeError("T103", f"nn.attention: {what}: {a} is not {b}")
     heads, groups = q["H"], k["H"]
     whole = isinstance(heads, int) and isinstance(groups, int)
-    if whole and (not groups or heads % groups):
+    if whole and (heads % groups if groups else heads):
         raise GraphTypeError(
             "T107", f"nn.attention: {heads} heads of queries do not share {groups} heads of keys"
         )
@@ -82,6 +82,7 @@ def _check(q: dict[str, Dim], k: dict[str, Dim], v: dict[str, Dim]) -> None:
             q_layout="BSHD", k_layout="BHDS", v_layout="BSHD", layout="BSHD",
         ),
         Sample(f32(1, 1, 1, 8), f32(1, 1, 7, 8), f32(1, 1, 7, 8)),
+        Sample(f32(1, 2, 5, 8), f32(1, 2, 0, 8), f32(1, 2, 0, 8)),
         Sample(f16(1, 2, 5, 8), f16(1, 2, 7, 8), f16(1, 2, 7, 8)),
         Sample(f64(1, 2, 5, 8), f64(1, 2, 7, 8), f64(1, 2, 7, 8), causal=True),
         Sample(f32(1, 2, 5, 8), f32(1, 2, 7, 9), f32(1, 2, 7, 8), error="T103"),
@@ -113,8 +114,9 @@ def attention(
 
     `scale` 0 is 1 / sqrt(D). The mask broadcasts to `[B, H, queries, keys]`: it is added, or says
     where keys count (bool). `causal` lets query m see keys up to m. Several heads of queries may
-    share one of keys and values. A row with nothing to see is NaN; `guard` makes a row 0 where it
-    is NaN for any reason (`nan`), or where all of its scores are -inf (`empty`).
+    share one of keys and values. A fully masked row is NaN; `guard` makes a row 0 where it is NaN
+    for any reason (`nan`), or where all of its scores are -inf (`empty`). Without keys the result
+    is 0, the sum over no values.
 
     The sum of a row divides its result, not its weights. Scores are kept with queries as the last
     axis: its elements are lanes, which share every key, and no reduction goes across lanes.
@@ -179,6 +181,8 @@ def attention(
     )
 
     def divisor(b: Scalar, h: Scalar, m: Scalar) -> Scalar:
+        if keys == 0:
+            return te.as_scalar(1.0, dtype)
         value = 1.0 / total[b, h, m]  # never 0: it marks rows that are
         if guard == "nan":
             return te.select(te.call("isnan", total[b, h, m]), 0.0, value)

@@ -110,8 +110,9 @@ def _reference(data: Array, weight: Array, attrs: dict[str, Any]) -> Array:
     dtype = to_numpy(from_numpy(data.dtype))
     strides, dilation, pads = attrs["strides"], attrs["dilation"], attrs["padding"]
     extra = attrs["output_padding"] or (0,) * spatial
-    x = data.astype("f8").reshape(data.shape[0], groups, -1, *data.shape[2:])
-    w = weight.astype("f8").reshape(groups, -1, *weight.shape[1:])
+    inner = data.shape[1] // groups
+    x = data.astype("f8").reshape(data.shape[0], groups, inner, *data.shape[2:])
+    w = weight.astype("f8").reshape(groups, inner, *weight.shape[1:])
     full = [
         (data.shape[2 + n] - 1) * strides[n]
         + (weight.shape[2 + n] - 1) * dilation[n]
@@ -122,13 +123,13 @@ def _reference(data: Array, weight: Array, attrs: dict[str, Any]) -> Array:
     result = np.zeros((x.shape[0], groups, w.shape[2], *full))
     for tap in np.ndindex(*w.shape[3:]):
         window = tuple(
-            slice(t * d, t * d + (size - 1) * s + 1, s)
+            slice(t * d, t * d + max((size - 1) * s + 1, 0), s)
             for t, d, s, size in zip(tap, dilation, strides, x.shape[3:], strict=True)
         )
         taken: Array = w[(slice(None),) * 3 + tap]
         result[(slice(None),) * 3 + window] += np.einsum("ngi...,gio->ngo...", x, taken)
     crop = tuple(slice(pads[n], full[n] - pads[n + spatial]) for n in range(spatial))
-    whole: Array = result.reshape(x.shape[0], -1, *full)
+    whole: Array = result.reshape(x.shape[0], groups * w.shape[2], *full)
     return whole[(slice(None),) * 2 + crop].astype(dtype)
 
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import ctypes
 import inspect
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -33,6 +34,7 @@ from clew.ir.types import FunctionType, TensorType, TupleType, Type, substitute_
 from clew.ops.common import differ, tensor_type
 from clew.ops.registry import Op, Sample, register_op
 from clew.support.errors import GraphTypeError, InputError
+from clew.support.files import open_plain
 
 Array = np.ndarray[Any, Any]
 _C_TYPES: Final = {int: ctypes.c_int64, bool: ctypes.c_int64, float: ctypes.c_double}
@@ -177,6 +179,8 @@ def _function(
     if isinstance(library, int):
         return ctypes.CFUNCTYPE(None, *kinds)(library)
     try:
+        if os.path.exists(library):  # else the loader looks for a library of that name
+            open_plain(library).close()
         found = getattr(ctypes.CDLL(str(library)), symbol)
     except (OSError, AttributeError) as error:
         raise InputError(

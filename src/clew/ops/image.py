@@ -343,10 +343,10 @@ def resize(
     if crops and (roi is None or roi.rank != 1 or differ(roi.shape[0], 2 * x.rank)):
         code = "T107" if roi is None else "T108"
         raise GraphTypeError(code, f"resize: {x.type} cropped to {roi and roi.type}")
-    if any(n == 0 for n in shape):
-        return te.compute(shape, lambda *i: te.as_scalar(0, x.dtype), "resize", layout=x.layout)
-    if x.size == 0:
+    if x.size == 0 and all(isinstance(n, int) and n for n in shape):
         raise GraphTypeError("T110", f"resize: {x.type} has no elements to resample")
+    if x.size == 0 or any(n == 0 for n in shape):
+        return te.compute(shape, lambda *i: te.as_scalar(0, x.dtype), "resize", layout=x.layout)
     ratios = [_ratio(s) for s in scales]
     changed = [
         n for n in range(x.rank) if x.shape[n] != shape[n] or (scales and scales[n] != 1.0) or crops

@@ -15,26 +15,40 @@ from clew.ir.expr import Attrs, unknown_dim
 from clew.ir.types import TensorType, Type
 from clew.ops.common import axis_of, differ, f32, i64, need_integer, tensor_type
 from clew.ops.registry import Sample, register_op
+from clew.support.bounds import Places, held
 from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor
 
 Array = np.ndarray[Any, Any]
 
 
-def held_index(name: str, indices: Tensor, place: Sequence[Scalar], size: Dim) -> Scalar:
-    """Returns the index at a place, counted from the front and held inside an axis of a size.
+def index_at(name: str, indices: Tensor, place: Sequence[Scalar], axis: int, size: Dim) -> Scalar:
+    """Returns the index at a place, counted from the front of an axis of a size.
 
-    Errors: T110 for an axis without elements where there are indices.
+    Errors: T110 for an axis without elements where there are indices; in the run I320 for an index
+    out of range.
     """
-    if size == 0 and 0 not in indices.shape:
+    _need_elements(name, indices.shape, size)
+    return te.Checked(te.cast("i64", indices[tuple(place)]), Places(name, axis, size, size))
+
+
+def _need_elements(name: str, indices: Sequence[Dim], size: Dim) -> None:
+    """Checks that an axis has elements where there are indices; sizes that only a run tells may
+    still say that there are none.
+
+    Errors: T110.
+    """
+    if size == 0 and all(isinstance(d, int) and d for d in indices):
         raise GraphTypeError("T110", f"{name}: the axis indexed has no elements")
-    index, n = te.cast("i64", indices[tuple(place)]), te.size(size)
-    return te.minimum(te.maximum(te.select(index < 0, index + n, index), 0), n - 1)
 
 
-def _held_array(indices: Array, size: int) -> Array:
-    wide = indices.astype(np.int64)
-    return np.clip(np.where(wide < 0, wide + size, wide), 0, size - 1)
+def indices_in(name: str, indices: Array, axis: int, size: int) -> Array:
+    """Returns indices counted from the front of an axis of a size, `i64`.
+
+    Errors: T110 for an axis without elements where there are indices, I320 for one out of range.
+    """
+    _need_elements(name, indices.shape, size)
+    return held(indices, Places(name, axis, size, size))
 
 
 @register_op(
@@ -43,7 +57,9 @@ def _held_array(indices: Array, size: int) -> Array:
         Sample(f32(5, 3), np.array([0, 4, -1, 2]), axis=0),
         Sample(f32(2, 5, 3), np.array([[0, 4], [-5, 2]]), axis=1),
         Sample(f32(5), np.array(3, "i4"), axis=0),
-        Sample(f32(5, 3), np.array([7, -9]), axis=0),
+        Sample(f32(5, 3), np.array([4, -5], "i1"), axis=0),
+        Sample(f32(5, 3), np.array([7, 0]), axis=0, error="I320"),
+        Sample(f32(5, 3), np.array([0, -6], "i4"), axis=0, error="I320"),
         Sample(f32(5, 3), f32(2), axis=0, error="T105"),
         Sample(f32(5, 3), i64(2), axis=2, error="T104"),
         Sample(f32(0, 3), i64(4, 0), axis=0),
@@ -51,30 +67,33 @@ def _held_array(indices: Array, size: int) -> Array:
     ),
 )
 def gather(x: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
-    """Slices of `x` along `axis` by index: `axis` is replaced by the axes of `indices`.
+    """Slices of `x` along `axis` by index: `axis` is replaced by the axes of `indices`. Negative
+    ones count from the end; one out of range ends the run in an error.
 
-    Errors: T104, T105, T110. Source: ONNX Gather-13.
+    Errors: T104, T105, T110, I320. Source: ONNX Gather-13.
     """
     need_integer("gather", indices)
     n = axis_of("gather", axis, x.rank)
     last = n + indices.rank
 
     def body(*i: Scalar) -> Scalar:
-        return x[(*i[:n], held_index("gather", indices, i[n:last], x.shape[n]), *i[last:])]
+        return x[(*i[:n], index_at("gather", indices, i[n:last], n, x.shape[n]), *i[last:])]
 
     return te.compute((*x.shape[:n], *indices.shape, *x.shape[n + 1 :]), body, "gather")
 
 
 @gather.reference
 def _gather_reference(x: Array, indices: Array, *, axis: int) -> Array:
-    return np.take(x, _held_array(indices, x.shape[axis]), axis)
+    n = axis % x.ndim
+    return np.take(x, indices_in("gather", indices, n, x.shape[n]), n)
 
 
 @register_op(
     "gather_elements",
     samples=(
         Sample(f32(3, 5), np.array([[0, 2, -1], [1, 1, 0]]), axis=0),
-        Sample(f32(2, 5), np.array([[4, -5, 9], [1, 1, 0]], "i4"), axis=1),
+        Sample(f32(2, 5), np.array([[4, -5, 3], [1, 1, 0]], "i4"), axis=1),
+        Sample(f32(2, 5), np.array([[4, -5, 5], [1, 1, 0]], "i4"), axis=1, error="I320"),
         Sample(f32(3, 5), i64(3), axis=0, error="T102"),
         Sample(f32(3, 5), i64(4, 5), axis=1, error="T108"),
         Sample(f32(3, 5), f32(3, 5), axis=0, error="T105"),
@@ -82,8 +101,9 @@ def _gather_reference(x: Array, indices: Array, *, axis: int) -> Array:
 )
 def gather_elements(x: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
     """For each element of `indices`, the element of `x` in its place with `axis` replaced by it.
+    Negative ones count from the end; one out of range ends the run in an error.
 
-    Errors: T102, T104, T105, T108, T110. Source: ONNX GatherElements-13.
+    Errors: T102, T104, T105, T108, T110, I320. Source: ONNX GatherElements-13.
     """
     need_integer("gather_elements", indices)
     n = axis_of("gather_elements", axis, x.rank)
@@ -96,7 +116,8 @@ def gather_elements(x: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
             )
 
     def body(*i: Scalar) -> Scalar:
-        return x[(*i[:n], held_index("gather_elements", indices, i, x.shape[n]), *i[n + 1 :])]
+        at = index_at("gather_elements", indices, i, n, x.shape[n])
+        return x[(*i[:n], at, *i[n + 1 :])]
 
     return te.compute(indices.shape, body, "gather_elements")
 
@@ -105,14 +126,15 @@ def gather_elements(x: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
 def _gather_elements_reference(x: Array, indices: Array, *, axis: int) -> Array:
     n = axis % x.ndim
     part = x[tuple(slice(None) if k == n else slice(s) for k, s in enumerate(indices.shape))]
-    return np.take_along_axis(part, _held_array(indices, x.shape[n]), n)
+    return np.take_along_axis(part, indices_in("gather_elements", indices, n, x.shape[n]), n)
 
 
 @register_op(
     "gather_nd",
     samples=(
         Sample(f32(3, 4, 5), np.array([[0, 1], [2, -1]])),
-        Sample(f32(3, 4), np.array([[0, 1], [2, 3], [9, 0]], "i4")),
+        Sample(f32(3, 4), np.array([[0, 1], [2, 3], [-3, -4]], "i4")),
+        Sample(f32(3, 4), np.array([[0, 1], [2, 3], [2, 4]], "i4"), error="I320"),
         Sample(f32(2, 3, 4), np.array([[[1]], [[2]]]), batch_dims=1),
         Sample(f32(3, 4), i64(2, 3), error="T108"),
         Sample(f32(3, 4), i64(2, 1), batch_dims=1, error="T108"),
@@ -121,9 +143,9 @@ def _gather_elements_reference(x: Array, indices: Array, *, axis: int) -> Array:
 )
 def gather_nd(x: Tensor, indices: Tensor, *, batch_dims: int = 0) -> Tensor:
     """Slices of `x` by the index tuples in the last axis of `indices`, after `batch_dims` shared
-    axes.
+    axes. Negative indices count from the end; one out of range ends the run in an error.
 
-    Errors: T102, T105, T108, T110. Source: ONNX GatherND-13.
+    Errors: T102, T105, T108, T110, I320. Source: ONNX GatherND-13.
     """
     need_integer("gather_nd", indices)
     if indices.rank == 0 or not isinstance(indices.shape[-1], int):
@@ -137,8 +159,8 @@ def gather_nd(x: Tensor, indices: Tensor, *, batch_dims: int = 0) -> Tensor:
 
     def body(*i: Scalar) -> Scalar:
         picked = [
-            held_index("gather_nd", indices, (*i[:outer], te.as_scalar(k)), x.shape[batch_dims + k])
-            for k in range(depth)
+            index_at("gather_nd", indices, (*i[:outer], te.as_scalar(k)), n, x.shape[n])
+            for k, n in enumerate(range(batch_dims, batch_dims + depth))
         ]
         return x[(*i[:batch_dims], *picked, *i[outer:])]
 
@@ -157,7 +179,7 @@ def gather_nd(x: Tensor, indices: Tensor, *, batch_dims: int = 0) -> Tensor:
 )
 def one_hot(indices: Tensor, values: Tensor, *, depth: int, axis: int = -1) -> Tensor:
     """`values[1]` where the place on the new axis equals the index (negative: from the end), else
-    `values[0]`. The new axis has size `depth`.
+    `values[0]`. The new axis has size `depth`; an index out of its range gives `values[0]` alone.
 
     Errors: T104, T105, T108. Source: ONNX OneHot-11 (with integer indices).
     """

@@ -201,7 +201,7 @@ def _dense_reference(
     matrix = (np.concatenate(cut_parts(matrix, parts)) if whole else matrix).astype(exact)
     if parts > 1:
         flat = part_products(data.astype(exact), matrix, parts, math.prod(rows), start)
-        result: Array = flat.reshape(*rows, -1)
+        result: Array = flat.reshape(*rows, flat.shape[-1])
     else:
         result = np.asarray(np.matmul(data.astype(exact), matrix[: data.shape[-1]]))
     result = result[..., :units] if units else result

@@ -107,7 +107,7 @@ def part_products(data: Array, matrix: Array, parts: int, rows: int, start: int)
     depth = matrix.shape[0] // parts
     flat = data.transpose(2, 0, 3, 1, 4).reshape(parts, -1, data.shape[1] * TILE_DEPTH)
     lefts = flat[:, :rows, start : start + depth]
-    rights = matrix.reshape(parts, depth, -1)
+    rights = matrix.reshape(parts, depth, matrix.shape[-1])
     pairs = [(i, j) for i in range(parts) for j in range(parts - i)]
     return np.asarray(sum(lefts[i] @ rights[j] for i, j in reversed(pairs)))
 

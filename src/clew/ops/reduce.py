@@ -34,6 +34,7 @@ from clew.ops.common import (
 )
 from clew.ops.layouts import parse_layout
 from clew.ops.registry import Sample, register_op
+from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor
 from clew.te.expr import Index, unary
 
@@ -161,7 +162,9 @@ def mean_stages(name: str, x: Tensor, axes: Sequence[int], keepdims: bool) -> Te
 
 @register_op("mean", samples=_NUMBERS)
 def mean(x: Tensor, *, axes: tuple[int, ...], keepdims: bool = True) -> Tensor:
-    """Arithmetic mean; of integers, truncated. Source: ONNX ReduceMean-18."""
+    """Arithmetic mean; of integers, truncated; of no numbers NaN, as in numpy (ONNX Runtime gives
+    0). Source: ONNX ReduceMean-18.
+    """
     need_number("mean", x)
     return narrowed(mean_stages("mean", x, axes, keepdims), x.dtype, "mean_cast")
 
@@ -266,6 +269,7 @@ def _position(
     """
     need_number(name, x)
     n = axis_of(name, axis, x.rank)
+    _need_elements(name, n, x.shape)
     best = reduce_over(x, (n,), True, lambda v, over, _: combine(v, over), f"{name}_value")
     choose, missing = (
         (te.max, te.as_scalar(0)) if select_last else (te.min, te.size(x.shape[n] - 1))
@@ -281,12 +285,29 @@ def _position(
     return reduce_over(x, (n,), keepdims, place_of, name)
 
 
+def _need_elements(name: str, axis: int, shape: Sequence[Dim]) -> None:
+    """Checks that there is an element to find, wherever the result has a place for its index.
+
+    Errors: T170.
+    """
+    rest = [d for n, d in enumerate(shape) if n != axis]
+    if shape[axis] == 0 and all(isinstance(d, int) and d for d in rest):
+        raise GraphTypeError(
+            "T170",
+            f"{name}: axis {axis} of [{', '.join(map(str, shape))}] has no elements, so that "
+            "there is no index to return",
+            hint="give it at least one element along the axis",
+        )
+
+
 _PLACES = (
     Sample(f32(3, 5), axis=1, keepdims=False),
     Sample(f32(2, 3, 4), axis=-2),
     Sample(i32(4, 9), axis=1, low=0, high=3),
     Sample(i32(4, 9), axis=1, select_last=True, low=0, high=3),
     Sample(np.array([[1, np.nan, 3, np.nan], [np.inf, -np.inf, 0, 0]], "f4"), axis=1),
+    Sample(f32(0, 3), axis=1),
+    Sample(f32(3, 0), axis=1, error="T170"),
     Sample(f32(3), axis=1, error="T104"),
 )
 
@@ -295,7 +316,7 @@ _PLACES = (
 def argmax(x: Tensor, *, axis: int, keepdims: bool = True, select_last: bool = False) -> Tensor:
     """Index of the largest element along `axis`, `i64`; the first of equals, and of NaN, if any.
 
-    Source: ONNX ArgMax-13.
+    Errors: T104, T105, T170 for an axis without elements. Source: ONNX ArgMax-13.
     """
     return _position("argmax", x, axis, keepdims, select_last, te.max)
 
@@ -304,27 +325,25 @@ def argmax(x: Tensor, *, axis: int, keepdims: bool = True, select_last: bool = F
 def argmin(x: Tensor, *, axis: int, keepdims: bool = True, select_last: bool = False) -> Tensor:
     """Index of the smallest element along `axis`, `i64`; the first of equals, and of NaN, if any.
 
-    Source: ONNX ArgMin-13.
+    Errors: T104, T105, T170 for an axis without elements. Source: ONNX ArgMin-13.
     """
     return _position("argmin", x, axis, keepdims, select_last, te.min)
 
 
 @argmax.reference
 def _argmax_reference(x: Array, *, axis: int, keepdims: bool, select_last: bool) -> Array:
-    return _place(np.argmax, x, axis, keepdims, select_last)
+    return _place("argmax", x, axis, keepdims, select_last)
 
 
 @argmin.reference
 def _argmin_reference(x: Array, *, axis: int, keepdims: bool, select_last: bool) -> Array:
-    return _place(np.argmin, x, axis, keepdims, select_last)
+    return _place("argmin", x, axis, keepdims, select_last)
 
 
-def _place(find: Any, x: Array, axis: int, keepdims: bool, select_last: bool) -> Array:
-    if not x.shape[axis]:  # as the kernel has it: the first place, or the one before
-        shape = [*x.shape]
-        shape[axis] = 1
-        found = np.full(shape, 0 if select_last else -1, np.int64)
-    elif select_last:
+def _place(name: str, x: Array, axis: int, keepdims: bool, select_last: bool) -> Array:
+    _need_elements(name, axis % x.ndim, x.shape)
+    find = getattr(np, name)
+    if select_last:
         found = x.shape[axis] - 1 - find(np.flip(x, axis), axis, keepdims=True)
     else:
         found = find(x, axis, keepdims=True)

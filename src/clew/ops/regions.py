@@ -15,6 +15,7 @@ from clew.ir.dims import Dim
 from clew.ops.common import accumulator, differ, f16, f32, f64, i64, need_float, need_integer
 from clew.ops.reduce import narrowed
 from clew.ops.registry import Sample, register_op
+from clew.support.bounds import Places
 from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor
 from clew.te.expr import Index, unary
@@ -33,9 +34,10 @@ def _bounded(value: Scalar, bound: float = _FAR) -> Scalar:
     return te.minimum(te.maximum(known, -bound), bound)
 
 
-def _image_of(batches: Scalar, count: Dim) -> Scalar:
-    """Returns the number of an image, held inside the batch."""
-    return te.minimum(te.maximum(te.cast("i64", batches), 0), te.size(count) - 1)
+def _image_of(name: str, batches: Scalar, count: Dim) -> Scalar:
+    """Returns the number of an image of the batch."""
+    places = Places(name, 0, count, count, from_end=False, noun="image")
+    return te.Checked(te.cast("i64", batches), places)
 
 
 def _check(name: str, x: Tensor, rois: Tensor, columns: int, out: tuple[int, ...]) -> None:
@@ -46,7 +48,8 @@ def _check(name: str, x: Tensor, rois: Tensor, columns: int, out: tuple[int, ...
         raise GraphTypeError("T101", f"{name}: input is {x.type}, regions are {rois.type}")
     if len(out) != 2 or any(n < 1 for n in out):
         raise GraphTypeError("T107", f"{name}: output {out}")
-    if any(n == 0 for n in (x.shape[0], *x.shape[2:])):
+    regions = rois.shape[0]
+    if any(n == 0 for n in (x.shape[0], *x.shape[2:])) and isinstance(regions, int) and regions:
         raise GraphTypeError("T110", f"{name}: {x.type} has nothing to pool")
 
 
@@ -129,7 +132,7 @@ class _Axis:
 
 
 _REGIONS = np.array([[0, 0, 3, 3], [1.5, -2, 9, 4], [2, 2, 2.5, 2.25], [4, 4, 1, 1]], "f4")
-_IMAGES = np.array([1, 0, 1, 5])
+_IMAGES = np.array([1, 0, 1, 0])
 
 
 @register_op(
@@ -142,6 +145,8 @@ _IMAGES = np.array([1, 0, 1, 5])
         Sample(f32(2, 1, 5, 6), _REGIONS, _IMAGES, out=(2, 2), mode="max"),
         Sample(f16(2, 3, 5, 6), _REGIONS.astype("f2"), _IMAGES, out=(2, 3), samples=2),
         Sample(f64(2, 3, 5, 6), _REGIONS.astype("f8"), _IMAGES, out=(2, 3)),
+        Sample(f32(2, 1, 5, 6), _REGIONS, _IMAGES * 2, out=(2, 2), error="I320"),
+        Sample(f32(2, 1, 5, 6), _REGIONS, -_IMAGES, out=(2, 2), mode="max", error="I320"),
         Sample(f32(2, 3, 5), _REGIONS, _IMAGES, out=(2, 3), error="T108"),
         Sample(f32(2, 3, 5, 6), f32(4, 5), i64(4), out=(2, 3), error="T108"),
         Sample(f32(2, 3, 5, 6), f32(4, 4), i64(3), out=(2, 3), error="T108"),
@@ -167,12 +172,12 @@ def roi_align(
     """The `out` bins of regions of `x[N, C, H, W]`, each the mean (`avg`) of points interpolated in
     it, or the largest weighted element around them (`max`).
 
-    `rois[n, 4]` are (x1, y1, x2, y2) in elements over `scale`, `batches[n]` the images they lie in,
-    held inside the batch. A bin has `samples` points along an axis; 0 is its size rounded up.
+    `rois[n, 4]` are (x1, y1, x2, y2) in elements over `scale`, `batches[n]` the images they lie in.
+    A bin has `samples` points along an axis; 0 is its size rounded up.
     `coordinates` is half_pixel, which moves them by half an element, or output_half_pixel, with
     regions of one element at least.
 
-    Errors: T101, T105, T107, T108, T110. Source: ONNX RoiAlign-22.
+    Errors: T101, T105, T107, T108, T110, I320. Source: ONNX RoiAlign-22.
     """
     name = "nn.roi_align"
     _check(name, x, rois, 4, out)
@@ -203,7 +208,7 @@ def _mean_of_points(x: Tensor, batches: Tensor, axes: list[_Axis]) -> Tensor:
 
     def over_rows(region: Scalar, channel: Scalar, ph: Scalar, at: Scalar) -> Scalar:
         weight = rows[region, ph, h]
-        element = x[_image_of(batches[region], x.shape[0]), channel, h, at]
+        element = x[_image_of("nn.roi_align", batches[region], x.shape[0]), channel, h, at]
         # A row that weighs nothing may hold what is no number.
         return te.sum(te.select(weight > 0.0, weight * te.cast(wide, element), 0.0), h)
 
@@ -236,7 +241,7 @@ def _largest_around(x: Tensor, batches: Tensor, axes: list[_Axis]) -> Tensor:
         over.append(te.reduce_axis(most, f"i{letter}"))
 
     def body(region: Scalar, channel: Scalar, ph: Scalar, pw: Scalar) -> Scalar:
-        image = _image_of(batches[region], x.shape[0])
+        image = _image_of("nn.roi_align", batches[region], x.shape[0])
         exists, inside, around = te.as_scalar(True, "bool"), te.as_scalar(True, "bool"), []
         for axis, number, k in zip(axes, (ph, pw), over, strict=True):
             point: Scalar = k
@@ -268,7 +273,7 @@ def _largest_around(x: Tensor, batches: Tensor, axes: list[_Axis]) -> Tensor:
     return te.compute(shape, known, "roi_align")
 
 
-_BATCHED = np.array([[0, 0, 0, 3, 3], [1, 2, -2, 9, 4], [9, 4, 4, 1, 1]], "f4")
+_BATCHED = np.array([[0, 0, 0, 3, 3], [1, 2, -2, 9, 4], [1, 4, 4, 1, 1]], "f4")
 
 
 @register_op(
@@ -277,6 +282,8 @@ _BATCHED = np.array([[0, 0, 0, 3, 3], [1, 2, -2, 9, 4], [9, 4, 4, 1, 1]], "f4")
         Sample(f32(2, 3, 6, 7), _BATCHED, out=(2, 3)),
         Sample(f32(2, 2, 6, 7), _BATCHED, out=(4, 1), scale=0.5),
         Sample(f16(2, 2, 6, 7), _BATCHED.astype("f2"), out=(2, 2)),
+        Sample(f32(2, 3, 6, 7), _BATCHED * np.float32(2), out=(2, 3), error="I320"),
+        Sample(f32(2, 3, 6, 7), _BATCHED + np.float32(np.nan), out=(2, 3), error="I320"),
         Sample(f32(2, 3, 6, 7), f32(4, 4), out=(2, 3), error="T108"),
         Sample(f32(2, 3, 6, 7), f64(4, 5), out=(2, 3), error="T101"),
         Sample(f32(2, 3, 6, 7), f32(4, 5), out=(2,), error="T107"),
@@ -287,7 +294,7 @@ def max_roi_pool(x: Tensor, rois: Tensor, *, out: tuple[int, ...], scale: float 
     """The `out` bins of regions of `x[N, C, H, W]`, each the largest element in it; 0 in bins
     without any. `rois[n, 5]` are (image, x1, y1, x2, y2) in elements over `scale`, rounded.
 
-    Errors: T101, T105, T107, T108, T110. Source: ONNX MaxRoiPool-22.
+    Errors: T101, T105, T107, T108, T110, I320. Source: ONNX MaxRoiPool-22.
     """
     name = "nn.max_roi_pool"
     _check(name, x, rois, 5, out)
@@ -312,7 +319,7 @@ def max_roi_pool(x: Tensor, rois: Tensor, *, out: tuple[int, ...], scale: float 
 
     def over_rows(region: Scalar, channel: Scalar, ph: Scalar, at: Scalar) -> Scalar:
         first, last = limits(region, 0, ph)
-        image = _image_of(_bounded(te.cast(wide, rois[region, 0])), x.shape[0])
+        image = _image_of(name, te.cast(wide, rois[region, 0]), x.shape[0])
         element = te.cast(wide, x[image, channel, h, at])
         return te.max(te.select((h >= first) & (h < last), element, lowest), h)
 

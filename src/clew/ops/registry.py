@@ -37,11 +37,14 @@ from clew.ir.types import (
     TupleType,
     Type,
     bits,
+    empty_array,
     from_numpy,
+    is_empty,
     is_native,
     leaves,
     to_numpy,
 )
+from clew.ops.binding import OnnxBinding, binding_of
 from clew.ops.signature import Signature, convert, fits, signature_of
 from clew.support.budgets import check_run_bytes
 from clew.support.errors import GraphTypeError, UnsupportedError
@@ -57,7 +60,8 @@ _KEPT: Final = 1024
 class Sample:
     """An example call for tests, docs and fuzzing: input types (or arrays) and attributes.
 
-    `error` is the code that building the call must raise, for bad samples.
+    `error` is the code that building the call must raise, for bad samples; running it, where that
+    is I320.
     """
 
     args: tuple[Type | np.ndarray[Any, Any], ...]
@@ -74,15 +78,6 @@ class Sample:
         object.__setattr__(self, "error", error)
         object.__setattr__(self, "low", low)
         object.__setattr__(self, "high", high)
-
-
-@dataclass(frozen=True)
-class OnnxBinding:
-    """The ONNX operator that an operator of clew's is, from version `since` of its domain on."""
-
-    domain: str
-    name: str
-    since: int = 1
 
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -389,7 +384,8 @@ class Op:
     def run_reference(self, args: Sequence[np.ndarray[Any, Any]], attrs: Mapping[str, Any]) -> Any:
         """Returns the result on numpy arrays: the reference, or `compute` interpreted.
 
-        Arguments that hold attributes come last, as in the call.
+        Arguments that hold attributes come last, as in the call. Results that have no elements
+        follow from their types: references need no case for them.
 
         Errors: T020 where a user's reference gives another number of results, or others of shape
         or kind, than the operator's types say.
@@ -402,6 +398,9 @@ class Op:
             settled = self._settled(types, attrs, values)
             self._check_size(types, settled)
             return self.run_reference(inputs, settled)
+        empty = self._empty_results(args, attrs)
+        if empty is not None:
+            return empty
         if self.reference_rule is not None:
             result = self.reference_rule(*args, **attrs)
             return result if self.is_builtin else self._checked(result, args, attrs)
@@ -414,6 +413,20 @@ class Op:
             dict(zip(tensors, args, strict=True)),
         )
         return tuple(results) if isinstance(outputs, tuple) else results[0]
+
+    def _empty_results(self, args: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+        """Returns the results where an argument has no elements and none of them has; else None."""
+        if all(not isinstance(a, np.ndarray) or a.size or a.dtype == object for a in args):
+            return None
+        if not all(isinstance(a, (np.ndarray, np.generic)) for a in args):
+            return None
+        types = tuple(TensorType(a.shape, from_numpy(a.dtype)) for a in args)
+        bound = attrs if isinstance(attrs, Attrs) else self.bind(attrs)
+        result = self._infer(types, bound)
+        if not all(map(is_empty, leaves(result))):
+            return None
+        made = list(map(empty_array, leaves(result)))
+        return tuple(made) if isinstance(result, TupleType) else made[0]
 
     def _check_size(self, types: Sequence[TensorType], attrs: Attrs) -> None:
         """Checks a result whose size came with the run before it is made. Errors: I265."""
@@ -500,7 +513,7 @@ def register_op(
     Errors: T015 when the name is taken (`overwrite=True` replaces the operator), or the ONNX
     operator is bound to another one; T018 for a name that is none.
     """
-    binding = _binding(onnx, since)
+    binding = binding_of(onnx, since)
     if not _NAME.match(name):
         raise GraphTypeError(
             "T018", f"{name!r} is no name of an operator", hint="words with dots: my.squared_relu"
@@ -540,17 +553,6 @@ def register_op(
         return op
 
     return register
-
-
-def _binding(onnx: str, since: int) -> OnnxBinding | None:
-    if not onnx:
-        return None
-    domain, separator, name = onnx.rpartition("::")
-    if not name or (separator and not domain):
-        raise GraphTypeError(
-            "T018", f"{onnx!r} names no operator of ONNX", hint="it is written domain::Name"
-        )
-    return OnnxBinding("" if domain == "ai.onnx" else domain, name, since)
 
 
 def bound_to(domain: str, name: str, version: int) -> Op | None:

@@ -181,7 +181,8 @@ def grid_sample(
     fits = spatial > 0 and grid.rank == x.rank and not differ(grid.shape[0], x.shape[0])
     if not fits or differ(grid.shape[-1], spatial):
         raise GraphTypeError("T108", f"grid_sample: {x.type} sampled at {grid.type}")
-    if any(size == 0 for size in x.shape[2:]):
+    places = (*x.shape[:2], *grid.shape[1:-1])
+    if 0 in x.shape[2:] and all(isinstance(n, int) and n for n in places):
         raise GraphTypeError("T110", f"grid_sample: {x.type} has no elements to sample")
     wide = "f64" if "f64" in (x.dtype, grid.dtype) else "f32"
 

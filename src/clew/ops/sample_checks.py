@@ -39,6 +39,8 @@ _CLOSE: Final = 1e-5
 _CLOSE_NARROW: Final = 1e-2
 # Attributes and blocks spell sizes out too, which a symbol cannot be held against.
 _NOT_SYMBOLIC: Final = ("T107", "T108", "T109", "T110")
+OUTSIDE: Final = "I320"
+"""The code of an index out of range, which only a run meets."""
 
 
 def types_of(sample: Sample) -> list[Any]:
@@ -229,12 +231,14 @@ def _with_symbol(type_: Any, size: int) -> Any:
 
 
 def check_error(op: Op, sample: Sample) -> None:
-    """Checks that a bad sample's call raises the code that it states.
+    """Checks that a bad sample's call, or running it, raises the code that it states.
 
     Errors: T023.
     """
     try:
-        call_of(op, sample)
+        call = call_of(op, sample)
+        if sample.error == OUTSIDE:
+            op.run_reference(arrays_of(op, sample), call.attrs)
     except ClewError as error:
         if error.code == sample.error:
             return

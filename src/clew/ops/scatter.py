@@ -3,8 +3,8 @@
 A kernel says what each element of its result is: here the last update that names its place, or all
 that do, combined. That takes a look at every index for each element of the result, which is right
 for few updates (caches, masks, single rows) and runs natively; many updates of many elements are
-put one after another on the host. Indices may be negative, and are held
-inside the axis: nothing else is ever written.
+put one after another on the host. Indices may be negative, to count from the end; one out of range
+ends the run in an error, and nothing outside is ever written.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ from clew.ops.common import (
     need_integer,
     tensor_type,
 )
-from clew.ops.indexing import held_index
+from clew.ops.indexing import index_at, indices_in
 from clew.ops.reduce import narrowed
 from clew.ops.registry import Op, Sample, get_op, register_op
+from clew.support.bounds import Places
 from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor
 from clew.te.expr import Index
@@ -74,12 +75,6 @@ def put(x: Array, place: tuple[Array, ...], updates: Array, reduction: str) -> A
     else:
         _COMBINE[reduction].at(result, place, updates)
     return result
-
-
-def _from_front(indices: Array, size: int) -> Array:
-    """Returns indices counted from the front and held inside an axis."""
-    wide = indices.astype(np.int64)
-    return np.clip(np.where(wide < 0, wide + size, wide), 0, size - 1)
 
 
 def _neutral(combiner: str, dtype: str) -> Scalar:
@@ -167,13 +162,18 @@ _ELEMENTS = (
     Sample(f32(4, 3), np.array([[0, 2, 1], [3, 0, -1]]), f32(2, 3), axis=0),
     Sample(f32(4, 3), np.array([[0, 2], [1, 0]], "i4"), f32(2, 2), axis=1),
     Sample(f32(4, 3), np.array([[0, 0, 0], [0, 2, 2]]), f32(2, 3), axis=0, reduction="add"),
-    Sample(f16(4, 3), np.array([[0, 0, 0], [0, 2, 9]]), f16(2, 3), axis=-2, reduction="mul"),
+    Sample(f16(4, 3), np.array([[0, 0, 0], [0, 2, 3]]), f16(2, 3), axis=-2, reduction="mul"),
     Sample(i32(4, 3), np.array([[0, 0, 0], [0, 2, 2]]), i32(2, 3), axis=0, reduction="max"),
-    Sample(f64(5), np.array([4, -9, 4]), f64(3), reduction="min"),
+    Sample(f64(5), np.array([4, -5, 4]), f64(3), reduction="min"),
     Sample(boolean(5), np.array([4, 1, 4]), boolean(3)),
     Sample(f32(5), np.zeros(0, "i8"), f32(0)),
 )
+_ELEMENTS_OUTSIDE = (
+    Sample(f32(4, 3), np.array([[0, 2, 4], [3, 0, -1]]), f32(2, 3), axis=0, error="I320"),
+    Sample(f16(4, 3), np.array([[0, 2, 3], [3, 0, -5]]), f16(2, 3), reduction="mul", error="I320"),
+)
 _BAD_ELEMENTS = (
+    *_ELEMENTS_OUTSIDE,
     Sample(f32(4, 3), i64(2, 3), f32(2, 2), axis=0, error="T108"),
     Sample(f32(4, 3), i64(2, 4), f32(2, 4), axis=0, error="T108"),
     Sample(f32(4, 3), i64(2, 3), i32(2, 3), axis=0, error="T101"),
@@ -208,9 +208,10 @@ def scatter_elements(  # type: ignore[empty-body]
     x: Tensor, indices: Tensor, updates: Tensor, *, axis: int = 0, reduction: str = "none"
 ) -> Tensor:
     """`x` with each update put (or combined by `reduction`) in its own place with `axis` replaced
-    by its index; of several for one place, the last.
+    by its index; of several for one place, the last. Negative indices count from the end; one out
+    of range ends the run in an error.
 
-    Errors: T101, T104, T105, T107, T108. Source: ONNX ScatterElements-18.
+    Errors: T101, T104, T105, T107, T108, I320. Source: ONNX ScatterElements-18.
     """
 
 
@@ -229,7 +230,7 @@ def _scatter_elements_expanded(x: Expr, indices: Expr, updates: Expr, **attrs: A
     return _expanded(scatter_elements, few, x, indices, updates, **attrs)
 
 
-@register_op("scatter_elements_few", samples=_ELEMENTS)
+@register_op("scatter_elements_few", samples=(*_ELEMENTS, *_ELEMENTS_OUTSIDE))
 def scatter_elements_few(
     x: Tensor, indices: Tensor, updates: Tensor, *, axis: int = 0, reduction: str = "none"
 ) -> Tensor:
@@ -260,7 +261,7 @@ def scatter_elements_few(
         return (*kept[:n], number, *kept[n + 1 :])
 
     def hits(i: tuple[Scalar, ...], number: Sequence[Scalar]) -> Scalar:
-        index = held_index(name, indices, place(i, number[0]), x.shape[n])
+        index = index_at(name, indices, place(i, number[0]), n, x.shape[n])
         return te.all_of(inside(i), index.equal(i[n]))
 
     def update(i: tuple[Scalar, ...], number: Sequence[Scalar]) -> Scalar:
@@ -269,7 +270,7 @@ def scatter_elements_few(
     return _scattered(name, x, reduction, [over], hits, update, x.rank)
 
 
-@register_op("scatter_elements_many", host=True, samples=_ELEMENTS)
+@register_op("scatter_elements_many", host=True, samples=(*_ELEMENTS, *_ELEMENTS_OUTSIDE))
 def scatter_elements_many(
     x: Array, indices: Array, updates: Array, *, axis: int = 0, reduction: str = "none"
 ) -> Array:
@@ -277,7 +278,8 @@ def scatter_elements_many(
     if not indices.size:
         return x
     place: list[Array] = list(np.indices(indices.shape, sparse=True))
-    place[axis] = _from_front(indices, x.shape[axis])
+    n = axis % x.ndim
+    place[n] = indices_in("scatter_elements", indices, n, x.shape[n])
     return put(x, tuple(place), updates, reduction)
 
 
@@ -291,14 +293,19 @@ scatter_elements_few.reference(scatter_elements_many.reference_rule)  # type: ig
 _SLICES = (
     Sample(f32(4, 3), np.array([[0], [-1]]), f32(2, 3)),
     Sample(f32(4, 3), np.array([[0, 1], [3, 2], [0, 1]]), f32(3), reduction="add"),
-    Sample(f32(4, 3), np.array([[[0, 1]], [[3, 9]]]), f32(2, 1)),
+    Sample(f32(4, 3), np.array([[[0, 1]], [[3, -3]]]), f32(2, 1)),
     Sample(i32(4, 3, 2), np.array([[1], [1]]), i32(2, 3, 2), reduction="mul"),
     Sample(f16(4, 3), np.array([[1], [1]]), f16(2, 3), reduction="max"),
     Sample(f64(3), np.array([[2], [0]]), f64(2), reduction="min"),
     Sample(f32(2, 3), np.zeros((0, 1), "i8"), f32(0, 3)),
     Sample(f32(2, 3), np.zeros((1, 0), "i8"), f32(1, 2, 3)),
 )
+_SLICES_OUTSIDE = (
+    Sample(f32(4, 3), np.array([[[0, 1]], [[3, 9]]]), f32(2, 1), error="I320"),
+    Sample(i32(4, 3), np.array([[0], [-5]]), i32(2, 3), reduction="add", error="I320"),
+)
 _BAD_SLICES = (
+    *_SLICES_OUTSIDE,
     Sample(f32(4, 3), i64(2, 1), f32(2, 4), error="T108"),
     Sample(f32(4, 3), i64(2, 3), f32(2), error="T108"),
     Sample(f32(0, 3), i64(2, 1), f32(2, 3), error="T108"),
@@ -327,9 +334,10 @@ def _check_slices(name: str, x: Type, indices: Type, updates: Type, reduction: s
 @register_op("scatter_nd", samples=(*_SLICES, *_BAD_SLICES))
 def scatter_nd(x: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = "none") -> Tensor:  # type: ignore[empty-body]
     """`x` with slices put (or combined by `reduction`) at the index tuples in the last axis of
-    `indices`; of several for one place, the last.
+    `indices`; of several for one place, the last. Negative indices count from the end; one out of
+    range ends the run in an error.
 
-    Errors: T101, T105, T107, T108. Source: ONNX ScatterND-18.
+    Errors: T101, T105, T107, T108, I320. Source: ONNX ScatterND-18.
     """
 
 
@@ -348,7 +356,7 @@ def _scatter_nd_expanded(x: Expr, indices: Expr, updates: Expr, *, reduction: st
     return _expanded(scatter_nd, few, x, indices, updates, reduction=reduction)
 
 
-@register_op("scatter_nd_few", samples=_SLICES)
+@register_op("scatter_nd_few", samples=(*_SLICES, *_SLICES_OUTSIDE))
 def scatter_nd_few(
     x: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = "none"
 ) -> Tensor:
@@ -371,7 +379,7 @@ def scatter_nd_few(
     def hits(i: tuple[Scalar, ...], number: Sequence[Scalar]) -> Scalar:
         return te.all_of(
             *(
-                held_index(name, indices, (*tuple_of(number), te.as_scalar(k)), x.shape[k]).equal(
+                index_at(name, indices, (*tuple_of(number), te.as_scalar(k)), k, x.shape[k]).equal(
                     i[k]
                 )
                 for k in range(depth)
@@ -384,7 +392,7 @@ def scatter_nd_few(
     return _scattered(name, x, reduction, over, hits, update, depth)
 
 
-@register_op("scatter_nd_many", host=True, samples=_SLICES)
+@register_op("scatter_nd_many", host=True, samples=(*_SLICES, *_SLICES_OUTSIDE))
 def scatter_nd_many(x: Array, indices: Array, updates: Array, *, reduction: str = "none") -> Array:
     """`scatter_nd`, one update after another."""
     if not updates.size:
@@ -394,7 +402,7 @@ def scatter_nd_many(x: Array, indices: Array, updates: Array, *, reduction: str 
         parts = updates.reshape(-1, *x.shape)
         whole: Array = put(x[None], (np.zeros(len(parts), np.int64),), parts, reduction)[0]
         return whole
-    place = tuple(_from_front(indices[..., n], x.shape[n]) for n in range(depth))
+    place = tuple(indices_in("scatter_nd", indices[..., n], n, x.shape[n]) for n in range(depth))
     return put(x, place, updates, reduction)
 
 
@@ -410,7 +418,9 @@ scatter_nd_few.reference(scatter_nd_many.reference_rule)  # type: ignore[arg-typ
     "reverse_sequence",
     samples=(
         Sample(f32(3, 5, 2), np.array([5, 0, 3]), batch_axis=0, time_axis=1),
-        Sample(i32(4, 3), np.array([1, 9, -2]), batch_axis=1, time_axis=0),
+        Sample(i32(4, 3), np.array([1, 4, 0]), batch_axis=1, time_axis=0),
+        Sample(i32(4, 3), np.array([1, 5, 0]), batch_axis=1, time_axis=0, error="I320"),
+        Sample(i32(4, 3), np.array([1, 0, -1]), batch_axis=1, time_axis=0, error="I320"),
         Sample(f32(4, 3), i64(3), batch_axis=0, time_axis=0, error="T104"),
         Sample(f32(4, 3), i64(3), batch_axis=2, time_axis=0, error="T104"),
         Sample(f32(4, 3), i64(4), batch_axis=1, time_axis=0, error="T108"),
@@ -419,9 +429,9 @@ scatter_nd_few.reference(scatter_nd_many.reference_rule)  # type: ignore[arg-typ
 )
 def reverse_sequence(x: Tensor, lengths: Tensor, *, batch_axis: int, time_axis: int) -> Tensor:
     """`x` with the first elements along `time_axis` in reverse, as many as `lengths[n]` says for
-    element `n` of `batch_axis`. Lengths are held inside the axis.
+    element `n` of `batch_axis`: 0 to the axis's size.
 
-    Errors: T104, T105, T108. Source: ONNX ReverseSequence-10.
+    Errors: T104, T105, T108, I320. Source: ONNX ReverseSequence-10.
     """
     name = "reverse_sequence"
     need_integer(name, lengths)
@@ -430,10 +440,11 @@ def reverse_sequence(x: Tensor, lengths: Tensor, *, batch_axis: int, time_axis: 
         raise GraphTypeError("T104", f"{name}: axis {batch} is both batch and time")
     if lengths.rank != 1 or differ(lengths.shape[0], x.shape[batch]):
         raise GraphTypeError("T108", f"{name}: {lengths.type} for axis {batch} of {x.type}")
-    size = te.size(x.shape[time])
+    size = x.shape[time]
+    places = Places(name, time, size, size + 1, from_end=False, noun="length")
 
     def body(*i: Scalar) -> Scalar:
-        count = te.minimum(te.cast("i64", lengths[i[batch]]), size)
+        count = te.Checked(te.cast("i64", lengths[i[batch]]), places)
         place = te.select(i[time] < count, count - 1 - i[time], i[time])
         return x[(*i[:time], te.maximum(place, 0), *i[time + 1 :])]
 
@@ -445,7 +456,10 @@ def reverse_sequence(x: Tensor, lengths: Tensor, *, batch_axis: int, time_axis: 
     samples=(
         Sample(f32(3, 6, 2), f32(3, 2, 2), np.array([0, 4, 1]), axis=1),
         Sample(f32(2, 5), f32(2, 3), np.array([4, -1]), axis=1, circular=True),
-        Sample(f32(2, 3, 5), f32(2, 3, 2), np.array([9, -9]), axis=-1),
+        Sample(f32(2, 5), f32(2, 3), np.array([9, -9]), axis=1, circular=True),
+        Sample(f32(2, 3, 5), f32(2, 3, 2), np.array([3, 0]), axis=-1),
+        Sample(f32(2, 3, 5), f32(2, 3, 2), np.array([4, 0]), axis=-1, error="I320"),
+        Sample(f32(2, 3, 5), f32(2, 3, 2), np.array([0, -1]), axis=-1, error="I320"),
         Sample(f32(2, 5), f32(2, 6), i64(2), axis=1, error="T108"),
         Sample(f32(2, 5), f32(3, 2), i64(2), axis=1, error="T108"),
         Sample(f32(2, 5), f32(2, 2), i64(3), axis=1, error="T108"),
@@ -458,9 +472,9 @@ def tensor_scatter(
     x: Tensor, updates: Tensor, begin: Tensor, *, axis: int = -2, circular: bool = False
 ) -> Tensor:
     """`x` with `updates` put in along `axis`, from `begin[n]` on for element `n` of axis 0; from
-    the front again after the end, with `circular`. Else places outside of the axis are not written.
+    the front again after the end, with `circular`; else all of them must fit.
 
-    Errors: T101, T104, T105, T108. Source: ONNX TensorScatter-24.
+    Errors: T101, T104, T105, T108, I320. Source: ONNX TensorScatter-24.
     """
     name = "tensor_scatter"
     need_integer(name, begin)
@@ -477,9 +491,14 @@ def tensor_scatter(
     if updates.shape[n] == 0:
         return te.compute(x.shape, lambda *i: x[i], name)
     size, count = te.size(x.shape[n]), te.size(updates.shape[n])
+    room = x.shape[n] - updates.shape[n] + 1
+    places = Places(name, n, x.shape[n], room, from_end=False, noun="place of the first update")
 
     def body(*i: Scalar) -> Scalar:
-        place = i[n] - te.cast("i64", begin[i[0]])
+        first = te.cast("i64", begin[i[0]])
+        if not circular:  # without the check, places outside the axis are not written
+            first = te.Checked(first, places, hold=False)
+        place = i[n] - first
         place = place % size if circular else place
         new = (place >= 0) & (place < count)
         held = te.minimum(te.maximum(place, 0), count - 1)

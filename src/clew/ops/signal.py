@@ -108,6 +108,7 @@ _DFT_SAMPLES = (
     Sample(f16(2, 12, 1), length=16),
     Sample(f64(2, 1, 1)),
     Sample(f32(0, 4, 1)),
+    Sample(f32(2, 0, 1)),
     Sample(f64(1, 300, 1), onesided=True),
     Sample(f32(2, 320, 2), inverse=True),
     Sample(f64(263, 2), axis=0),
@@ -155,8 +156,10 @@ def _dft_types(x: Type, *, axis: int, length: Any, inverse: bool, onesided: bool
     if n == source.rank - 1:
         raise GraphTypeError("T104", f"dft: axis {axis} of {source} is that of complex numbers")
     size = _length(source.shape, n, length, inverse and onesided)
-    if isinstance(size, int) and not 1 <= size <= _LONGEST:
-        raise GraphTypeError("T107", f"dft: the length is {size}, expected 1 to {_LONGEST}")
+    # No signal at all has no spectrum either; a bin of nothing, or nothing filled up, there is not.
+    least = 0 if length is None and not onesided else 1
+    if isinstance(size, int) and not least <= size <= _LONGEST:
+        raise GraphTypeError("T107", f"dft: the length is {size}, expected {least} to {_LONGEST}")
     last = 1 if inverse and onesided else 2
     out = _bins(size) if onesided and not inverse else size
     shape = (*source.shape[:n], out, *source.shape[n + 1 : -1], last)
@@ -198,7 +201,7 @@ def _dft_decomposed(
     type_ = x.tensor
     n = axis_of("dft", axis, type_.rank)
     size = _length(type_.shape, n, length, inverse and onesided)
-    if not isinstance(size, int):
+    if not isinstance(size, int) or not size:
         return None
     order = (*(k for k in range(type_.rank - 1) if k != n), n, type_.rank - 1)
     hermitian = inverse and onesided

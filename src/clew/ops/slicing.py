@@ -293,7 +293,8 @@ def pad(x: Tensor, *, pads: tuple[int, ...], mode: str = "constant", value: floa
     if any(isinstance(n, int) and n < 0 for n in shape):
         raise GraphTypeError("T110", f"pad: {pads} crop {x.type} to {text(shape)}")
     empty = [n == 0 and m != 0 for n, m in zip(x.shape, shape, strict=True)]
-    if mode != "constant" and any(empty):
+    known = all(isinstance(n, int) and n for n in shape)
+    if mode != "constant" and any(empty) and known:
         raise GraphTypeError("T110", f"pad: {x.type} has no elements to repeat in mode {mode!r}")
 
     def body(*i: Scalar) -> Scalar:

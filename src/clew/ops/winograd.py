@@ -208,7 +208,7 @@ def conv2d_winograd(
     panels = pieces // (n * n)
     if differ(panels * n * n, pieces) or len(padding) != 4:
         raise GraphTypeError("T107", f"{name}: {weight.type} for tile {tile}, padding {padding}")
-    if not isinstance(panel, int) or not isinstance(c, int) or panel % c:
+    if not isinstance(panel, int) or not isinstance(c, int) or not c or panel % c:
         raise GraphTypeError("T107", f"{name}: blocks of {c} and {panel} channels do not fit")
     if differ(inner, blocks * c):
         raise GraphTypeError(

@@ -5,12 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 from clew.ir.expr import Attrs, Call, Expr
 from clew.ir.module import Module
 from clew.ir.types import Type
 from clew.ops.registry import Op, argument_references, runs_on_host
+from clew.support.errors import ClewError, ClewWarning
 from clew.te.analysis import Kind
 
 
@@ -35,6 +36,10 @@ class Machine(Protocol):
         ...
 
 
+Unmet: TypeAlias = ClewError | ClewWarning
+"""What is told of a wish that did not come true."""
+
+
 @dataclass
 class PassContext:
     """What a pass may know and say: the target, the optimisation level, and remarks."""
@@ -42,6 +47,7 @@ class PassContext:
     target: Machine | None = None
     opt_level: int = 3
     on_remark: Callable[[Expr, str], None] = field(default=lambda node, text: None)
+    on_unmet: Callable[[Unmet], None] = field(default=lambda wish: None)
     _kinds: dict[tuple[str, tuple[Type, ...], Attrs], Kind] = field(
         default_factory=dict, repr=False
     )
@@ -52,6 +58,12 @@ class PassContext:
     def remark(self, node: Expr, text: str) -> None:
         """Says why something was or was not done to a node of the module the pass was given."""
         self.on_remark(node, text)
+
+    def unmet(self, wish: Unmet) -> None:
+        """Says that something the user asked for did not come about. Where a whole model is
+        compiled that is raised, or issued as a warning; where a part of one is, it means nothing.
+        """
+        self.on_unmet(wish)
 
     def kind(self, call: Call) -> Kind:
         """Returns how an operator call may be fused; equal calls are analysed once."""
@@ -99,6 +111,11 @@ class Pass(ABC):
     @abstractmethod
     def run(self, module: Module, ctx: PassContext) -> Module:
         """Returns the module after the pass."""
+
+    def review(self, module: Module, new: Module, ctx: PassContext) -> None:  # noqa: B027
+        """Looks at what the pass has made of a module, for remarks and warnings. Nothing that is
+        built meanwhile is recorded.
+        """
 
     def __str__(self) -> str:
         options = ", ".join(f"{name}={value!r}" for name, value in self.options.items())

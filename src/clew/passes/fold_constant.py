@@ -31,8 +31,12 @@ _MOVES: Final = frozenset(
 _LEAST_WIDENED_BYTES: Final = 256 << 10
 # No operator does more on so few elements than can be waited for.
 _FREE_OPERATIONS: Final = 1 << 28
-# What does less on each element is no sum or product.
-_LINEAR: Final = 64
+# What does less on each element is no sum or product (Winograd's transform counts 127).
+_LINEAR: Final = 128
+# A result that grows is stored where each element takes so many operations, and it grows at most so
+# much: the transform of a convolution's weights, say, which no run should repeat.
+_WORK: Final = 4
+_MOST_GROWTH: Final = 8
 _MAY_ADD_ZEROS: Final = frozenset(("layout_transform",))
 
 
@@ -49,10 +53,15 @@ class FoldConstant(Pass):
 
     `max_growth_elems` is how large a result may be that is more than twice the size of what it is
     computed from (`broadcast_to`, `full`, `arange`, `tile`): such are cheaper computed than stored.
+    Results that take work, such as the transform of a convolution's weights, are stored all the
+    same.
 
     Weights that are stored as numbers of at most 8 bits are widened here too, which is quickest.
     Where all of a function's together would take more than `max_widened_bytes` beyond what they
     take as stored, the large ones stay as they are, and each run widens them, one after the other.
+
+    An index out of range among constants is an error (I320). In a branch or loop, which may never
+    run, it is left to the run.
 
     Preconditions: none. Non-goals: branches whose condition is constant (SimplifyExpr).
     """
@@ -61,14 +70,16 @@ class FoldConstant(Pass):
     max_widened_bytes: int = 2 << 30
 
     def run(self, module: Module, ctx: PassContext) -> Module:
-        return _Folder(self, ctx).rewrite_module(module)
+        return _Folder(self, ctx, module.main).rewrite_module(module)
 
 
 class _Folder(Rewriter):
-    of_function = ("_keeps_narrow",)
+    of_function = ("_keeps_narrow", "_always_runs")
 
-    def __init__(self, options: FoldConstant, ctx: PassContext) -> None:
+    def __init__(self, options: FoldConstant, ctx: PassContext, main: Function) -> None:
         super().__init__()
+        self._main = main
+        self._always_runs = False
         self._options = options
         self._ctx = ctx
         self._uses: dict[int, int] = {}
@@ -77,6 +88,7 @@ class _Folder(Rewriter):
         self._operations_left = current().folded_operations
 
     def enter(self, function: Function) -> None:
+        self._always_runs = function is self._main
         nodes = (function, *post_order(function.body))
         widened = {
             id(n.args[0]): _widened_bytes(n) for n in nodes if isinstance(n, Call) and n.args
@@ -128,27 +140,29 @@ class _Folder(Rewriter):
             self._ctx.remark(old, f"not folded: {new.args[0].tensor.dtype} takes less memory")
             return False
         stored = sum(1 if a.is_splat else math.prod(a.tensor.concrete) for a in args)
+        read = sum(math.prod(a.tensor.concrete) for a in args)
         size = new.type.size
         assert isinstance(size, int)
-        if not self._affordable(old, new, args, size):
-            return False
         most = self._options.max_growth_elems
         if new.type.size_bytes > current().run_bytes:
             most = 0  # left to the run, which may refuse it
-        if size > max(most, 2 * stored) and not _stays_splat(self._ctx, new, args):
+        grows = size > max(most, 2 * stored)
+        if not grows and size * max(read, 1) < _FREE_OPERATIONS:
+            return True
+        count = _operations(new, args)
+        if not self._affordable(old, count, size + read):
+            return False
+        worth_storing = most and count >= _WORK * size and size <= _MOST_GROWTH * stored
+        if grows and not worth_storing and not _stays_splat(self._ctx, new, args):
             self._ctx.remark(old, f"not folded: {size} elements would be stored for {stored}")
             return False
         return True
 
-    def _affordable(self, old: Call, new: Call, args: Sequence[Constant], size: int) -> bool:
-        """Whether what a call computes per element it reads or writes is within the budget."""
-        assert isinstance(new.op, Op)
-        read = sum(math.prod(a.tensor.concrete) for a in args)
-        if new.op.compute is None or size * max(read, 1) < _FREE_OPERATIONS:
-            return True
-        made = new.op.compute_tensors([a.tensor for a in args], new.attrs)
-        count = flops_of(made if isinstance(made, tuple) else (made,))
-        if not isinstance(count, int) or count <= _LINEAR * (size + read):
+    def _affordable(self, old: Call, count: int, moved: int) -> bool:
+        """Whether `count` operations are within the budget; as many as the elements that a call
+        reads and writes (`moved`) are always.
+        """
+        if count <= _LINEAR * moved:
             return True
         if count > self._operations_left:
             self._ctx.remark(old, f"not folded: {count} operations, left to the run")
@@ -165,6 +179,8 @@ class _Folder(Rewriter):
             with np.errstate(all="ignore"):
                 value = new.op.run_reference([a.data for a in args], new.attrs)
         except IndexError as error:
+            if self._always_runs and getattr(error, "code", "") == "I320":
+                raise
             self._ctx.remark(old, f"not folded: {error}")
             return None
         if isinstance(value, tuple):
@@ -178,6 +194,16 @@ class _Folder(Rewriter):
             self._uses[arg.id] -= 1
             if not self._uses[arg.id] and isinstance(arg, Call):
                 self.memo.pop(arg.id, None)
+
+
+def _operations(call: Call, args: Sequence[Constant]) -> int:
+    """Returns how many operations on numbers a call takes, 0 where that is not known."""
+    assert isinstance(call.op, Op)
+    if call.op.compute is None:
+        return 0
+    made = call.op.compute_tensors([a.tensor for a in args], call.attrs)
+    count = flops_of(made if isinstance(made, tuple) else (made,))
+    return count if isinstance(count, int) else 0
 
 
 def _widened_bytes(call: Call) -> int:

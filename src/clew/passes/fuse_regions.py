@@ -17,9 +17,10 @@ from clew.passes.base import Pass, PassContext
 from clew.passes.fusion_groups import Grouper, stays_inside
 from clew.passes.mark_fusions import Fusion
 from clew.passes.views import is_view, left_in_place
-from clew.support.errors import UnsupportedError
+from clew.support.errors import ClewWarning, UnsupportedError
 from clew.te.analysis import Kind
 
+_SHOWN: Final = 4
 _UNBOUNDED: Final = 1 << 30
 # What passes put before a region's first operator, and others may read as well.
 _MOVED: Final = "layout_transform"
@@ -50,6 +51,8 @@ class FuseRegions(Pass):
     opt_level: ClassVar[int] = 0
 
     fusions: tuple[Fusion, ...] = ()
+    # The pass that fuses what is left, to tell what the regions keep from being fused.
+    rest: Pass | None = None
 
     @property
     def is_builtin(self) -> bool:
@@ -57,6 +60,52 @@ class FuseRegions(Pass):
 
     def run(self, module: Module, ctx: PassContext) -> Module:
         return _RegionFuser({f.name: f for f in self.fusions}, ctx).rewrite_module(module)
+
+    def review(self, module: Module, new: Module, ctx: PassContext) -> None:
+        if self.rest is not None:
+            _tell_cost(module, new, self.rest, ctx)
+
+
+def _tell_cost(module: Module, new: Module, rest: Pass, ctx: PassContext) -> None:
+    """Says where the regions make more kernels than there would be without them, and which fusions
+    of other operators they prevent.
+    """
+    quiet = PassContext(ctx.target, ctx.opt_level)
+    before, after = _kernels(rest.run(module, quiet)), _kernels(rest.run(new, quiet))
+    if len(after) <= len(before):
+        return
+    made = [set(layers) for _, layers in after]
+    split = [
+        layers
+        for _, layers in before
+        if len(layers) > 1 and not any(found >= set(layers) for found in made)
+    ]
+    names = dict.fromkeys(name for name, _ in _kernels(new))
+    text = f"{', '.join(names)}: {len(before)} kernels become {len(after)}"
+    if split:
+        shown = "; ".join(" + ".join(_some(layers)) for layers in split[:_SHOWN])
+        more = f"; and {len(split) - _SHOWN} more" if len(split) > _SHOWN else ""
+        text += f", as these can no longer be one kernel: {shown}{more}"
+    ctx.remark(module.main.body, text)
+    hint = "widen or narrow the fusion's pattern, or leave it out"
+    ctx.unmet(ClewWarning("I306", f"fusions make more kernels than they save: {text}", hint=hint))
+
+
+def _kernels(module: Module) -> list[tuple[str, tuple[str, ...]]]:
+    """Returns name and layers of each kernel of a module whose operators are fused."""
+    roots = [function for _, function in module]
+    found = []
+    for node in post_order(roots, into_functions=True):
+        called = node.op if isinstance(node, Call) else None
+        if isinstance(called, Function) and called.is_primitive:
+            inside = [n for n in post_order(called.body) if isinstance(n, Call)]
+            layers = dict.fromkeys(la for n in inside for la in n.layers)
+            found.append((str(called.attrs.get("name", "kernel")), tuple(layers)))
+    return found
+
+
+def _some(layers: Sequence[str]) -> Sequence[str]:
+    return layers if len(layers) <= _SHOWN else [*layers[: _SHOWN - 1], "...", layers[-1]]
 
 
 class _RegionFuser(Rewriter):

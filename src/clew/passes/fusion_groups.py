@@ -486,6 +486,8 @@ def _reshaped_strides(
     before: Sequence[int], steps: Sequence[int], after: Sequence[int]
 ) -> list[int] | None:
     """Returns the strides of a view under another shape; None where it is no view."""
+    if 0 in after:
+        return None
     old = [(size, step) for size, step in zip(before, steps, strict=True) if size != 1]
     found: list[int] = []
     left, step = 1, 0  # what later axes of the new shape leave of the old axis at hand

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import traceback
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -12,9 +11,13 @@ from clew.ir.expr import Expr
 from clew.ir.module import Module
 from clew.ir.printer import print_module
 from clew.ir.visit import post_order
-from clew.passes.base import Machine, Pass, PassContext
+from clew.passes.base import Machine, Pass, PassContext, Unmet
+from clew.passes.reproducers import keep_reproducer
 from clew.passes.verify import verify
-from clew.support.errors import ClewError, CompileError, InputError, locate
+from clew.patterns import Rule, explain, find_all, unfired
+from clew.support.errors import ClewError, ClewWarning, CompileError, InputError, locate
+from clew.support.near import did_you_mean, listed
+from clew.support.shown import counted, indented
 from clew.trace.stages import Remark, StageLog, StageRecord
 
 
@@ -45,6 +48,18 @@ def node_ids(module: Module) -> frozenset[int]:
     return frozenset(n.id for n in post_order(functions, into_functions=True))
 
 
+def unknown_pass(unknown: Sequence[str], names: Sequence[str]) -> InputError:
+    """Returns the error for names that no pass has.
+
+    Errors: I020.
+    """
+    return InputError(
+        "I020",
+        f"no pass is called {', '.join(unknown)}",
+        hint=did_you_mean(unknown[0], names, "passes"),
+    )
+
+
 class PassManager:
     """Runs the passes that belong to `opt_level` or below, and those required; never those
     disabled.
@@ -72,17 +87,15 @@ class PassManager:
         names = [p.name for p in passes]
         unknown = sorted((self.required | self.disabled) - set(names))
         if unknown:
-            raise InputError(
-                "I020",
-                f"no pass is called {', '.join(unknown)}",
-                hint=f"the passes are {', '.join(dict.fromkeys(names))}",
-            )
+            raise unknown_pass(unknown, names)
         self.passes = [p for p in passes if self._wanted(p, opt_level)]
         self.opt_level = opt_level
         self.instruments = tuple(instruments)
         self.target = target
         self.reproducers = reproducers
         self.log = StageLog(node_ids, enabled=trace)
+        # What users asked for and did not get.
+        self.unmet: list[Unmet] = []
 
     def _wanted(self, candidate: Pass, opt_level: int) -> bool:
         if candidate.name in self.disabled:
@@ -98,6 +111,7 @@ class PassManager:
         """Returns the module after all passes."""
         verify(module)
         self.log.records.clear()
+        self.unmet.clear()
         self.log.add("import", module)
         for position, current in enumerate(self.passes):
             module = self._run_one(current, position, module)
@@ -112,12 +126,14 @@ class PassManager:
         def on_remark(node: Expr, text: str) -> None:
             remarks.append(Remark(node.id, current.name, text))
 
-        context = PassContext(self.target, self.opt_level, on_remark)
+        context = PassContext(self.target, self.opt_level, on_remark, self.unmet.append)
         try:
-            with self.log.watching(), locate(pass_name=current.name):
+            with self.log.watching(), locate(pass_name=current.name), unfired() as rules:
                 new = current.run(module, context)
             if new is not module:
                 verify(new)
+                with locate(pass_name=current.name):
+                    current.review(module, new, context)
         except ClewError:
             raise
         except Exception as error:
@@ -128,18 +144,43 @@ class PassManager:
                 hint=f"this is a mistake of the pass; {folder} holds what reproduces it",
             ) from error
         self.log.add(current.name, new, remarks)
+        if rules and new is module and getattr(current, "required", False):
+            self.unmet.extend(map(self._explained, [current.name] * len(rules), rules))
         for instrument in self.instruments:
             if isinstance(instrument, AfterPass):
                 instrument.after_pass(current.name, new)
         return new
 
+    def _explained(self, name: str, wanted: Rule) -> ClewWarning:
+        """Returns why a rule of a user's pass fitted nothing: the pattern fits no stage, or did
+        until a pass took its operators.
+        """
+        earlier = self.stages[:-1]
+        for position in range(len(earlier) - 1, -1, -1):
+            found = find_all(wanted.pattern, earlier[position].module.main)
+            if not found:
+                continue
+            taker = self.stages[position + 1].name
+            layers = listed(dict.fromkeys(la for m in found for la in m.root.layers), 3)
+            return ClewWarning(
+                "I308",
+                f"the pass {name} changes nothing: its rule {wanted.name} fitted "
+                f"{counted(len(found), 'place')} ({layers}) until {taker} took their operators",
+                hint=f"place it before={taker!r}, or compile with disabled=[{taker!r}]",
+            )
+        nearest = indented(str(explain(wanted.pattern, self.stages[0].module)))
+        return ClewWarning(
+            "I308",
+            f"the pass {name} changes nothing: its rule {wanted.name} fits nothing in this model",
+            hint=f"graph_pass(required=False) makes it optional; nearest to fitting:\n{nearest}",
+        )
+
     def _reproduce(self, module: Module, position: int, error: Exception) -> Path:
-        """Writes the module, the passes still to run with their options, and the error."""
-        if self.reproducers is not None:
-            self.reproducers.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix="clew-reproducer-", dir=self.reproducers))
-        (folder / "module.clew").write_text(print_module(module), encoding="utf-8")
+        """Keeps the module, the passes still to run with their options, and the error."""
         rest = "\n".join(str(p) for p in self.passes[position:])
-        (folder / "pipeline.txt").write_text(f"{rest}\nopt_level={self.opt_level}\n")
-        (folder / "error.txt").write_text("".join(traceback.format_exception(error)))
-        return folder
+        files = {
+            "module.clew": print_module(module),
+            "pipeline.txt": f"{rest}\nopt_level={self.opt_level}\n",
+            "error.txt": "".join(traceback.format_exception(error)),
+        }
+        return keep_reproducer(self.passes[position].name, files, self.reproducers)

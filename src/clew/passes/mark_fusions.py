@@ -12,8 +12,9 @@ from clew.ir.regions import enter_region
 from clew.ir.rewrite import Rewriter
 from clew.ops.registry import Op
 from clew.passes.base import Pass, PassContext
-from clew.patterns import Match, Pattern, find_all
-from clew.support.errors import InputError
+from clew.patterns import Match, Pattern, explain, find_all
+from clew.support.errors import ClewWarning, InputError, UnsupportedError
+from clew.support.shown import counted, indented
 
 MODES = ("stack", "melt")
 Mode = Literal["stack", "melt"]
@@ -26,8 +27,8 @@ class Fusion:
     `stack` runs its stages one after the other; `melt` computes them at tiles of the result.
     `schedule` takes the place of clew's own choice: a function of the kernel's `Schedule` and the
     target, or recorded steps. `check` may turn a match down. Where a fusion is not legal, compiling
-    fails with the reason; with `required=False` a remark says it, and the operators are fused as
-    usual.
+    fails with the reason, and likewise where the pattern fits nothing in the model; with
+    `required=False` a remark says it, and the operators are fused as usual.
     """
 
     name: str
@@ -97,7 +98,10 @@ class MarkFusions(Pass):
 
     def run(self, module: Module, ctx: PassContext) -> Module:
         marker = _Marker(self.fusions, ctx)
-        return marker.rewrite_module(module)
+        new = marker.rewrite_module(module)
+        for fusion_ in self.fusions:
+            marker.tell(fusion_, module)
+        return new
 
 
 class _Marker(Rewriter):
@@ -107,6 +111,33 @@ class _Marker(Rewriter):
         self._ctx = ctx
         self._regions: dict[int, tuple[str, str]] = {}
         self._counts: dict[str, int] = {}
+        # By fusion the regions that have what it fits, and whether its own check said no.
+        self._lost: dict[str, list[str]] = {}
+        self._declined: set[str] = set()
+
+    def tell(self, wanted: Fusion, module: Module) -> None:
+        """Says of a fusion that is nowhere why."""
+        if self._counts.get(wanted.name) or wanted.name in self._declined:
+            return
+        lost = self._lost.get(wanted.name)
+        if lost:
+            places = counted(len(lost), "place")
+            others = ", ".join(dict.fromkeys(region.rpartition("/")[0] for region in lost))
+            text = f"the fusion {wanted.name} fits {places}, all taken by {others} before it"
+            if wanted.required:
+                hint = "of fusions that overlap the first one listed goes first"
+                self._ctx.unmet(ClewWarning("I305", text, hint=hint))
+            return
+        self._ctx.remark(module.main.body, f"the fusion {wanted.name} fits nothing")
+        if wanted.required:
+            self._ctx.unmet(
+                UnsupportedError(
+                    "U030",
+                    f"the fusion {wanted.name} is required and fits nothing in this model",
+                    hint="required=False makes it optional; nearest to fitting:\n"
+                    + indented(str(explain(wanted.pattern, module))),
+                )
+            )
 
     def enter(self, function: Function) -> None:
         for fusion_ in self._fusions:
@@ -118,9 +149,11 @@ class _Marker(Rewriter):
         taken = next((n for n in calls if n.id in self._regions), None)
         if taken is not None:
             region = self._regions[taken.id][0]
+            self._lost.setdefault(wanted.name, []).append(region)
             self._ctx.remark(match.root, f"not fused as {wanted.name}: part of it is in {region}")
             return
         if not calls or not wanted.accepts(match):
+            self._declined.add(wanted.name)
             self._ctx.remark(match.root, f"not fused as {wanted.name}: its check said no")
             return
         number = self._counts.get(wanted.name, 0)

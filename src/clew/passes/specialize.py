@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from clew.ir.dims import SymDim
-from clew.ir.expr import Call, Constant, Expr, Function, Var
+from clew.ir.deciding import decided_by
+from clew.ir.dims import Dim, SymDim, substitute
+from clew.ir.expr import Call, Constant, Expr, Function, If, Tuple, Var, While
 from clew.ir.module import Module
-from clew.ir.rewrite import Rewriter, building_for
-from clew.ir.types import TensorType, Type, leaves, substitute_type
+from clew.ir.rewrite import Rewriter, building_for, replaces
+from clew.ir.types import (
+    TensorType,
+    TupleType,
+    Type,
+    empty_array,
+    is_empty,
+    is_native,
+    leaves,
+    substitute_type,
+)
 from clew.ir.values import KnownValues
 from clew.ops.registry import Op
 from clew.passes.base import Pass, PassContext
-from clew.support.errors import InputError
+from clew.support.errors import Hint, InputError
 
 _MAX_FOLDED_ELEMENTS = 4096
 
@@ -31,28 +41,41 @@ class Specialize(Pass):
     After:
         %1: f32[2, 4] = nn.relu(%x); %2: i64[2] = const [2, 4]
 
-    Attributes bound at run time are settled where their argument is known now. Two sizes that
-    broadcast are taken to be equal before: where one turns out to be 1, and attributes were made of
-    it, they may be wrong (I042). Preconditions: `sizes` fits the inputs. Non-goals: sizes that
-    depend on data.
+    Attributes bound at run time are settled where their argument is known now; a remark names each
+    input whose value took part, and what it decides. Branches that these sizes rule out, and bodies
+    of loops that never run, are left out. Two sizes that broadcast are taken to be equal before:
+    where one turns out to be 1, and attributes were made of it, they may be wrong (I042). `shapes`
+    gives whole shapes of parameters, whose sizes need not be plain names then (`min(40, ?3)`).
+    Preconditions: `sizes` and `shapes` fit the inputs. Non-goals: sizes that depend on data.
     """
 
     opt_level = 0
 
     sizes: tuple[tuple[str, int], ...] = ()
     values: tuple[tuple[str, Any], ...] = ()
+    shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
     def run(self, module: Module, ctx: PassContext) -> Module:
-        return _Specializer(dict(self.sizes), dict(self.values)).rewrite_module(module)
+        values = dict(self.values)
+        for param in module.main.params if values else ():
+            if param.name in values:
+                ctx.remark(param, _decision(module.main, param))
+        return _Specializer(dict(self.sizes), values, dict(self.shapes)).rewrite_module(module)
 
 
 class _Specializer(Rewriter):
     enter_primitive = True
 
-    def __init__(self, sizes: Mapping[str, int], values: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        sizes: Mapping[str, int],
+        values: Mapping[str, Any],
+        shapes: Mapping[str, tuple[int, ...]],
+    ) -> None:
         super().__init__()
         self.sizes.update(sizes)
         self.values = values
+        self.shapes = shapes
         self.known = KnownValues()
         # Names of sizes in attributes; those of which types said something else than is so.
         self._used: set[str] = set()
@@ -60,9 +83,12 @@ class _Specializer(Rewriter):
 
     def rewrite_module(self, module: Module) -> Module:
         for param in module.main.params:
-            if param.name in self.values:
-                with building_for(param):
+            with building_for(param):
+                if param.name in self.values:
                     self.memo[param.id] = Constant(self.values[param.name])
+                elif param.name in self.shapes:
+                    type_ = replace(param.tensor, shape=self.shapes[param.name])
+                    self.memo[param.id] = param if type_ == param.type else Var(param.name, type_)
         new = super().rewrite_module(module)
         for name in sorted(self._wrong.keys() & self._used):
             call, found = self._wrong[name]
@@ -71,7 +97,11 @@ class _Specializer(Rewriter):
                     "I042",
                     f"{call.op_name} gives {found} for these inputs, and {call.type} was expected: "
                     "sizes that broadcast are taken to be equal",
-                    hint="compile it with the shapes of its inputs (inputs={...})",
+                    hint=Hint(
+                        "compile it with the shapes of its inputs (inputs={...})",
+                        cli="compile it with the shapes of its inputs (--shape NAME=1,3,224,224)",
+                        page="compile it with the shapes of its inputs",
+                    ),
                 )
         return new
 
@@ -91,6 +121,63 @@ class _Specializer(Rewriter):
         params = [p if p.id in held else next(kept) for p in function.params]
         with building_for(function):
             return Function(params, new.body, new.attrs)
+
+    def order(self, function: Function) -> Sequence[Expr]:
+        # Branches and bodies are visited with what runs them, once it is known whether it does.
+        return [n for n in super().order(function) if not isinstance(n, Function)]
+
+    def _visit(self, node: Expr) -> Expr:
+        if node.id in self.memo:
+            return self.memo[node.id]
+        if isinstance(node, If):
+            self._take_branch(node)
+        elif isinstance(node, While) and node.trips is not None:
+            new = self._no_turns(node, substitute(node.trips, self.sizes))
+            if new is not None:
+                replaces(node, new)
+                self.memo[node.id] = new
+                return new
+        return super()._visit(node)
+
+    def _take_branch(self, node: If) -> None:
+        """Leaves out the branch that is not taken, where that is known: it may be wrong for these
+        sizes. It gives zeros instead.
+        """
+        cond = self._visited(node.cond)
+        if not isinstance(cond, Constant):
+            return
+        taken, other = node.then, node.orelse
+        if not bool(cond.data.reshape(-1)[0]):
+            taken, other = other, taken
+        new = self._visited(taken)
+        assert isinstance(new, Function)
+        self.memo[other.id] = self._with_zeros(node, other, new.body.type) or new
+
+    def _with_zeros(self, node: If, function: Function, type_: Type) -> Function | None:
+        """Returns a function of the same parameters that gives zeros; None for another type than
+        of tensors whose sizes are known.
+        """
+        parts = leaves(type_)
+        if not all(isinstance(t, TensorType) and t.is_static and is_native(t) for t in parts):
+            return None
+        params = [self._visited(p) for p in function.params]
+        with building_for(node):
+            zeros = [Constant.splat(0, t) for t in parts]  # type: ignore[arg-type]
+            body = zeros[0] if isinstance(type_, TensorType) else Tuple(zeros)
+            return Function(params, body, function.attrs)  # type: ignore[arg-type]
+
+    def _no_turns(self, node: While, trips: Dim) -> Expr | None:
+        """Returns the value of a loop that never runs, whose body may be wrong for these sizes;
+        None for one that may, and where only the body tells the sizes of its stacks.
+        """
+        assert isinstance(node.type, TupleType)
+        stacks = [substitute_type(t, self.sizes) for t in node.type.fields[len(node.init) :]]
+        if trips != 0 or not all(map(is_empty, stacks)):
+            return None
+        init = [self._visited(i) for i in node.init]
+        with building_for(node):
+            empty = [Constant(empty_array(t)) for t in stacks]
+            return Tuple([*init, *empty])
 
     def rewrite_var(self, old: Var) -> Expr:
         type_ = substitute_type(old.type, self.sizes)
@@ -125,6 +212,17 @@ class _Specializer(Rewriter):
                 told = dim.substitute(self.sizes)
                 if isinstance(told, int) and told != size:
                     self._wrong |= dict.fromkeys(dim.symbols, (old, found))
+
+
+def _decision(main: Function, param: Var) -> str:
+    """Returns what a parameter's value decides, for people."""
+    found = [
+        f"{attribute} of {call.op_name} ({', '.join(call.layers) or 'no layer'})"
+        for call, attribute, params in decided_by(main)
+        if param in params
+    ]
+    what = "; ".join(found) or "which graph the model is"
+    return f"the value of {param.name} decides {what}: each new value costs a build"
 
 
 def _names_in(value: object) -> frozenset[str]:

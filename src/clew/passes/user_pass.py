@@ -9,6 +9,7 @@ from typing import Any
 from clew.ir.module import Module
 from clew.passes.base import Pass, PassContext
 from clew.support.errors import InputError
+from clew.support.near import did_you_mean
 
 PassFunction = Callable[[Module, PassContext], Any]
 
@@ -22,6 +23,7 @@ class GraphPass(Pass):
     function: PassFunction
     before: str = ""
     after: str = ""
+    required: bool = True
 
     @property
     def is_builtin(self) -> bool:
@@ -52,11 +54,14 @@ def graph_pass(
     before: str = "",
     after: str = "",
     opt_level: int = 0,
+    required: bool = True,
 ) -> Any:
     """Decorator: makes a function of a module and a `PassContext` a pass.
 
     It is checked, timed and recorded as clew's own are: what became what comes from the rewriter it
     uses (`RuleRewriter`, `Rewriter`, `clew.edit`), and a reproducer is written where it fails.
+    Where it changes nothing because the rules of its `RuleRewriter` fit nowhere, a warning (I308)
+    says so, and which pass took the operators; `required=False` turns that off.
 
     ```python
     @clew.graph_pass(after="SimplifyExpr")
@@ -75,7 +80,7 @@ def graph_pass(
     def make(found: PassFunction) -> GraphPass:
         namespace = {"opt_level": opt_level, "__doc__": found.__doc__, "__module__": __name__}
         made = type(found.__name__, (GraphPass,), namespace)
-        return made(found, before, after)  # type: ignore[no-any-return]
+        return made(found, before, after, required)  # type: ignore[no-any-return]
 
     return make if function is None else make(function)
 
@@ -95,7 +100,7 @@ def placed(passes: Sequence[Pass], added: Sequence[GraphPass]) -> list[Pass]:
                 "I020",
                 f"{new.name} is to go {'before' if new.before else 'after'} {where}, "
                 "and no pass is called so",
-                hint=f"the passes are {', '.join(dict.fromkeys(names))}",
+                hint=did_you_mean(where, names, "passes"),
             )
         if new.before:
             result.insert(names.index(where), new)

@@ -34,7 +34,7 @@ from clew.patterns.match import Match, find_all, match
 from clew.patterns.partition import partition
 from clew.patterns.pattern import Pattern
 from clew.patterns.reader import read_pattern
-from clew.patterns.rules import Rewrite, Rule, RuleRewriter, rewrite, rule
+from clew.patterns.rules import Rewrite, Rule, RuleRewriter, rewrite, rule, unfired
 
 __all__ = [
     "Explanation",
@@ -67,5 +67,6 @@ __all__ = [
     "read_pattern",
     "rewrite",
     "rule",
+    "unfired",
     "wildcard",
 ]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
@@ -118,6 +120,20 @@ def _as_rule(given: Any) -> Rule:
     )
 
 
+_unfired: ContextVar[list[Rule] | None] = ContextVar("unfired", default=None)
+
+
+@contextmanager
+def unfired() -> Iterator[list[Rule]]:
+    """Gives a list that collects the rules that fitted nowhere in a module they were applied to."""
+    found: list[Rule] = []
+    token = _unfired.set(found)
+    try:
+        yield found
+    finally:
+        _unfired.reset(token)
+
+
 class RuleRewriter(Rewriter):
     """Applies rules bottom-up until none fits. Earlier rules go first.
 
@@ -143,7 +159,16 @@ class RuleRewriter(Rewriter):
         self._placed: set[int] = set()
         self._uses: dict[int, int] = {}
         self._old_uses: dict[int, int] = {}
-        self._index([_as_rule(r) for r in rules])
+        self._rules = [_as_rule(r) for r in rules]
+        self._fired: set[int] = set()
+        self._index(self._rules)
+
+    def rewrite_module(self, module: Module) -> Module:
+        new = super().rewrite_module(module)
+        seen = _unfired.get()
+        if seen is not None:
+            seen += [r for r in self._rules if id(r) not in self._fired]
+        return new
 
     def _index(self, rules: list[Rule]) -> None:
         kinds = [(r, r.pattern.root_kinds, r.pattern.root_ops) for r in rules]
@@ -234,6 +259,7 @@ class RuleRewriter(Rewriter):
             self.steps += found.steps
             if not fits:
                 continue
+            self._fired.add(id(candidate))
             stands_for = self.originals(*found.nodes)
             with self.covers(*stands_for):
                 result = candidate.build(found)

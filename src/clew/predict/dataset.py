@@ -9,7 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ import numpy as np
 
 from clew import frontends
 from clew.bench.bandwidth import Bandwidth
+from clew.compile_options import CompileOptions
 from clew.compiled import CompiledModel
 from clew.compiler import compile
 from clew.frontends import onnx
@@ -27,8 +29,8 @@ from clew.predict.extras import needed
 from clew.predict.measure import Machine, Timed, time_program
 from clew.predict.table import read_table, write_table
 from clew.predict.transformers import transformer
-from clew.runtime.drawing import draw
 from clew.support.errors import ClewError, InputError
+from clew.support.files import reason_of
 from clew.target import host
 from clew.version import VERSION
 
@@ -44,7 +46,8 @@ _ALONE_RUNS: Final = 5
 @dataclass(frozen=True)
 class Wanted:
     """What to measure: models' files (named by their stems), drawn networks `seed`, `seed` + 1 ...,
-    each with every number of threads, precision and kind of fusion.
+    each with every number of threads, precision and kind of fusion. `options` say how they are
+    compiled otherwise; a network's name in the table ends in those that are not the default.
     """
 
     models: tuple[Path, ...] = ()
@@ -55,6 +58,7 @@ class Wanted:
     fuses: tuple[str, ...] = ("auto",)
     minutes: float | None = None
     turns: int = 4
+    options: CompileOptions = field(default_factory=CompileOptions)
 
 
 @dataclass(frozen=True)
@@ -110,7 +114,10 @@ def collect(
     Errors: I180 to I189 of tables; I013 for a precision.
     """
     needed("pyarrow.parquet")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError("I189", f"cannot write to {str(path)!r}: {reason_of(error)}") from None
     table = read_table(path) if path.exists() else None
     done = _done(table)
     result = Collected()
@@ -128,7 +135,11 @@ def collect(
         written = time.perf_counter()
 
     try:
+        variant = str(replace(asked.options, precision="f32", fuse=True))
+        plain = variant == str(CompileOptions())
         for subject in _subjects(asked) if subjects is None else subjects:
+            if not plain:
+                subject = replace(subject, name=f"{subject.name} ({variant})")
             if asked.minutes is not None and time.perf_counter() - began > 60 * asked.minutes:
                 break
             wanted = [
@@ -172,7 +183,8 @@ def _done(table: Any) -> set[tuple[Any, ...]]:
 
 def _subjects(asked: Wanted) -> Iterator[Subject]:
     for path in asked.models:
-        yield Subject(path.stem, "model", lambda path=path: frontends.load(path))  # type: ignore[misc]
+        load = partial(frontends.load, path, **asked.options.loading)
+        yield Subject(path.stem, "model", load)
     count = (
         0 if asked.networks is None and asked.models and asked.minutes is None else asked.networks
     )
@@ -195,14 +207,8 @@ def _measured(
     unsteady = 0
     known: dict[str, dict[str, Any]] = {}
     for precision, fuse, threads in wanted:
-        compiled = compile(
-            module,
-            threads=threads,
-            fuse=None if fuse == "none" else fuse,
-            cache=False,
-            trace=False,
-            precision=precision,
-        )
+        variant = replace(asked.options, threads=threads, precision=precision, fuse=fuse != "none")
+        compiled = compile(module, **{**variant.compiling, "cache": False}, trace=False)
         arrays = list(given) if given is not None else drawn_inputs(compiled)
         build = compiled.build
         facts = describe_uses(build.uses, [s.plan for s in build.segments], threads, known)
@@ -284,4 +290,4 @@ def drawn_inputs(compiled: CompiledModel, seed: int = 0) -> list[Array]:
                 f"the size of input {wanted.name!r} is open",
                 hint="only models whose shapes are numbers are measured or predicted",
             )
-    return list(draw(compiled.inputs, {}, seed, {}).values())
+    return compiled.drawn(seed=seed)

@@ -42,6 +42,15 @@ NUMBERS: Final = tuple(dict.fromkeys((*_SIZES, "threads")))
 """The columns of numbers that features are made of; beside them `rules` and `ops`."""
 
 
+BASIS_COUNT: Final = len((*_DIVIDED, *_WHOLE, *_STARTS)) + 1
+"""How many quantities `basis` gives."""
+
+
+def feature_count(rules: Sequence[str], ops: Sequence[str]) -> int:
+    """Returns how many features there are with a vocabulary."""
+    return len((*_SIZES, *_RATIOS)) + 1 + len(rules) + len(ops)
+
+
 def basis(columns: Columns) -> Array:
     """Returns f64[rows, quantities]: what takes time in proportion to itself."""
     span = np.asarray(columns["span"], np.float64)

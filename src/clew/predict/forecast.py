@@ -12,12 +12,13 @@ from clew.predict.describe import describe_uses
 from clew.predict.plan import plan
 from clew.predict.predictor import LEVEL, Predictor
 from clew.predict.table import columns_of
-from clew.support.errors import InputError
+from clew.support.errors import Hint, InputError
+from clew.support.shown import Brief, Shown, counted
 from clew.target import target_of
 
 
-@dataclass(frozen=True)
-class KernelForecast:
+@dataclass(frozen=True, repr=False)
+class KernelForecast(Brief):
     """One use of a kernel: nanoseconds, and the interval that the true time is to lie in.
 
     `shares` estimates what each layer has of it, from FLOPs and bytes. `looked_up` says that the
@@ -38,8 +39,8 @@ class KernelForecast:
     unfamiliar: str = ""
 
 
-@dataclass(frozen=True)
-class Forecast:
+@dataclass(frozen=True, repr=False)
+class Forecast(Shown):
     """A model's predicted latency on `threads` threads, in nanoseconds.
 
     `total_ns` is a whole call: all kernels and `overhead_ns`. The true total lies between `low_ns`
@@ -56,6 +57,11 @@ class Forecast:
     kernels: tuple[KernelForecast, ...]
     left_out: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+
+    def _about(self) -> str:
+        threads = counted(self.threads, "thread")
+        low, high = self.low_ns / 1e3, self.high_ns / 1e3
+        return f"{self.total_ns / 1e3:.4g} µs ({low:.4g} to {high:.4g}) on {threads}"
 
     @property
     def layers(self) -> dict[str, float]:
@@ -81,14 +87,14 @@ def forecast(
     *,
     threads: int,
     target: str = "cpu",
-    opt_level: int = 3,
-    precision: str = "f32",
-    fuse: str | None = "auto",
     lookup: bool = True,
+    **options: Any,
 ) -> Forecast:
     """Returns what a model will take, compiled with these options, without running it.
 
-    With `lookup` a kernel that was measured for the table takes what it took then.
+    `options` are those of `clew.compile` that say what is made: `opt_level`, `precision`,
+    `keep_f32`, `required`, `disabled`, `extend`, `fuse`. With `lookup` a kernel that was measured
+    for the table takes what it took then.
 
     Errors: I183 where no predictor is for the target or thread count; I188 for a model with named
     sizes; those of compiling.
@@ -107,16 +113,13 @@ def forecast(
         raise InputError(
             "I183",
             f"the predictor is for {known} thread{'s' * (known != '1')}, not for {threads}",
-            hint=f"--threads {fitting[0].threads}, or clew dataset --threads {threads}",
+            hint=Hint(
+                f"predict with threads={fitting[0].threads}, or measure with {threads}: "
+                f"clew dataset --threads {threads}",
+                cli=f"--threads {fitting[0].threads}, or clew dataset --threads {threads}",
+            ),
         )
-    made = plan(
-        module,
-        machine,
-        threads=threads,
-        opt_level=opt_level,
-        precision=precision,
-        fuse=fuse,
-    )
+    made = plan(module, machine, threads=threads, **options)
     rows = describe_uses(made.uses, made.segments, threads)
     columns = columns_of(rows)
     found = chosen.predict(columns, lookup=lookup)

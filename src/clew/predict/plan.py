@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,15 +12,17 @@ import numpy as np
 from clew.build.build import KernelUse, kernel_names, static_calls
 from clew.build.lowering import KernelSource
 from clew.build.program_builder import ProgramBuilder
-from clew.build.schedule_choice import of_operators
+from clew.build.schedule_choice import name_of, of_operators
 from clew.compiler import passes_for
+from clew.extensions import Extension, extended
 from clew.ir.expr import Call, Constant, Expr, Function
 from clew.ir.module import Module
 from clew.ir.types import TensorType, to_numpy
 from clew.passes.manager import PassManager
 from clew.runtime.plan import SegmentPlan
 from clew.runtime.threads import thread_count
-from clew.support.errors import InputError
+from clew.support.bounds import bounds_in_force, check_bounds
+from clew.support.errors import Hint, InputError
 from clew.target import Target, target_of
 
 
@@ -42,11 +46,16 @@ def plan(
     threads: int | None = None,
     opt_level: int = 3,
     precision: str = "f32",
+    keep_f32: Sequence[str] = (),
+    required: Sequence[str] = (),
+    disabled: Sequence[str] = (),
+    extend: Sequence[Extension | str | Path] = (),
     fuse: str | None = "auto",
+    bounds: str = "check",
 ) -> Plan:
     """Returns the kernels that `clew.compile` would make with the same options.
 
-    Errors: those of the passes, I010 to I013; I188 for a model with named sizes.
+    Errors: those of the passes, of `extend`, I010 to I013, I321; I188 for a model with named sizes.
     """
     machine = target_of(target)
     for param in module.main.params:
@@ -54,17 +63,25 @@ def plan(
             raise InputError(
                 "I188",
                 f"the size of input {param.name!r} is open: {param.type}",
-                hint="say it, as in --shape NAME=1,128, or clew.load(model, inputs={...})",
+                hint=Hint(
+                    f"say it, as in clew.load(model, inputs={{{param.name!r}: [1, 128]}})",
+                    cli=f"say it, as in --shape {param.name}=1,128",
+                ),
             )
-    passes = passes_for(machine, opt_level, precision, fuse=fuse)
-    fused = PassManager(passes, opt_level, target=machine, trace=False).run(module)
+    passes, by_hand = extended(passes_for(machine, opt_level, precision, keep_f32, fuse), extend)
+    manager = PassManager(
+        passes, opt_level, required=required, disabled=disabled, target=machine, trace=False
+    )
+    with bounds_in_force(check_bounds(bounds)):
+        fused = manager.run(module)
     main = fused.main
     names = kernel_names(main)
     sources: dict[str, KernelSource] = {}
     made: dict[int, KernelSource] = {}
     for call in static_calls(fused):
         assert isinstance(call.op, Function)
-        source = KernelSource(call.op, machine, of_operators(call.op, machine))
+        own = [s for s in by_hand if s.fits(names.get(call.id, name_of(call.op)), call.op)]
+        source = KernelSource(call.op, machine, [*own, *of_operators(call.op, machine)], bounds)
         made[call.op.id] = sources.setdefault(source.key, source)
     codes = {number: source.code for number, source in made.items()}
     builder = _Layout(main, codes, lambda plan: _no_segment, lambda call: _no_segment)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -18,11 +19,24 @@ from typing import Any, Final
 
 import numpy as np
 
-from clew.predict.features import NUMBERS, basis, features, first_rules, vocabulary
+from clew.predict.features import (
+    BASIS_COUNT,
+    NUMBERS,
+    basis,
+    feature_count,
+    features,
+    first_rules,
+    vocabulary,
+)
 from clew.predict.linear import Linear, fit_linear
 from clew.predict.table import columns_of_table, read_table
 from clew.predict.trees import Forest, fit_forest
-from clew.support.errors import InputError
+from clew.support.archives import Archive
+from clew.support.errors import Hint, InputError
+from clew.support.files import json_of, reason_of
+from clew.support.near import did_you_mean
+from clew.support.shown import Brief, Shown, counted
+from clew.support.writing import npy_bytes, write_bytes
 from clew.target import Target
 from clew.version import VERSION
 
@@ -61,8 +75,8 @@ class Errors:
     total_worst: float
 
 
-@dataclass(frozen=True)
-class Predicted:
+@dataclass(frozen=True, repr=False)
+class Predicted(Brief):
     """Nanoseconds of each kernel with their intervals, and of the whole call."""
 
     kernels_ns: Array
@@ -75,8 +89,8 @@ class Predicted:
     total_high_ns: float
 
 
-@dataclass(frozen=True)
-class Predictor:
+@dataclass(frozen=True, repr=False)
+class Predictor(Shown):
     """Predicts kernels for one target and number of threads.
 
     `measured` has the logarithm of the time of each kernel in the table, by its key; `overhead`
@@ -95,11 +109,29 @@ class Predictor:
     overhead: float
     measured: dict[str, float]
 
+    def _about(self) -> str:
+        threads, kernels = counted(self.threads, "thread"), counted(self.rows, "kernel")
+        return f"for {self.target} on {threads}, from {kernels} of {self.networks} networks"
+
     def predict(self, columns: Columns, *, lookup: bool = True) -> Predicted:
         """Returns the times of the kernels of one program, in the order that they are given in.
 
         With `lookup` a kernel that is in the table takes what it took there.
+
+        Errors: I332 for a time that is no finite number.
         """
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = self._predicted(columns, lookup)
+        bounds = (found.low_ns, found.high_ns, found.total_low_ns, found.total_high_ns)
+        if not all(np.isfinite(bound).all() for bound in bounds):
+            raise InputError(
+                "I332",
+                "the predictor gives a time that is no finite number",
+                hint="it is damaged: make another with clew predict --train TABLE.parquet",
+            )
+        return found
+
+    def _predicted(self, columns: Columns, lookup: bool) -> Predicted:
         logs, rules = self._logs(columns), first_rules(columns)
         known = np.array([lookup and key in self.measured for key in columns["key"]], bool)
         for number in np.flatnonzero(known):
@@ -180,7 +212,7 @@ def _chosen(
 ) -> Columns:
     """Returns the rows to train on.
 
-    Errors: I183.
+    Errors: I183; I313 for a network to leave out that the table lacks.
     """
     here = np.array([t == target.key for t in columns["target"]], bool)
     if not here.any():
@@ -189,19 +221,34 @@ def _chosen(
     inside = np.array([m == "program" for m in columns["mode"]], bool)
     steady = np.array(columns["steady"], bool)
     kept = here & inside & (counts == threads)
-    # Disturbed measurements are better than none.
-    kept = kept & steady if (kept & steady).any() else kept
+    # Disturbed measurements are better than too few.
+    kept = kept & steady if _suffice(columns["network"], kept & steady) else kept
     if not kept.any():
         known = ", ".join(str(int(n)) for n in sorted(set(counts[here])))
         raise InputError(
             "I183",
             f"{str(path)!r} has nothing measured with {threads} thread{'s' * (threads > 1)}, "
             f"only with {known}",
-            hint=f"--threads {known.split(', ')[0]}, or clew dataset --threads {threads}",
+            hint=Hint(
+                f"train with threads={known.split(', ')[0]}, or measure with {threads}: "
+                f"clew dataset --threads {threads}",
+                cli=f"--threads {known.split(', ')[0]}, or clew dataset --threads {threads}",
+            ),
         )
     left_out = set(without)
+    networks = dict.fromkeys(columns["network"])
+    for name in without:
+        if name not in networks:
+            hint = did_you_mean(name, map(str, networks), "table's networks")
+            raise InputError("I313", f"{str(path)!r} has no network {name!r}", hint=hint)
     kept &= np.array([n not in left_out for n in columns["network"]], bool)
     return select(columns, kept)
+
+
+def _suffice(networks: Any, chosen: Array) -> bool:
+    """Whether these rows are enough to learn from."""
+    found = {networks[int(place)] for place in np.flatnonzero(chosen)}
+    return int(chosen.sum()) >= _LEAST_ROWS and len(found) >= _LEAST_NETWORKS
 
 
 def select(columns: Columns, chosen: Array) -> Columns:
@@ -220,7 +267,7 @@ def train_columns(columns: Columns, target: str, threads: int, checked: bool = T
     """
     networks = list(dict.fromkeys(columns["network"]))
     rows = len(columns["network"])
-    if rows < _LEAST_ROWS or len(networks) < _LEAST_NETWORKS:
+    if not _suffice(columns["network"], np.ones(rows, bool)):
         raise InputError(
             "I185",
             f"{rows} kernels of {len(networks)} networks are too few to learn from",
@@ -327,9 +374,9 @@ def save_predictors(path: Path, predictors: Sequence[Predictor]) -> None:
     Errors: I189 where it cannot be written.
     """
     try:
-        path.write_bytes(predictors_to_bytes(predictors))
+        write_bytes(path, predictors_to_bytes(predictors))
     except OSError as error:
-        raise InputError("I189", f"cannot write to {str(path)!r}: {error.strerror}") from None
+        raise InputError("I189", f"cannot write to {str(path)!r}: {reason_of(error)}") from None
 
 
 def predictors_to_bytes(predictors: Sequence[Predictor]) -> bytes:
@@ -356,9 +403,7 @@ def predictors_to_bytes(predictors: Sequence[Predictor]) -> bytes:
                 }
             )
             for name, array in one.forest.arrays().items():
-                part = io.BytesIO()
-                np.save(part, array, allow_pickle=False)
-                archive.writestr(f"{number}/{name}.npy", part.getvalue())
+                archive.writestr(f"{number}/{name}.npy", npy_bytes(array))
         head = {"format": _FORMAT, "clew": VERSION, "predictors": heads}
         archive.writestr("predictors.json", json.dumps(head))
     return stream.getvalue()
@@ -371,19 +416,18 @@ def load_predictors(source: Path | bytes, name: str = "") -> list[Predictor]:
     """
     called = repr(str(source) if isinstance(source, Path) else name)
     try:
-        data = source.read_bytes() if isinstance(source, Path) else source
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            head = json.loads(archive.read("predictors.json"))
+        with Archive(source, name) as archive:
+            head = json_of(archive.member("predictors.json"), finite=True)
             if head["format"] != _FORMAT:
-                raise ValueError("of another format")
+                raise ValueError("it is of another format")
             made_by = head["clew"]
             found = [_read(archive, number, one) for number, one in enumerate(head["predictors"])]
     except OSError as error:
-        raise InputError("I186", f"cannot read {called}: {error.strerror}") from None
-    except (zipfile.BadZipFile, ValueError, KeyError, TypeError) as error:
+        raise InputError("I186", f"cannot read {called}: {reason_of(error)}") from None
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise InputError(
             "I186",
-            f"{called} holds no predictor: {error}",
+            f"{called} holds no predictor: {reason_of(error)}",
             hint="clew predict --train TABLE.parquet -o PREDICTOR.clewp makes one",
         ) from None
     if made_by != VERSION:
@@ -395,26 +439,40 @@ def load_predictors(source: Path | bytes, name: str = "") -> list[Predictor]:
     return found
 
 
-def _read(archive: zipfile.ZipFile, number: int, one: dict[str, Any]) -> Predictor:
+def _read(archive: Archive, number: int, one: dict[str, Any]) -> Predictor:
+    """Returns a predictor. Errors: ValueError and others where it makes no sense."""
     names = ("feature", "threshold", "left", "right", "value", "roots", "constants")
-    arrays = {
-        name: np.load(io.BytesIO(archive.read(f"{number}/{name}.npy")), allow_pickle=False)
-        for name in names
-    }
-    linear = Linear(
-        np.array(one["linear"]["common"], np.float64),
-        {r: np.array(c, np.float64) for r, c in one["linear"]["by_rule"].items()},
-    )
+    forest = Forest.of_arrays({name: archive[f"{number}/{name}"] for name in names})
+    by_rule = {str(r): _numbers(c) for r, c in one["linear"]["by_rule"].items()}
+    linear = Linear(_numbers(one["linear"]["common"]), by_rule)
+    errors = dict(one["errors"])
+    of_rules = {str(r): _number(e) for r, e in errors.pop("kernel_by_rule").items()}
+    rules, ops = ([str(name) for name in one[key]] for key in ("rules", "ops"))
+    widths = {len(c) for c in (linear.common, *by_rule.values())}
+    if widths != {BASIS_COUNT} or forest.feature.max(initial=0) >= feature_count(rules, ops):
+        raise ValueError("it was trained on other features")
     return Predictor(
-        one["target"],
+        str(one["target"]),
         int(one["threads"]),
         int(one["networks"]),
         int(one["rows"]),
-        list(one["rules"]),
-        list(one["ops"]),
+        rules,
+        ops,
         linear,
-        Forest.of_arrays(arrays),
-        Errors(**one["errors"]),
-        float(one["overhead"]),
-        {str(k): float(v) for k, v in one["measured"].items()},
+        forest,
+        Errors(kernel_by_rule=of_rules, **{n: _number(e) for n, e in errors.items()}),
+        _number(one["overhead"]),
+        {str(k): _number(v) for k, v in one["measured"].items()},
     )
+
+
+def _number(value: Any) -> float:
+    """Returns a finite number. Errors: ValueError."""
+    if not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise ValueError(f"{value!r} is no number")
+    return float(value)
+
+
+def _numbers(values: Any) -> Array:
+    """Returns f64[n] of finite numbers. Errors: ValueError."""
+    return np.array([_number(value) for value in values], np.float64)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -13,7 +11,10 @@ import numpy as np
 from clew.predict.extras import needed
 from clew.predict.instructions import CLASSES
 from clew.predict.program import DISTANCES, KINDS
+from clew.support.budgets import current, exceeded
 from clew.support.errors import InputError
+from clew.support.files import open_plain, reason_of
+from clew.support.writing import replacing
 from clew.version import VERSION
 
 Row = Mapping[str, Any]
@@ -99,6 +100,8 @@ COLUMNS: Final[dict[str, tuple[str, str]]] = {
 """For each column its type and what it says. `docs/predict.md` shows this table."""
 
 REQUIRED: Final = tuple(COLUMNS)
+# What a value takes in memory, at least.
+_LEAST_BYTES: Final = 8
 
 
 def schema() -> Any:
@@ -127,39 +130,35 @@ def write_table(path: Path, rows: Sequence[Row], before: Any = None) -> Any:
     parquet = needed("pyarrow.parquet")
     made = arrow.Table.from_pylist([dict(row) for row in rows], schema=schema())
     table = made if before is None else arrow.concat_tables([before, made])
-    name = ""
     try:
-        handle, name = tempfile.mkstemp(prefix=".clew-", dir=path.parent)
-        os.close(handle)
-        parquet.write_table(table, name, compression="zstd")
-        os.chmod(name, 0o644)
-        os.replace(name, path)
+        with replacing(path) as stream:
+            parquet.write_table(table, stream, compression="zstd")
     except OSError as error:
-        if name:
-            Path(name).unlink(missing_ok=True)
-        reason = error.strerror or str(error)
-        raise InputError("I189", f"cannot write to {str(path)!r}: {reason}") from None
+        raise InputError("I189", f"cannot write to {str(path)!r}: {reason_of(error)}") from None
     return table
 
 
 def read_table(path: Path, columns: Sequence[str] | None = None) -> Any:
     """Returns a table as Arrow's, of some columns or all.
 
-    Errors: I180; I181 for a file that is no Parquet file; I182 where columns are missing; I184 for
-    a table that another version of clew made.
+    Errors: I180; I181 for a file that is no Parquet file; I331 for one that exceeds a budget; I182
+    where columns are missing; I184 for a table that another version of clew made.
     """
     parquet = needed("pyarrow.parquet")
     arrow = needed("pyarrow")
     try:
-        file = parquet.ParquetFile(path)
-        found = file.schema_arrow
-        missing = [name for name in REQUIRED if name not in found.names]
-        made_by = (found.metadata or {}).get(b"clew", b"").decode()
-        table = None if missing else file.read(columns=None if columns is None else list(columns))
-    except (OSError, arrow.ArrowInvalid, arrow.ArrowException) as error:
+        with open_plain(path) as stream:
+            file = parquet.ParquetFile(stream)
+            _check_size(path, file.metadata)
+            found = file.schema_arrow
+            missing = [name for name in REQUIRED if name not in found.names]
+            made_by = (found.metadata or {}).get(b"clew", b"").decode("utf-8", "replace")
+            wanted = None if columns is None else list(columns)
+            table = None if missing else file.read(columns=wanted)
+    except (OSError, ValueError, arrow.ArrowException) as error:
         raise InputError(
             "I181",
-            f"{str(path)!r} is no table that can be read: {str(error).splitlines()[0]}",
+            f"{str(path)!r} is no table that can be read: {_first_line(error)}",
             hint="clew dataset -o TABLE.parquet measures one",
         ) from None
     if missing:
@@ -176,6 +175,27 @@ def read_table(path: Path, columns: Sequence[str] | None = None) -> Any:
             hint="kernels differ between versions: measure again with clew dataset",
         )
     return table
+
+
+def _check_size(path: Path, metadata: Any) -> None:
+    """Compares what a table claims to hold with the budgets.
+
+    Errors: I331 for more bytes than `total_bytes`.
+    """
+    groups = range(metadata.num_row_groups)
+    claimed = max(
+        sum(max(0, metadata.row_group(n).total_byte_size) for n in groups),
+        metadata.num_rows * metadata.num_columns * _LEAST_BYTES,
+    )
+    most = current().total_bytes
+    if claimed > most:
+        raise exceeded(
+            InputError, "I331", f"bytes of the table {str(path)!r}", claimed, "total_bytes", most
+        )
+
+
+def _first_line(error: Exception) -> str:
+    return (reason_of(error).splitlines() or [""])[0]
 
 
 def columns_of(rows: Sequence[Row]) -> dict[str, Any]:

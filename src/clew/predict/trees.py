@@ -15,6 +15,11 @@ import numpy as np
 from clew.predict.extras import needed
 
 Array = np.ndarray[Any, Any]
+_REALS: Final = ("threshold", "value")
+# Far more than training makes: some 360 trees of 12 leaves.
+_MOST_NODES: Final = 1 << 20
+_MOST_TREES: Final = 10_000
+_MOST_LEVELS: Final = 64
 _FIELDS: Final = ("feature", "threshold", "left", "right", "value")
 
 
@@ -61,20 +66,45 @@ class Forest:
 
         Raises ValueError or KeyError where they are none.
         """
-        fields = {name: np.asarray(arrays[name]) for name in (*_FIELDS, "roots")}
+        fields = {name: _plain(arrays[name], name in _REALS) for name in (*_FIELDS, "roots")}
         count = len(fields["feature"])
+        if any(len(fields[name]) != count for name in _FIELDS):
+            raise ValueError("arrays of several lengths")
+        if count > _MOST_NODES or len(fields["roots"]) > _MOST_TREES:
+            raise ValueError("too many trees")
         inner = fields["feature"] >= 0
         own = np.arange(count)
         for name in ("left", "right"):
             nodes = fields[name][inner]
             if len(nodes) and not ((nodes > own[inner]) & (nodes < count)).all():
                 raise ValueError("the nodes are no trees")
-        if any(len(fields[name]) != count for name in _FIELDS):
-            raise ValueError("arrays of several lengths")
         if not ((fields["roots"] >= 0) & (fields["roots"] < count)).all():
             raise ValueError("roots are out of range")
-        baseline, scale = (float(v) for v in arrays["constants"])
-        return cls(**fields, baseline=baseline, scale=scale)
+        baseline, scale = (float(v) for v in _plain(arrays["constants"], True))
+        if not (np.isfinite(baseline) and np.isfinite(scale) and scale > 0):
+            raise ValueError("the constants are no numbers")
+        if np.isnan(fields["threshold"]).any() or not np.isfinite(fields["value"]).all():
+            raise ValueError("a threshold or value is no number")
+        made = cls(**fields, baseline=baseline, scale=scale)
+        made._check_depth()
+        return made
+
+    def _check_depth(self) -> None:
+        nodes = np.unique(self.roots)
+        for _ in range(_MOST_LEVELS):
+            nodes = nodes[self.feature[nodes] >= 0]
+            if not len(nodes):
+                return
+            nodes = np.unique(np.concatenate([self.left[nodes], self.right[nodes]]))
+        raise ValueError("the trees are too deep")
+
+
+def _plain(array: Array, real: bool) -> Array:
+    """Returns an array of one axis as f64 or i64. Raises ValueError for what is none."""
+    if array.ndim != 1 or array.dtype.kind not in ("f" if real else "iu"):
+        raise ValueError(f"an array of {array.dtype} with {array.ndim} axes")
+    made: Array = array.astype(np.float64 if real else np.int64)
+    return made
 
 
 def fit_forest(features: Array, wanted: Array, seeds: int, turns: int) -> Forest:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from clew.profile.files import writing
 from clew.profile.slices import kernel_slices, layer_slices
+from clew.support.writing import write_text
 
 if TYPE_CHECKING:
     from clew.profile.report import Profile
@@ -41,7 +42,7 @@ def trace(profile: Profile, path: Path | None) -> dict[str, Any]:
     }
     if path is not None:
         with writing(path):
-            path.write_text(json.dumps(made))
+            write_text(path, json.dumps(made))
     return made
 
 

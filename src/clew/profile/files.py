@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from clew.support.errors import InputError
+from clew.support.files import reason_of
 
 
 @contextmanager
@@ -18,6 +19,4 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise InputError(
-            "I115", f"{str(path)!r} cannot be written: {error.strerror or error}"
-        ) from None
+        raise InputError("I115", f"{str(path)!r} cannot be written: {reason_of(error)}") from None

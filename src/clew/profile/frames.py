@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from clew.profile.files import writing
 from clew.support.errors import InputError
 from clew.support.libraries import optional_library
+from clew.support.writing import replacing, write_text
 
 if TYPE_CHECKING:
     from clew.profile.report import Profile
@@ -143,7 +144,7 @@ def write_csv(profile: Profile, path: Path) -> None:
     for name in ("layers", "ops", "kernels"):
         made[name] = made[name].map(lambda v: "; ".join(v) if isinstance(v, list) else v)
     with writing(path):
-        made.to_csv(path, index=False)
+        write_text(path, made.to_csv(index=False))
 
 
 def write_parquet(profile: Profile, path: Path) -> None:
@@ -158,8 +159,8 @@ def write_parquet(profile: Profile, path: Path) -> None:
     table = table.replace_schema_metadata(
         {**(table.schema.metadata or {}), METADATA: json.dumps(about).encode()}
     )
-    with writing(path):
-        parquet.write_table(table, path)
+    with writing(path), replacing(path) as stream:
+        parquet.write_table(table, stream)
 
 
 _IN_ROWS = ("kernels", "layers", "unfused", "gains")

@@ -20,6 +20,8 @@ from clew.profile.rows import (
 )
 from clew.profile.timing import Time
 from clew.support.errors import InputError
+from clew.support.shown import Shown, counted
+from clew.support.writing import write_text
 
 SCHEMA: Final = "clew.profile/1"
 
@@ -28,8 +30,8 @@ SCHEMA: Final = "clew.profile/1"
 _NAMED = 8
 
 
-@dataclass(frozen=True)
-class Profile:
+@dataclass(frozen=True, repr=False)
+class Profile(Shown):
     """Where the time of a model's runs goes.
 
     `wall` is the time of plain calls, `timed_wall` of those with timers, which took turns and were
@@ -56,6 +58,10 @@ class Profile:
     notes: tuple[str, ...] = ()
     unfused: Profile | None = None
     gains: tuple[Gain, ...] = ()
+
+    def _about(self) -> str:
+        threads = counted(self.threads, "thread")
+        return f"{self.wall.ns / 1e3:.4g} µs on {threads}, {counted(len(self.kernels), 'kernel')}"
 
     @property
     def operators(self) -> tuple[OperatorProfile, ...]:
@@ -142,7 +148,7 @@ class Profile:
         Errors: I115 (the file cannot be written).
         """
         with writing(Path(path)):
-            Path(path).write_text(json.dumps(self.to_json(), indent=1) + "\n")
+            write_text(path, json.dumps(self.to_json(), indent=1) + "\n")
 
     def to_pandas(self) -> Frames:
         """Returns frames of kernels, layers and operators; see `docs/profile.md`.
@@ -185,4 +191,5 @@ def _kernel_json(kernel: KernelProfile) -> dict[str, Any]:
         "samples": [i.samples for i in kernel.instructions],
     }
     plain = asdict(replace(kernel, lines=lines, instructions=()))
+    del plain["node"]  # of this process's graph
     return plain | {"instructions": instructions}

@@ -22,7 +22,7 @@ from clew.profile.rows import (
 )
 from clew.profile.split import Split
 from clew.profile.timing import Time
-from clew.runtime.program import RunHost
+from clew.runtime.program import NO_NODE, RunHost
 
 _UNITS_PER_NS: Final = 1024
 # A layer that accounts for so much of an operator's work in the model gets its time as it was
@@ -160,7 +160,8 @@ def host_profile(
     )
     share = time.ns / wall_ns
     ops = (host.label,)
-    return KernelProfile(name, "host", ops, host.layers, runs, time, share, (operator,))
+    node = None if host.node == NO_NODE else host.node
+    return KernelProfile(name, "host", ops, host.layers, runs, time, share, (operator,), node=node)
 
 
 def _exact_time(time: Time) -> Time:

@@ -13,6 +13,7 @@ from typing import Final, Literal
 
 from clew.profile.split import InstructionShare, LineShare
 from clew.profile.timing import Time
+from clew.support.shown import Brief
 
 NO_LAYER: Final = ""
 """The name of the row of what serves no layer of the model."""
@@ -53,8 +54,8 @@ class LayerPart:
     basis: Basis
 
 
-@dataclass(frozen=True)
-class OperatorProfile:
+@dataclass(frozen=True, repr=False)
+class OperatorProfile(Brief):
     """An operator of a kernel, or a host step. `share` is of the kernel's time.
 
     `measured` is its share by `samples` of the kernel's instructions, None where there are too few;
@@ -76,13 +77,14 @@ class OperatorProfile:
     parts: tuple[LayerPart, ...]
 
 
-@dataclass(frozen=True)
-class KernelProfile:
+@dataclass(frozen=True, repr=False)
+class KernelProfile(Brief):
     """A kernel, or a step that runs on the host.
 
     It ran `runs` times in a run; `time` is of all these. `share` is of the run's wall time. `lines`
     has what each line of the loop nest takes, where `samples` were taken, and `instructions` those
-    that samples are about; `error` is the standard error of the operators' measured shares.
+    that samples are about; `error` is the standard error of the operators' measured shares. `node`
+    is the graph's node of a host step.
     """
 
     name: str
@@ -98,6 +100,7 @@ class KernelProfile:
     lines: tuple[LineShare, ...] = ()
     instructions: tuple[InstructionShare, ...] = ()
     roof: Roof | None = None
+    node: int | None = None
 
     @property
     def ns(self) -> float:
@@ -105,8 +108,8 @@ class KernelProfile:
         return self.time.ns
 
 
-@dataclass(frozen=True)
-class LayerProfile:
+@dataclass(frozen=True, repr=False)
+class LayerProfile(Brief):
     """A layer of the model: `ns` is what operators take for it, in all `kernels` that serve it.
 
     `ns` is the sum of `alone_ns`, times of kernels that serve nothing else, `measured_ns`, parts of

@@ -39,11 +39,12 @@ class LayerWork:
     def _of(self, layer: str) -> float:
         found = self._flops.get(layer)
         if found is None:
-            counts = [self._count(call) for call in self._calls.get(layer, ())]
+            counts = [self.flops(call) for call in self._calls.get(layer, ())]
             found = self._flops[layer] = math.fsum(counts)
         return found
 
-    def _count(self, call: Call) -> float:
+    def flops(self, call: Call) -> float:
+        """Returns the FLOPs of an operator; 0 for what is no operator, or of unknown size."""
         types = [a.type for a in call.args]
         op = call.op
         if not isinstance(op, Op) or not all(isinstance(t, TensorType) for t in types):

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from clew.codegen.artifact import EntryPoint, KernelCode, ObjectCode
+from clew.codegen.artifact import EntryPoint, IndexCheck, KernelCode, ObjectCode
 from clew.runtime.container import Container
 from clew.runtime.cpu import MachineNeeds
 from clew.runtime.jit import Library
@@ -27,6 +27,7 @@ from clew.runtime.program import (
 )
 from clew.runtime.segment import NativeSegment
 from clew.runtime.threads import ThreadPool
+from clew.support.shown import Brief
 from clew.support.text_arrays import dtype_named, unpacked
 
 Json: TypeAlias = "Mapping[str, Any]"
@@ -34,8 +35,8 @@ Json: TypeAlias = "Mapping[str, Any]"
 HostResolver = Callable[[Json, ThreadPool], Callable[..., Any]]
 
 
-@dataclass(frozen=True)
-class LoadedKernel:
+@dataclass(frozen=True, repr=False)
+class LoadedKernel(Brief):
     """One use of a kernel in a saved model.
 
     `layers` are those of the model that it works for, `ops` its operators, both in order; `segment`
@@ -142,7 +143,9 @@ class BuildReader:
 
     def _step(self, record: Json) -> Step:
         args = tuple(BufferRef(BufferKind(k), index, at) for k, index, at in record["args"])
-        return Step(self._codes[record["kernel"]], args, record["label"])
+        code, checked = self._codes[record["kernel"]], tuple(record["checked"])
+        assert len(checked) == len(code.checks), f"{record['label']} checks other indices"
+        return Step(code, args, record["label"], checked)
 
     def _array(self, record: Json) -> np.ndarray:
         data, dtype = self._blobs[record["blob"]], dtype_named(record["dtype"])
@@ -190,7 +193,8 @@ def _no_turns(record: Json) -> NoTurns:
 def _code(record: Json) -> KernelCode:
     entries = tuple(EntryPoint.of_record(e) for e in record["entries"])
     workspace = tuple(record["workspace_bytes"])
-    return KernelCode(record["key"], entries, record["scratch_bytes"], workspace)
+    checks = tuple(map(IndexCheck.of_record, record["checks"]))
+    return KernelCode(record["key"], entries, record["scratch_bytes"], workspace, checks=checks)
 
 
 def _spec(record: Json) -> BufferSpec:

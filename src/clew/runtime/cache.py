@@ -3,26 +3,42 @@
 An entry is a file named by its key: a header with a checksum, then the data. Writers put a whole
 file in place by renaming, so that readers in any process see all of it or none. A damaged or
 foreign file is a miss. A disk that cannot be written or read means work without a cache.
+
+What it holds is run, so nobody else may write to it: folders are for this user alone, and owner and
+mode of each folder and file are looked at when it is opened.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import math
 import os
 import re
-import tempfile
+import secrets
+import stat
 import time
 import warnings
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
-from clew.support.files import only_ours, open_plain
+from clew.support.folders import (
+    PRIVATE,
+    create_in,
+    is_ours,
+    make_private,
+    open_folder,
+    open_ours,
+    why_not_ours,
+)
 from clew.support.locks import Lock
 from clew.support.settings import settings
+from clew.support.writing import TEMPORARY_PREFIX as WRITTEN_PREFIX
 
 _MAGIC = b"clew-cache-1\n"
 _DIGEST_BYTES = 32
@@ -30,8 +46,11 @@ _HEADER_BYTES = len(_MAGIC) + _DIGEST_BYTES
 _KEY = re.compile(r"[0-9a-f]{8,128}")
 _FOLDER = re.compile(r"[0-9a-f]{2}")
 _TEMPORARY_PREFIX = "writing-"
-# The second is that of containers (`runtime.container`).
-_TEMPORARY_PREFIXES = (_TEMPORARY_PREFIX, ".clew-")
+_WRITING = (_TEMPORARY_PREFIX, WRITTEN_PREFIX)
+# What else lies in a cache: modules that LLVM could not compile, and when it was looked through.
+_OURS = re.compile(r"[0-9a-f]{2}|looked|failed-[0-9a-f]+\.ll")
+# Permissions of anybody but the owner.
+_OF_OTHERS = 0o077
 # No writer takes that long.
 _ABANDONED_S = 3600.0
 # A writer sees to it that the cache does not grow without end: when this process has written so
@@ -80,20 +99,19 @@ class Cache:
         """Keeps `data` under `key`; warns once, and goes on, where the disk refuses."""
         if self.root is None:
             return
-        path = self._path(key)
         header = _MAGIC + hashlib.sha256(key.encode() + data).digest()
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(prefix=_TEMPORARY_PREFIX, dir=path.parent)
-            try:
-                with os.fdopen(handle, "wb") as stream:
-                    stream.write(header)
-                    stream.write(data)
-                os.replace(name, path)
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    os.unlink(name)
-                raise
+            with self._folder(key, make=True) as folder:
+                name = f"{_TEMPORARY_PREFIX}{secrets.token_hex(8)}"
+                try:
+                    with create_in(folder, name) as stream:
+                        stream.write(header)
+                        stream.write(data)
+                    os.replace(name, key[2:], src_dir_fd=folder, dst_dir_fd=folder)
+                except BaseException:
+                    with contextlib.suppress(OSError):
+                        os.unlink(name, dir_fd=folder)
+                    raise
         except OSError as error:
             self._warn(error)
             return
@@ -112,8 +130,12 @@ class Cache:
             return
         with _unseen_lock:
             _unseen_bytes[self.root] = 0
+        looked = self.root / _LOOKED
         with contextlib.suppress(OSError):
-            (self.root / _LOOKED).touch()
+            if looked.is_symlink() or not looked.exists():
+                _remove(looked)
+                looked.touch(0o600)
+            os.utime(looked, follow_symlinks=False)
         self.prune(_LIMIT_BYTES)
 
     def _looked_ago_s(self) -> float:
@@ -123,22 +145,38 @@ class Cache:
         except OSError:
             return math.inf
 
+    def open(self, key: str) -> BinaryIO | None:
+        """Returns an entry opened, this user's own; None where there is none, or a foreign one."""
+        if self.root is None:
+            return None
+        try:
+            with self._folder(key) as folder:
+                return open_ours(key[2:], folder)
+        except OSError:
+            return None
+
     def file(self, key: str) -> Path | None:
-        """Returns where a file that its writer seals itself is kept; None without a disk.
+        """Returns where a file that its writer seals itself is to be put, with the mode 0600; None
+        without a disk.
 
         It counts, and is pruned, like any entry; who uses it says so (`touch`).
         """
-        if self.root is None:
+        try:
+            with self._folder(key, make=True):
+                return self._path(key)
+        except OSError as error:
+            self._warn(error)
             return None
-        path = self._path(key)
-        with contextlib.suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-        return path
 
-    def touch(self, path: Path) -> None:
-        """Notes that a file of the cache is used; `prune` goes by that."""
+    def drop(self, key: str | None) -> None:
+        """Removes an entry, if it is there."""
+        if self.root is not None and key is not None:
+            _remove(self._path(key))
+
+    def touch(self, file: BinaryIO) -> None:
+        """Notes that an open file of the cache is used; `prune` goes by that."""
         with contextlib.suppress(OSError):
-            os.utime(path)
+            os.utime(file.fileno())
 
     def stats(self) -> CacheStats:
         """Counts entries and bytes on the disk; hits and misses are this process's."""
@@ -172,38 +210,65 @@ class Cache:
         assert _KEY.fullmatch(key), f"{key!r} is not a cache key"
         return self.root / key[:2] / key[2:]
 
-    def _read(self, key: str) -> bytes | None:
-        path = self._path(key)
+    @contextmanager
+    def _folder(self, key: str, *, make: bool = False) -> Iterator[int]:
+        """Gives the open folder that a key's entry lies in.
+
+        Errors: OSError where there is none, or one that others may write to.
+        """
+        if self.root is None:
+            raise OSError(errno.ENOENT, "no cache")
+        path = self._path(key).parent
         try:
-            with open_plain(path, links=False) as file:
+            folder = open_folder(path)
+        except (FileNotFoundError, PermissionError):
+            if not make:
+                raise
+            make_private(path)
+            if not is_ours(os.lstat(path)):
+                _reclaim(path)
+            folder = open_folder(path)
+        try:
+            yield folder
+        finally:
+            os.close(folder)
+
+    def _read(self, key: str) -> bytes | None:
+        file = self.open(key)
+        if file is None:
+            return None
+        with file:
+            try:
                 content = file.read()
-        except OSError:
-            return None
-        data = content[_HEADER_BYTES:]
-        if content[:_HEADER_BYTES] != _MAGIC + hashlib.sha256(key.encode() + data).digest():
-            self._damaged += 1
-            _remove(path)
-            return None
-        self.touch(path)
-        return data
+            except OSError:
+                return None
+            data = content[_HEADER_BYTES:]
+            if content[:_HEADER_BYTES] == _MAGIC + hashlib.sha256(key.encode() + data).digest():
+                self.touch(file)
+                return data
+        self._damaged += 1
+        _remove(self._path(key))
+        return None
 
     def _entries(self) -> Iterator[tuple[Path, int, float]]:
         """Yields path, size and time of last use; leaves other people's files alone."""
         if self.root is None:
             return
         for folder in _listed(self.root):
-            for entry in _listed(folder.path) if _FOLDER.fullmatch(folder.name) else ():
+            is_folder = folder.is_dir(follow_symlinks=False) and _FOLDER.fullmatch(folder.name)
+            for entry in _listed(folder.path) if is_folder else ():
                 path = Path(entry.path)
                 if not _KEY.fullmatch(folder.name + entry.name) and not _is_temporary(path):
                     continue
                 with contextlib.suppress(OSError):  # another process may remove it meanwhile
-                    status = entry.stat()
+                    status = entry.stat(follow_symlinks=False)
                     yield path, status.st_size, status.st_mtime
 
     def _warn(self, error: OSError) -> None:
         if not self._warned:
             self._warned = True
-            warnings.warn(f"clew goes on without its disk cache: {error}", stacklevel=3)
+            reason = error.strerror if error.errno == errno.EPERM else error
+            warnings.warn(f"clew goes on without its disk cache: {reason}", stacklevel=3)
 
 
 def _listed(folder: Path | str) -> list[os.DirEntry[str]]:
@@ -216,7 +281,7 @@ def _listed(folder: Path | str) -> list[os.DirEntry[str]]:
 
 
 def _is_temporary(path: Path) -> bool:
-    return path.name.startswith(_TEMPORARY_PREFIXES)
+    return path.name.startswith(_WRITING)
 
 
 def _remove(path: Path) -> bool:
@@ -228,14 +293,60 @@ def _remove(path: Path) -> bool:
 
 
 def default_cache() -> Cache:
-    """Returns the cache at the place that the settings name, or one that keeps nothing."""
+    """Returns the cache at the place that the settings name, or one that keeps nothing.
+
+    A place that others may write to is not used, as what it holds is run; the process is warned of
+    it once. A cache of this user's that others could write to is emptied and closed to them.
+    """
     current = settings()
     if not current.cache_enabled:
         return Cache(None)
-    if not only_ours(current.cache_dir):  # it holds native code, which is run
-        warnings.warn(
-            f"clew goes on without its disk cache: others may write to {current.cache_dir}",
-            stacklevel=3,
-        )
-        return Cache(None)
-    return Cache(current.cache_dir)
+    root = current.cache_dir
+    reason = why_not_ours(root) or _why_open(root)
+    if not reason:
+        return Cache(root)
+    with _unseen_lock:
+        known = root in _warned_of
+        _warned_of.add(root)
+    if not known:
+        hint = "CLEW_CACHE_DIR names another place"
+        warnings.warn(f"clew goes on without its disk cache: {reason}; {hint}", stacklevel=3)
+    return Cache(None)
+
+
+_warned_of: set[Path] = set()
+
+
+def _why_open(root: Path) -> str:
+    """Returns why others can write to a folder, after closing it to them; "" where none can."""
+    try:
+        status = root.stat()
+        if not status.st_mode & _OF_OTHERS or not stat.S_ISDIR(status.st_mode):
+            return ""
+        if all(_is_of_cache(entry) for entry in _listed(root)):
+            os.chmod(root, PRIVATE)
+            if not is_ours(status):
+                for entry in _listed(root):
+                    _reclaim(Path(entry.path))
+            return ""
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        return f"{root} cannot be closed to others: {error.strerror}"
+    return "" if is_ours(status) else f"others may write to {root}, which holds other things, too"
+
+
+def _reclaim(folder: Path) -> None:
+    """Closes a folder of a cache to others and removes its entries, which they may have changed."""
+    with contextlib.suppress(OSError):
+        status = os.lstat(folder)
+        if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():
+            os.chmod(folder, PRIVATE)
+            for entry in _listed(folder):
+                if _KEY.fullmatch(folder.name + entry.name) or entry.name.startswith(_WRITING):
+                    _remove(Path(entry.path))
+
+
+def _is_of_cache(entry: os.DirEntry[str]) -> bool:
+    """Whether something in a folder was put there by a cache."""
+    return bool(_OURS.fullmatch(entry.name)) or entry.name.startswith(_WRITING)

@@ -16,27 +16,25 @@ the file, so that a mapping of the file shows them aligned. Only zeros lie betwe
 
 from __future__ import annotations
 
-import contextlib
 import json
 import mmap
-import os
-import secrets
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 
 from clew.runtime.memory import round_up
 from clew.support.arrays import ALIGNMENT_BYTES
 from clew.support.errors import CompileError
-from clew.support.files import open_plain
+from clew.support.files import open_plain, reason_of
+from clew.support.writing import replacing
 
 MAGIC: Final = b"\x89CLEW\r\n\x1a"
-FORMAT_VERSION: Final = 2
+FORMAT_VERSION: Final = 3
 HEADER_BYTES: Final = 64
 # The text's field that says where the blobs are: offset and bytes of each.
 BLOBS: Final = "blobs"
@@ -56,11 +54,17 @@ class Container:
 
 
 def write_container(
-    path: Path, text: dict[str, Any], blobs: Sequence[np.ndarray], version: int = FORMAT_VERSION
+    path: Path,
+    text: dict[str, Any],
+    blobs: Sequence[np.ndarray],
+    version: int = FORMAT_VERSION,
+    *,
+    mode: int = 0o666,
 ) -> None:
     """Writes the file as a whole: whoever opens `path` sees the old one or the new one.
 
-    `blobs` are u8 arrays. The same arguments give the same bytes.
+    `blobs` are u8 arrays. The same arguments give the same bytes. `mode` are the permissions of a
+    new file.
 
     Errors: C050 when the file cannot be written.
     """
@@ -71,23 +75,14 @@ def write_container(
     for piece in _pieces(encoded, offsets, blobs):
         checksum = zlib.crc32(piece, checksum)
     try:
-        name = path.parent / f".clew-{secrets.token_hex(8)}"  # the cache removes abandoned ones
-        try:
-            with name.open("xb") as stream:
-                stream.write(fields + _CHECKSUM.pack(checksum))
-                for piece in _pieces(encoded, offsets, blobs):
-                    stream.write(piece)
-                stream.flush()
-                os.fsync(stream.fileno())
-            os.replace(name, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                name.unlink()
-            raise
+        with replacing(path, mode=mode, sync=True) as stream:
+            stream.write(fields + _CHECKSUM.pack(checksum))
+            for piece in _pieces(encoded, offsets, blobs):
+                stream.write(piece)
     except OSError as error:
         raise CompileError(
             "C050",
-            f"{path} cannot be written: {error.strerror or error}",
+            f"{path} cannot be written: {reason_of(error)}",
             hint="name a file in a folder that exists and that you may write to",
         ) from error
 
@@ -123,23 +118,32 @@ def _pieces(
         position = offset + blob.nbytes
 
 
-def read_container(path: Path, *, checked: bool = False) -> Container:
-    """Returns a file's content, mapped and not copied, after all of it has been checked; with
-    `checked` the caller knows that its checksum fits.
+def read_container(path: Path) -> Container:
+    """Returns a file's content, mapped and not copied, after all of it has been checked.
+
+    Errors: C050 (cannot be read), and those of `read_opened`.
+    """
+    try:
+        stream = open_plain(path)
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    with stream:
+        return read_opened(stream, path)
+
+
+def read_opened(stream: BinaryIO, path: str | Path, *, checked: bool = False) -> Container:
+    """Returns an open file's content, mapped and not copied, after all of it has been checked; with
+    `checked` the caller knows that its checksum fits. Errors call the file `path`.
 
     Errors: C050 (cannot be read), C051 (another kind of file), C052 (another version of the
     format), C053 (cut off or with something behind it), C054 (damaged).
     """
     try:
-        with open_plain(path) as stream:
-            head = stream.read(HEADER_BYTES)
-            _check_magic(path, head)
-            pages = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+        head = stream.read(HEADER_BYTES)
+        _check_magic(path, head)
+        pages = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise CompileError(
-            "C050", f"{path} cannot be read: {reason}", hint="name a file that `save` has written"
-        ) from error
+        raise _unreadable(path, error) from error
     _, version, header_bytes, file_bytes, text_bytes = _FIELDS.unpack_from(pages)
     if version != FORMAT_VERSION or header_bytes != HEADER_BYTES:
         raise CompileError(
@@ -162,13 +166,21 @@ def read_container(path: Path, *, checked: bool = False) -> Container:
     return Container(text, blobs)
 
 
+def _unreadable(path: str | Path, error: Exception) -> CompileError:
+    return CompileError(
+        "C050",
+        f"{path} cannot be read: {reason_of(error)}",
+        hint="name a file that `save` has written",
+    )
+
+
 def _checksum(content: np.ndarray) -> int:
     """Returns the checksum of all bytes but its own."""
     checksum = zlib.crc32(content[: _FIELDS.size].data)
     return zlib.crc32(content[_FIELDS.size + _CHECKSUM.size :].data, checksum)
 
 
-def _check_magic(path: Path, head: bytes) -> None:
+def _check_magic(path: str | Path, head: bytes) -> None:
     """Raises unless a file begins as one of ours does."""
     if head[: len(MAGIC)] != MAGIC[: len(head)] or not head:
         raise CompileError(

@@ -10,11 +10,13 @@ from typing import Protocol
 import numpy as np
 
 from clew.codegen import native
+from clew.codegen.artifact import RECORD_BYTES
 from clew.runtime.grid import Use, choose_cuts, phases, split
 from clew.runtime.guard import GuardedBuffer, GuardSide
 from clew.runtime.memory import address_of, aligned_bytes, round_up
-from clew.runtime.plan import BufferKind, BufferRef, SegmentPlan
+from clew.runtime.plan import BufferKind, BufferRef, SegmentPlan, Step
 from clew.support.arrays import ALIGNMENT_BYTES
+from clew.support.shown import Shown
 
 
 class SymbolTable(Protocol):
@@ -130,11 +132,17 @@ def _fill(buffer: GuardedBuffer, array: np.ndarray) -> None:
     buffer.data[:] = np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)
 
 
-class Context:
+def _slots(step: Step) -> int:
+    """Returns how many arguments a step has, with the record of its checks."""
+    return len(step.args) + bool(step.code.checks)
+
+
+class Context(Shown):
     """Step table, argument tables and patches for one call at a time.
 
     Before a call `bases` must hold the addresses of its inputs, then of its outputs. Each phase
-    of a step is a step of the driver; `first_entries` says where a step's begin.
+    of a step is a step of the driver; `first_entries` says where a step's begin. After it `records`
+    are zeros, unless an index was out of range.
     """
 
     def __init__(self, plan: SegmentPlan, symbols: SymbolTable, threads: int, places: Places):
@@ -143,7 +151,10 @@ class Context:
         self._n_inputs = len(plan.inputs)
         self.bases = (ctypes.c_int64 * max(1, len(plan.inputs) + len(plan.outputs)))()
         self.bases_address = ctypes.addressof(self.bases)
-        self._args = np.zeros(max(1, sum(len(step.args) for step in plan.steps)), np.int64)
+        self._args = np.zeros(max(1, sum(map(_slots, plan.steps))), np.int64)
+        checking = [n for n, step in enumerate(plan.steps) if step.code.checks]
+        self.records = bytearray(RECORD_BYTES * len(checking))
+        self._record_of = {step: number for number, step in enumerate(checking)}
         self._patches = self._lay_out_args(plan, places)
         steps: list[tuple[int, ...]] = []
         tables: list[list[tuple[int, ...]]] = []
@@ -159,7 +170,7 @@ class Context:
                 chunks = split(phase, threads, next(cuts))
                 tables.append([(symbols.address(c.symbol), *c.ranges) for c in chunks])
                 steps.append((args_address, scratch, stride, 0, len(chunks), 0, 0, 0))
-            args_address += 8 * len(step.args)
+            args_address += 8 * _slots(step)
         self.n_entries = len(steps)
         self._steps = np.array(steps or [(0,) * 8], np.int64)
         assert self._steps.itemsize * self._steps.shape[1] == native.STEP_BYTES
@@ -176,16 +187,31 @@ class Context:
         )
         self.segment_address = address_of(self._segment)
 
+    def _about(self) -> str:
+        return ""
+
     def arguments(self, step: int) -> list[int]:
         """Returns the addresses of a step's arguments in the call that `bases` is laid out for.
 
         They are written to where the step reads them, as running the segment would.
         """
         first = self._first_args[step]
-        slots = self._args[first : self._first_args[step + 1]]
+        slots = self._args[first : self._first_args[step + 1] - (step in self._record_of)]
         for number, base, offset in self._moving.get(step, ()):
             slots[number] = self.bases[base] + offset
         return [int(a) for a in slots]
+
+    def first_fault(self) -> tuple[int, int, int] | None:
+        """Returns which step, which of its checks and which index was out of range, counted from
+        the front, in the run that is over; forgets all of them.
+        """
+        words = np.frombuffer(self.records, np.int64).reshape(-1, 2)
+        found = None
+        for step, number in reversed(self._record_of.items()):
+            if words[number, 0]:
+                found = step, int(words[number, 0]) - 1, int(words[number, 1])
+        self.records[:] = bytes(len(self.records))
+        return found
 
     def overwritten(self, plan: SegmentPlan, step: int) -> tuple[int, int]:
         """Returns address and size in bytes of the operand that a step overwrites with a result
@@ -204,6 +230,7 @@ class Context:
         """Writes the addresses known now; returns the patches that write the others."""
         patches = []
         address = address_of(self._args)
+        records = address_of(np.frombuffer(self.records, np.uint8)) if self.records else 0
         slot = 0
         self._first_args = [0]
         self._moving: dict[int, list[tuple[int, int, int]]] = {}
@@ -218,6 +245,10 @@ class Context:
                     base = ref.index + self._n_inputs * output
                     patches.append((address + 8 * slot, base, ref.offset_bytes))
                     self._moving.setdefault(position, []).append((number, base, ref.offset_bytes))
+                slot += 1
+            if position in self._record_of:
+                number = self._record_of[position]
+                self._args[slot] = records + number * RECORD_BYTES
                 slot += 1
             self._first_args.append(slot)
         self._n_patches = len(patches)

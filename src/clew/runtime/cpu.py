@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import llvmlite.binding as llvm
 
-from clew.support.errors import CompileError
+from clew.support.errors import CompileError, Hint
+from clew.support.system import system_text
 from clew.support.tiles import matrix_tiles_permitted
 
 # Features that code generation never uses on its own: they concern the system, or need intrinsics
@@ -82,7 +82,11 @@ def check_machine(needs: MachineNeeds) -> None:
         raise CompileError(
             "C057",
             f"the model is compiled for {needs.cpu}, this machine's CPU ({cpu}) {lacks}",
-            hint='compile it for an older CPU, such as target="cpu-avx2", or on this machine',
+            hint=Hint(
+                'compile it for an older CPU, such as target="cpu-avx2", or on this machine',
+                cli="compile it for an older CPU, such as --target cpu-avx2, or on this machine",
+                page="compile it for the target cpu-avx2, or on this machine",
+            ),
         )
 
 
@@ -97,7 +101,7 @@ def has_steady_counter() -> bool:
     if system != "linux":
         return False
     try:
-        text = Path("/proc/cpuinfo").read_text()
+        text = system_text("/proc/cpuinfo")
     except OSError:
         return False
     flags = next((line.split() for line in text.splitlines() if line.startswith("flags")), [])

@@ -7,13 +7,72 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clew.support.errors import InputError
+from clew.support.calling import by_name
+from clew.support.errors import Hint, InputError
 
 if TYPE_CHECKING:
     from clew.runtime.kinds import Kind
     from clew.runtime.model import InputSpec
 
 Array = np.ndarray[Any, Any]
+
+
+def complete(
+    inputs: Sequence[InputSpec],
+    given: Mapping[str, Any],
+    seed: int = 0,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    last: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Returns all inputs by name in order: those given, checked, and the others drawn.
+
+    Named sizes are those of the given inputs, else of `shapes` (by input), else those of `last`:
+    the shapes of the last run by input, with the values of inputs that decide sizes.
+
+    Errors: I041 to I043 for what is given, I061 for sizes that nobody settled, I303 for `shapes`
+    that do not fit.
+    """
+    specs = {i.name: i for i in inputs}
+    by_name(list(specs), given, partial=True)
+    wanted = {n: tuple(map(int, s)) for n, s in (shapes or {}).items()}
+    by_name(list(specs), wanted, partial=True)
+    last = last or {}
+    checked = {name: specs[name].check(value) for name, value in given.items()}
+    for name, value in last.items():
+        if specs[name].decides and name not in given and not isinstance(value, tuple):
+            checked[name] = value
+    for name, shape in wanted.items():
+        if not specs[name].takes(shape):
+            raise InputError(
+                "I303",
+                f"input {name!r} is to have shape {list(shape)}, the model expects "
+                f"{specs[name].shown_shape}",
+                hint="named sizes take any value, numbers must match",
+            )
+    before = {n: v if isinstance(v, tuple) else np.shape(v) for n, v in last.items()}
+    sizes = _named_sizes(inputs, before)
+    sizes |= _named_sizes(inputs, wanted)
+    sizes |= sizes_of(inputs, checked)
+    known = {**before, **wanted}
+    rng = np.random.default_rng(seed)
+    return {
+        i.name: checked[i.name] if i.name in checked else _draw_one(i, rng, sizes, known)
+        for i in inputs
+    }
+
+
+def _named_sizes(
+    inputs: Sequence[InputSpec], shapes: Mapping[str, Sequence[int]]
+) -> dict[str, int]:
+    """Returns the named sizes that shapes settle."""
+    sizes: dict[str, int] = {}
+    for wanted in inputs:
+        shape = shapes.get(wanted.name)
+        if shape is not None and len(shape) == len(wanted.shape):
+            pairs = zip(wanted.shape, shape, strict=True)
+            sizes.update({d: n for d, n in pairs if isinstance(d, str) and d != "..."})
+    return sizes
 
 
 def draw(
@@ -33,18 +92,14 @@ def draw(
     return {i.name: _draw_one(i, rng, sizes) for i in inputs if i.name not in given}
 
 
-def sizes_of(inputs: Sequence[InputSpec], given: Mapping[str, Array]) -> dict[str, int]:
+def sizes_of(inputs: Sequence[InputSpec], given: Mapping[str, Any]) -> dict[str, int]:
     """Returns the named sizes that given arrays settle."""
-    sizes: dict[str, int] = {}
-    for wanted in inputs:
-        array = given.get(wanted.name)
-        if array is not None and array.ndim == len(wanted.shape):
-            pairs = zip(wanted.shape, array.shape, strict=True)
-            sizes.update({d: n for d, n in pairs if isinstance(d, str)})
-    return sizes
+    return _named_sizes(inputs, {n: v.shape for n, v in given.items() if hasattr(v, "shape")})
 
 
-def settled(wanted: InputSpec, sizes: Mapping[str, int]) -> list[int]:
+def settled(
+    wanted: InputSpec, sizes: Mapping[str, int], known: Mapping[str, Sequence[int]] | None = None
+) -> list[int]:
     """Returns the shape of an input with its named sizes settled.
 
     Errors: I061 where one is not, and for an input whose value decides sizes: nobody can guess it.
@@ -53,8 +108,14 @@ def settled(wanted: InputSpec, sizes: Mapping[str, int]) -> list[int]:
         raise InputError(
             "I061",
             f"the value of input {wanted.name!r} decides sizes or axes and cannot be drawn",
-            hint=f"give it, as in --input {wanted.name}=value.npy",
+            hint=Hint(
+                f"give input {wanted.name!r} an array",
+                cli=f"give it, as in --input {wanted.name}=value.npy",
+                page="clew profile MODEL --input NAME=FILE.npy takes a value for it",
+            ),
         )
+    if wanted.takes_any_shape and wanted.name in (known or {}):
+        return list((known or {})[wanted.name])
     shape = [sizes.get(d, d) if isinstance(d, str) else d for d in wanted.shape]
     open_sizes = [d for d in shape if isinstance(d, str)]
     if open_sizes:
@@ -62,18 +123,29 @@ def settled(wanted: InputSpec, sizes: Mapping[str, int]) -> list[int]:
         example = ",".join("1" if isinstance(d, str) else str(d) for d in shape)
         raise InputError(
             "I061",
-            f"input {name!r} has the shape [{dims}], and {', '.join(open_sizes)} is open",
-            hint=f"say it, as in --shape {name}={example}",
+            f"input {name!r} has the shape [{dims}], and {' and '.join(open_sizes)} "
+            f"{'are' if len(open_sizes) > 1 else 'is'} open",
+            hint=Hint(
+                f"give input {name!r} an array, or fix its shape: "
+                f"inputs={{{name!r}: [{example.replace(',', ', ')}]}} of clew.load or clew.compile",
+                cli=f"say it, as in --shape {name}={example}",
+                page=f"compile it with the input shapes {name}={example.replace(',', 'x')}",
+            ),
         )
     return [int(d) for d in shape]
 
 
-def _draw_one(wanted: InputSpec, rng: np.random.Generator, sizes: Mapping[str, int]) -> Any:
+def _draw_one(
+    wanted: InputSpec,
+    rng: np.random.Generator,
+    sizes: Mapping[str, int],
+    known: Mapping[str, Sequence[int]] | None = None,
+) -> Any:
     if wanted.kind is not None:
         return _draw_value(wanted.kind, rng, f"input {wanted.name!r} is {wanted.kind}")
     if wanted.dtype is None:
         raise InputError("I061", f"input {wanted.name!r} is no tensor and cannot be drawn")
-    return _draw_array(wanted.dtype, settled(wanted, sizes), rng)
+    return _draw_array(wanted.dtype, settled(wanted, sizes, known), rng)
 
 
 def _draw_array(dtype: Any, shape: Sequence[int], rng: np.random.Generator) -> Array:

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import errno
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import numpy as np
 
+from clew.runtime.drawing import complete
 from clew.runtime.kinds import Kind
 from clew.runtime.program import Instruction, Program, RunSegment
 from clew.runtime.segment import NativeSegment
 from clew.runtime.timing import Turns
-from clew.support.budgets import Budgets, in_force
+from clew.support.budgets import MAX_DECIDING_ELEMENTS, Budgets, in_force
+from clew.support.calling import in_order, one_argument
 from clew.support.errors import InputError, RunError
+from clew.support.near import listed
+from clew.support.shown import Shown
 from clew.support.text_arrays import as_objects, as_text, is_text, packed
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -23,6 +28,8 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 # whose values decide shapes.
 SizesKey: TypeAlias = "tuple[tuple[tuple[int, ...] | None, ...], tuple[bytes, ...]]"
 K = TypeVar("K")
+_FEW: Final = 8
+_ARRAY: Final = np.ndarray
 ANY_SHAPE: Final = ("...",)
 """The shape of an input that takes arrays of any."""
 
@@ -46,9 +53,37 @@ class InputSpec:
         self.is_static = not any(isinstance(d, str) for d in self.shape)
 
     def __repr__(self) -> str:
-        shape = ", ".join(map(str, self.shape))
-        what = "no tensor" if self.dtype is None else f"{self.dtype}[{shape}]"
-        return f"<{self.name}: {what}{', its value decides sizes' if self.decides else ''}>"
+        decides = ", its value decides sizes" if self.decides else ""
+        return f"<{self.name}: {self.shown_type}{decides}>"
+
+    @property
+    def shown_type(self) -> str:
+        """Its dtype and shape, or what it is instead of a tensor, as text."""
+        if self.dtype is None:
+            return "no tensor" if self.kind is None else str(self.kind)
+        return f"{self.dtype}{self.shown_shape}"
+
+    @property
+    def shown_shape(self) -> str:
+        """Its shape as text."""
+        return f"[{', '.join(map(str, self.shape))}]"
+
+    @property
+    def takes_any_shape(self) -> bool:
+        """Whether not even its rank is known."""
+        return self.shape == ANY_SHAPE
+
+    def takes(self, shape: tuple[int, ...]) -> bool:
+        """Whether an array of a shape fits."""
+        return shape == self.shape or self._fits(shape)
+
+    @property
+    def takes_mapping(self) -> bool:
+        """Whether a mapping is its value."""
+        kind = self.kind
+        while kind is not None and kind.name == "optional":
+            kind = kind.parts[0]
+        return kind is not None and kind.name == "map"
 
     def _array(self, given: Any) -> Any:
         """Returns as an array what is none: a list, a number, another library's tensor.
@@ -84,10 +119,10 @@ class InputSpec:
                 hint=f"convert it: x.astype({str(self.dtype)!r})",
             )
         if array.shape != self.shape and self.dtype is not None and not self._fits(array.shape):
-            wanted = ", ".join(map(str, self.shape))
             raise InputError(
                 "I042",
-                f"input {self.name!r} has shape {list(array.shape)}, the model expects [{wanted}]",
+                f"input {self.name!r} has shape {list(array.shape)}, "
+                f"the model expects {self.shown_shape}",
                 hint="named sizes take any value, numbers must match",
             )
         return array
@@ -103,7 +138,7 @@ class InputSpec:
             raise InputError("I043", f"input {self.name!r} holds no text: {error}") from error
 
     def _fits(self, shape: tuple[int, ...]) -> bool:
-        if self.shape == ANY_SHAPE:
+        if self.takes_any_shape:
             return True
         if self.is_static or len(shape) != len(self.shape):
             return False
@@ -128,15 +163,22 @@ class Ready(Generic[K]):
     uses: Sequence[tuple[K, int, int]]
 
 
-class Model(ABC, Generic[K]):
+class Model(Shown, ABC, Generic[K]):
     """A model that can be called, with kernels of type `K`."""
 
     def __init__(self, inputs: Sequence[InputSpec], output_names: Sequence[str]) -> None:
         self._inputs = tuple(inputs)
         self._input_names = tuple(i.name for i in inputs)
         self._output_names = tuple(output_names)
+        self._maps = tuple(i.name for i in inputs if i.takes_mapping)
+        # Without inputs, a number that no call has: there is nothing to look at then.
+        self._count = len(self._inputs) or -1
         # What its runs may ask for; `None` are those of the process.
         self.budgets: Budgets | None = None
+
+    def _about(self) -> str:
+        inputs = listed(f"{i.name} {i.shown_type}" for i in self._inputs)
+        return f"{inputs or 'of no inputs'} -> {listed(self._output_names)}"
 
     @abstractmethod
     def program_for(self, arrays: Sequence[Any]) -> Program:
@@ -161,20 +203,29 @@ class Model(ABC, Generic[K]):
         """Names of the outputs in order."""
         return self._output_names
 
-    def __call__(self, *arrays: Any) -> Any:
-        """Returns the output, a tuple where there are several, for arrays in the inputs' order.
+    def __call__(self, /, *inputs: Any, **named: Any) -> Any:
+        """Returns the output, a tuple where there are several.
 
-        Errors: I040 (number of inputs), I042 (shape), I043 (dtype).
+        Inputs are arrays in order, one mapping by name, or keywords: `compiled(x, y)`,
+        `compiled({"x": x, "y": y})` and `compiled(x, y=y)` are the same call. So it is wherever a
+        model is given inputs.
+
+        Errors: I040 (number of inputs), I041 (names), I042 (shape), I043 (dtype), I300 (given
+        twice), I301 (a mapping and more).
         """
-        results = self._results(self.checked(arrays))
+        # As `checked` does: a call of a small model takes microseconds, and one call more tells.
+        if named or len(inputs) != self._count or type(inputs[0]) is not _ARRAY:
+            inputs = tuple(self._arranged(inputs, named, ()))
+        results = self._results(list(map(InputSpec.check, self._inputs, inputs)))
         return results[0] if len(results) == 1 else tuple(results)
 
-    def run(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
-        """Returns the outputs by name for inputs by name.
+    def run(self, /, *inputs: Any, **named: Any) -> dict[str, Any]:
+        """Returns the outputs by name; inputs are given as in a call.
 
-        Errors: I041 (names), I042 (shape), I043 (dtype).
+        Errors: as of a call.
         """
-        results = self._results(self.checked(self._in_order(inputs)))
+        given = self._arranged(inputs, named, ())
+        results = self._results(list(map(InputSpec.check, self._inputs, given)))
         return dict(zip(self._output_names, results, strict=True))
 
     def _results(self, checked: Sequence[Any]) -> list[Any]:
@@ -201,12 +252,17 @@ class Model(ABC, Generic[K]):
         results = program(checked)
         return results if program.is_native else [_outside(value) for value in results]
 
-    def time_kernels(self, *arrays: Any, repeats: int = 20) -> list[KernelTime[K]]:
-        """Returns the time of each kernel that runs with these inputs.
+    def time_kernels(self, /, *inputs: Any, repeats: int = 20, **named: Any) -> list[KernelTime[K]]:
+        """Returns the time of each kernel that runs with these inputs, given as in a call. Without
+        any they are drawn, at the sizes of the last run where sizes are named.
 
         `profile` says more: host steps, what is outside kernels, layers.
+
+        Errors: as of a call; I302 (`repeats`).
         """
-        checked = self.checked(arrays)
+        if repeats < 1:
+            raise InputError("I302", f"repeats is {repeats}", hint="it is at least 1")
+        checked = self._given_or_drawn(inputs, named, ("repeats",))
         ready = self.ready_for(checked)
         turns = Turns(ready.program, ready.segments, lambda: checked, warmup=3)
         for _ in range(repeats):
@@ -226,43 +282,103 @@ class Model(ABC, Generic[K]):
         total = sum(t for _, t in medians) or 1.0
         return [KernelTime(kernel, t, t / total) for kernel, t in medians]
 
-    def checked(self, given: Sequence[Any]) -> list[Any]:
-        """Returns inputs as arrays that the model can take.
+    def checked(
+        self,
+        given: Sequence[Any],
+        named: Mapping[str, Any] | None = None,
+        *,
+        options: Collection[str] = (),
+    ) -> list[Any]:
+        """Returns inputs, given as in a call, as arrays that the model can take, in order.
 
-        Errors: I040 (number of inputs), I042 (shape), I043 (dtype).
+        Errors: as of a call.
         """
-        if len(given) != len(self._inputs):
-            raise InputError(
-                "I040",
-                f"{len(given)} inputs given, the model has {len(self._inputs)}",
-                hint=f"they are {', '.join(self._input_names)}",
-            )
+        if named or len(given) != self._count or type(given[0]) is not _ARRAY:
+            given = self._arranged(given, named or {}, options)
         return list(map(InputSpec.check, self._inputs, given))
 
-    def _in_order(self, inputs: Mapping[str, Any]) -> list[Any]:
-        """Returns inputs by name in their order.
-
-        Errors: I041.
-        """
-        try:
-            given = [inputs[name] for name in self._input_names]
-        except KeyError:
-            raise self._wrong_names(inputs) from None
-        if len(inputs) != len(given):
-            raise self._wrong_names(inputs)
-        return given
-
-    def _wrong_names(self, inputs: Mapping[str, Any]) -> InputError:
+    def _arranged(
+        self, given: Sequence[Any], named: Mapping[str, Any], options: Collection[str]
+    ) -> Sequence[Any]:
+        """Returns inputs in order."""
         names = self._input_names
-        missing = [n for n in names if n not in inputs]
-        extra = [n for n in inputs if n not in names]
-        parts = [f"missing {', '.join(missing)}"] if missing else []
-        parts += [f"unknown {', '.join(map(str, extra))}"] if extra else []
-        return InputError(
-            "I041",
-            f"inputs do not fit: {'; '.join(parts)}",
-            hint=f"the model's inputs are {', '.join(names)}",
-        )
+        if len(given) == 1 and not named and not self._maps and type(given[0]) is dict:
+            found = given[0]
+            try:
+                values = [found[name] for name in names]
+            except KeyError:
+                values = []
+            if len(values) == len(found) == len(names):
+                return values
+        return in_order(names, given, named, maps=self._maps, options=options)
+
+    def drawn(
+        self,
+        given: Mapping[str, Any] | None = None,
+        *,
+        seed: int = 0,
+        shapes: Mapping[str, Sequence[int]] | None = None,
+    ) -> list[Any]:
+        """Returns inputs in order: those given, by name, and the others drawn from a seed, at
+        the sizes that given inputs and `shapes` have, else those of the last run.
+
+        Errors: I041 to I043 for what is given, I061 for sizes that nobody settled, I303 (`shapes`).
+        """
+        last = self._last_inputs()
+        found = complete(self._inputs, given or {}, seed, shapes=shapes, last=last)
+        return list(found.values())
+
+    def _given_or_drawn(
+        self, given: Sequence[Any], named: Mapping[str, Any], options: Collection[str]
+    ) -> list[Any]:
+        """Returns inputs given as in a call; all of them drawn where none is given."""
+        if given or named or not self._inputs:
+            return self.checked(given, named, options=options)
+        return self.drawn()
+
+    def _last_inputs(self) -> dict[str, Any]:
+        """Returns of the last run the shape of each input, or the value of one that decides sizes.
+        Empty for a model that has not run, or has no sizes to tell.
+        """
+        key = self._last_key()
+        if key is None:
+            return {}
+        shapes, values = key
+        found: dict[str, Any] = {
+            n: s for n, s in zip(self._input_names, shapes, strict=True) if s is not None
+        }
+        deciding = [i for i in self._inputs if i.decides]
+        for spec, content in zip(deciding, values, strict=True):
+            if spec.dtype is not None and spec.dtype.kind in "biuf" and spec.name in found:
+                array = np.frombuffer(content, spec.dtype)
+                if array.size == math.prod(found[spec.name]):  # too long, it was data in that run
+                    found[spec.name] = array.reshape(found[spec.name]).copy()
+        return found
+
+    def _last_key(self) -> SizesKey | None:
+        """Returns the key of the last run's build, where there may be several builds."""
+        return None
+
+    def named_inputs(self, inputs: Any, *, partial: bool = False) -> dict[str, Any]:
+        """Returns by name the inputs that one argument holds: a mapping, a tuple or list in order,
+        or the only input. With `partial` a mapping may lack some.
+
+        Errors: I040, I041.
+        """
+        return one_argument(self._input_names, inputs, maps=self._maps, partial=partial)
+
+
+def described(specs: Sequence[InputSpec], arrays: Sequence[Any]) -> str:
+    """Returns the shapes that a call's inputs have, and those that were declared."""
+    texts = []
+    for spec, array in zip(specs, arrays, strict=True):
+        shape = getattr(array, "shape", None)
+        if shape is not None:
+            declared = "" if spec.is_static else f" (declared {spec.shown_shape})"
+            few = array.size <= _FEW and array.dtype.kind in "iu"  # what decides sizes and axes
+            value = f" = {array.tolist()}" if few else ""
+            texts.append(f"{spec.name} {list(shape)}{declared}{value}")
+    return ", ".join(texts)
 
 
 def sizes_key(arrays: Sequence[Any], deciding: Sequence[int]) -> SizesKey:
@@ -271,7 +387,14 @@ def sizes_key(arrays: Sequence[Any], deciding: Sequence[int]) -> SizesKey:
     return shapes, tuple(_content(arrays[n]) for n in deciding)
 
 
+def decides_now(array: Any) -> bool:
+    """Whether what an array holds decides, where it may: it is not too long for that."""
+    return bool(array.size <= MAX_DECIDING_ELEMENTS)
+
+
 def _content(array: Array) -> bytes:
+    if not decides_now(array):
+        return b""
     return (packed(array) if is_text(array) else array).tobytes()
 
 

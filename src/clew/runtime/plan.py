@@ -55,11 +55,15 @@ class BufferSpec:
 
 @dataclass(frozen=True)
 class Step:
-    """One use of a kernel: inputs, then outputs, then workspaces. `label` is for people."""
+    """One use of a kernel: inputs, then outputs, then workspaces. `label` is for people.
+
+    `checked` has the model's layers that each of the code's checks is for.
+    """
 
     code: KernelCode
     args: tuple[BufferRef, ...]
     label: str
+    checked: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

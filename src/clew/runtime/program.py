@@ -16,6 +16,7 @@ import numpy as np
 
 from clew.support.budgets import check_loop_steps, check_run_bytes
 from clew.support.errors import ClewError, RunError
+from clew.support.shown import Shown, counted
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
@@ -121,7 +122,7 @@ Observer: TypeAlias = Callable[
 ]
 
 
-class Program:
+class Program(Shown):
     """A function's instructions. `inputs` and `outputs` are slots; constants are preset slots.
 
     May be called from several threads at once: all state is local to a call.
@@ -144,6 +145,9 @@ class Program:
         for slot, value in constants.items():
             self._frame[slot] = value
         self._whole = self._single_segment()
+
+    def _about(self) -> str:
+        return f"of {counted(len(self.instructions), 'instruction')}"
 
     def _single_segment(self) -> Runnable | None:
         """Returns the segment that is the whole program, if one is."""

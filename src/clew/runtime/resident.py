@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
 from clew.runtime.memory import HUGE_PAGE_BYTES, address_of, aligned_bytes, round_up
 from clew.support.arrays import ALIGNMENT_BYTES
 from clew.support.settings import settings
+from clew.support.system import system_text
 
 _AFTER_CALLS = 3
 # Copies are worth their memory from here on, and only while there is plenty.
@@ -95,7 +95,7 @@ def _room(arrays: Sequence[np.ndarray]) -> int:
 def _free_bytes() -> int:
     """Returns the memory that can be had without swapping; 0 where the system does not say."""
     try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
+        lines = system_text("/proc/meminfo").splitlines()
     except OSError:
         return 0
     found = (line.split() for line in lines if line.startswith("MemAvailable:"))

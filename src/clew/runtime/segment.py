@@ -13,6 +13,7 @@ from typing import TypeAlias
 import numpy as np
 
 from clew.codegen import native
+from clew.codegen.artifact import RECORD_BYTES
 from clew.runtime.context import (
     Context,
     GuardedMemory,
@@ -35,13 +36,14 @@ from clew.runtime.watch import Watch
 from clew.support.arrays import ALIGNMENT_BYTES, aligned_copy
 from clew.support.budgets import current, exceeded
 from clew.support.errors import CompileError, InputError
+from clew.support.shown import Shown, counted
 
 Run: TypeAlias = Callable[[], object]
 # A context holds an arena. More exist while more calls run at once; this many are kept.
 _IDLE_CONTEXTS = 4
 
 
-class NativeSegment:
+class NativeSegment(Shown):
     """A plan that is ready to run. May be called from several Python threads at once.
 
     The GIL is released while the kernels run. With `guard` every buffer of a call lies on its own
@@ -75,10 +77,14 @@ class NativeSegment:
             (spec.shape, np.dtype(spec.dtype), spec.size_bytes + ALIGNMENT_BYTES)
             for spec in plan.outputs
         ]
+        self._no_records = bytes(RECORD_BYTES * sum(bool(s.code.checks) for s in plan.steps))
         self._idle: deque[Context] = deque()  # its pop and append need no lock
         self._resident = Resident(self._constants)
         self._watch: Watch | None = None
         self._watch_address: int | None = None
+
+    def _about(self) -> str:
+        return f"of {counted(len(self.plan.steps), 'kernel')}"
 
     def __call__(
         self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray] | None = None
@@ -86,7 +92,7 @@ class NativeSegment:
         """Returns the outputs: fresh arrays, or `outputs` written in place.
 
         Errors: I030 (number of arrays), I031 (shape), I032 (dtype), I033 (`outputs` that cannot be
-        written in place).
+        written in place), I320 (an index out of range).
         """
         if self._guard:
             return self._call_guarded(self._guard, inputs, outputs)
@@ -94,7 +100,7 @@ class NativeSegment:
         self._run(
             context.segment_address, context.bases_address, self.pool.address, self._watch_address
         )
-        self._give_back(context)
+        self._finish(context)
         moved = self._resident.count_call()
         if moved is not None:
             self._settle(moved)
@@ -144,6 +150,7 @@ class NativeSegment:
         """
         context, arrays, results = self._begin(inputs, None)
         self._run(context.segment_address, context.bases_address, self.pool.address, None)
+        self._heed(context)
         begin, end = self.entries_of(index)
         first = context.steps_address + begin * native.STEP_BYTES
         watch = Watch(end - begin)
@@ -152,7 +159,7 @@ class NativeSegment:
             watch.clear()
             driver().run_steps(first, end - begin, self.pool.address, watch.address)
             times[number] = watch.ns().sum()
-        self._give_back(context)
+        self._discard(context)
         del arrays, results
         return times
 
@@ -190,7 +197,7 @@ class NativeSegment:
             count = begins[index + 1] - begins[index]
             run = partial(driver().run_steps, first, count, self.pool.address, None)
             around(index, context.arguments(index), run)
-        self._give_back(context)
+        self._finish(context)
         del arrays
         return results
 
@@ -204,7 +211,7 @@ class NativeSegment:
         for step in range(len(self.plan.steps)):
             context.arguments(step)  # which writes them
         yield context
-        self._give_back(context)
+        self._discard(context)
         del arrays, results
 
     def function_address(self, symbol: str) -> int:
@@ -220,6 +227,35 @@ class NativeSegment:
             context = Context(self.plan, self._library, self.pool.threads, places)
             context.constants = constants
             return context
+
+    def _finish(self, context: Context) -> None:
+        """Makes a context that a call has used ready for others.
+
+        Errors: I320 where the call met an index out of range.
+        """
+        self._heed(context)
+        self._give_back(context)
+
+    def _heed(self, context: Context) -> None:
+        """Errors: I320 where the call met an index out of range; others may have the context."""
+        if context.records != self._no_records:
+            fault = context.first_fault()
+            assert fault is not None, "records that are not zero"
+            self._give_back(context)
+            self._refuse(*fault)
+
+    def _discard(self, context: Context) -> None:
+        """Makes a context ready for others whose steps ran one by one, and may have read as indices
+        what other steps have written there.
+        """
+        context.first_fault()
+        self._give_back(context)
+
+    def _refuse(self, number: int, check: int, index: int) -> None:
+        """Errors: I320 for an index that a check of a step has found out of range."""
+        step = self.plan.steps[number]
+        places = step.code.checks[check].places
+        raise places.error(places.unwrapped(index), step.checked[check])
 
     def _give_back(self, context: Context) -> None:
         up_to_date = context.constants is self._constants
@@ -309,6 +345,9 @@ class NativeSegment:
             context.segment_address, context.bases_address, self.pool.address, self._watch_address
         )
         memory.check(arrays)
+        fault = context.first_fault()
+        if fault is not None:
+            self._refuse(*fault)
         results = [np.empty(shape, dtype) for shape, dtype, _ in self._outputs]
         if outputs is not None:
             results = self._admit_outputs(outputs)

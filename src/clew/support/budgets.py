@@ -17,7 +17,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from clew.support.errors import ClewError, InputError, RunError
+from clew.support.errors import ClewError, Hint, InputError, RunError
+from clew.support.system import system_text
 
 _MEMORY_LIMIT: Final = Path("/sys/fs/cgroup/memory.max")
 _VALUE: Final = re.compile(r"(\d{1,30})([kmgt]?)")
@@ -31,9 +32,13 @@ def _physical_bytes() -> int:
     except (AttributeError, OSError, ValueError):  # not a POSIX system
         physical = 1 << 36
     try:
-        return min(physical, int(_MEMORY_LIMIT.read_text()))
+        return min(physical, int(system_text(_MEMORY_LIMIT)))
     except (OSError, ValueError):  # none, or "max"
         return physical
+
+
+MAX_DECIDING_ELEMENTS: Final = 1024
+"""A value with more elements than this is data: a build for each such value is not meant."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,10 @@ class Budgets:
     `attribute_bytes` of one attribute that is no tensor or graph. `rank`: axes of a tensor.
     `tensor_bytes` of one value whose shape is known, `total_bytes` of all of these together
     (memory that is used again counts again).
+
+    Of other files: `file_bytes` of each that is read whole, `attribute_bytes` of a JSON text,
+    `values` and `text_chars` of an archive's entries and of their list, `rank` and `tensor_bytes`
+    of an array, `total_bytes` of all arrays that are read from one archive, or of a table.
 
     Of compiling: `folded_operations` is what sums and products of constants may take; beyond it
     they are left to the run.
@@ -147,7 +156,10 @@ def exceeded(
     return kind(
         code,
         f"{what}: {asked}, and the budget {budget} allows {limit}",
-        hint=f"where it is trusted: budgets=Budgets({budget}=...), or clew --budget {budget}=...",
+        hint=Hint(
+            f"where it is trusted: budgets=Budgets({budget}=...)",
+            cli=f"where it is trusted: clew --budget {budget}=... COMMAND",
+        ),
     )
 
 

@@ -1,35 +1,220 @@
-"""Files of which nothing is known but their names."""
+"""How clew reads a file that somebody names: the one way for all of them.
+
+A name may lead anywhere. Only regular files are opened, so that nothing waits for a pipe and
+nothing reads a device without end; their size is compared with the budget before they are read;
+and a file that changes meanwhile is refused. `tools/file_access.py` sees to it that no other module
+of clew opens files by itself.
+"""
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import stat
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from types import ModuleType
+from typing import Any, BinaryIO, Final, NoReturn, TypeAlias
+
+from clew.support.budgets import current, exceeded
+from clew.support.errors import InputError
+
+Stamp: TypeAlias = "tuple[int, ...]"
+CHANGED: Final = "it changed while it was read"
+_READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+_STEP: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_KINDS: Final = (
+    (stat.S_ISDIR, errno.EISDIR, "it is a directory"),
+    (stat.S_ISFIFO, errno.ESPIPE, "it is a pipe"),
+    (stat.S_ISSOCK, errno.ENXIO, "it is a socket"),
+    (stat.S_ISCHR, errno.ENODEV, "it is a device"),
+    (stat.S_ISBLK, errno.ENODEV, "it is a device"),
+)
 
 
-def open_plain(path: Path, *, links: bool = True) -> BinaryIO:
-    """Returns a regular file opened for reading; nothing else is opened, or waited for: a pipe
-    would block, a device go on for ever. Without `links` the name itself has to be the file's.
+def open_plain(path: str | Path, *, links: bool = True, folder: int | None = None) -> BinaryIO:
+    """Returns a regular file opened for reading; nothing else is opened, or waited for.
 
-    Errors: OSError, also for what is no regular file.
+    Without `links` the name itself has to be the file's. `folder` is an open folder that the path
+    starts from.
+
+    Errors: OSError, whose `strerror` says why the file is not read.
     """
-    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
-    if not links:
-        flags |= getattr(os, "O_NOFOLLOW", 0)
-    file = os.open(path, flags)
-    if not stat.S_ISREG(os.fstat(file).st_mode):
-        os.close(file)
-        raise OSError("not a regular file")
-    return os.fdopen(file, "rb")
-
-
-def only_ours(folder: Path) -> bool:
-    """Whether nobody but this user can put files into a folder (or it does not exist yet)."""
+    flags = _READ if links else _READ | os.O_NOFOLLOW
     try:
-        status = folder.stat()
-    except OSError:
-        return True  # whoever makes it owns it
-    if not hasattr(os, "geteuid"):
-        return True
-    return status.st_uid == os.geteuid() and not status.st_mode & stat.S_IWOTH
+        # Merely opening some devices has effects.
+        check_regular(os.stat(path, dir_fd=folder, follow_symlinks=links))
+        file = os.open(path, flags, dir_fd=folder)
+    except ValueError:
+        raise OSError(errno.EINVAL, "its name holds a NUL") from None
+    try:
+        check_regular(os.fstat(file))  # it may be another one by now
+        return os.fdopen(file, "rb")
+    except BaseException:
+        os.close(file)
+        raise
+
+
+def check_regular(status: os.stat_result) -> None:
+    """Refuses what is no regular file.
+
+    Errors: OSError.
+    """
+    if stat.S_ISREG(status.st_mode):
+        return
+    for is_kind, number, text in _KINDS:
+        if is_kind(status.st_mode):
+            raise OSError(number, text)
+    raise OSError(errno.ELOOP if stat.S_ISLNK(status.st_mode) else errno.EINVAL, "it is a link")
+
+
+def open_below(folder: Path, parts: Sequence[str]) -> int:
+    """Returns a descriptor of a file in a folder, opened step by step without following a link.
+
+    It may be of any kind: the caller looks at its status. A pipe is not waited for.
+
+    Errors: OSError.
+    """
+    above = folder_below(folder, parts[:-1])
+    try:
+        return os.open(parts[-1], _READ | os.O_NOFOLLOW, dir_fd=above)
+    finally:
+        os.close(above)
+
+
+def folder_below(folder: Path, parts: Sequence[str]) -> int:
+    """Returns a descriptor of a folder in another, opened step by step without following a link.
+
+    Errors: OSError.
+    """
+    here = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    for part in parts:
+        try:
+            below = os.open(part, _STEP, dir_fd=here)
+        finally:
+            os.close(here)
+        here = below
+    return here
+
+
+def stamp_of(file: int) -> Stamp:
+    """Returns what changes when somebody writes to an open file. A new file put in its place does
+    no harm.
+    """
+    found = os.fstat(file)
+    return (found.st_size, found.st_mtime_ns)
+
+
+def reason_of(error: Exception) -> str:
+    """Returns why a file cannot be read or written, without numbers and names."""
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    if isinstance(error, KeyError):
+        return f"it lacks {error}"
+    return str(error) or type(error).__name__
+
+
+def read_bytes(path: str | Path, *, links: bool = True) -> bytes:
+    """Returns the bytes of a file.
+
+    Errors: OSError for what is no regular file, cannot be read, or changes meanwhile; I330 for one
+    that has more bytes than the budget `file_bytes`.
+    """
+    with open_plain(path, links=links) as file:
+        return read_opened(file, path)
+
+
+def read_opened(file: BinaryIO, path: str | Path) -> bytes:
+    """Returns the bytes of an open file, which errors call `path`.
+
+    Errors: OSError where it changes meanwhile; I330.
+    """
+    before = stamp_of(file.fileno())
+    size_bytes, most = os.fstat(file.fileno()).st_size, current().file_bytes
+    if size_bytes > most:
+        what = f"bytes of {str(path)!r}"
+        raise exceeded(InputError, "I330", what, size_bytes, "file_bytes", most)
+    # No more than it says: some files of the system's have no size, and no end.
+    data = file.read(size_bytes) if size_bytes else b""
+    if len(data) != size_bytes or stamp_of(file.fileno()) != before:
+        raise OSError(errno.ESTALE, CHANGED)
+    return data
+
+
+def read_text(path: str | Path) -> str:
+    """Returns the text of a file, with the line ends of any system as line feeds.
+
+    Errors: ValueError for what is no UTF-8; those of `read_bytes`.
+    """
+    return text_of(read_bytes(path)).replace("\r\n", "\n").replace("\r", "\n")
+
+
+def text_of(data: bytes) -> str:
+    """Returns bytes as text.
+
+    Errors: ValueError for what is no UTF-8.
+    """
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        byte = data[error.start]
+        raise ValueError(f"it is not UTF-8 text: byte {byte:#04x} at {error.start}") from None
+
+
+def read_json_file(path: str | Path) -> Any:
+    """Returns the value that a JSON file holds.
+
+    Errors: ValueError; those of `read_bytes`.
+    """
+    return json_of(read_bytes(path))
+
+
+def json_of(data: bytes, *, finite: bool = False) -> Any:
+    """Returns the value that a JSON text writes; with `finite`, NaN and infinities are refused.
+
+    Errors: ValueError for what is no JSON, or nested too deep; I330 for a text longer than the
+    budget `attribute_bytes`, as values take many times as much.
+    """
+    most = current().attribute_bytes
+    if len(data) > most:
+        raise exceeded(
+            InputError, "I330", "bytes of a JSON text", len(data), "attribute_bytes", most
+        )
+    try:
+        return json.loads(text_of(data), parse_constant=_not_finite if finite else None)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+
+
+def _not_finite(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no number")
+
+
+def run_program(path: str | Path) -> dict[str, Any]:
+    """Runs a Python file of a user's, and returns the names that it defines.
+
+    Errors: those of `read_bytes`, and whatever the program raises.
+    """
+    code = compile(read_bytes(path), str(path), "exec", dont_inherit=True)
+    module = ModuleType("<run_path>")
+    module.__file__ = str(path)
+    with _known(module):
+        exec(code, module.__dict__)
+        return dict(module.__dict__)
+
+
+@contextmanager
+def _known(module: ModuleType) -> Iterator[None]:
+    """Has a module among those that are imported: decorators of classes look there."""
+    before = sys.modules.get(module.__name__)
+    sys.modules[module.__name__] = module
+    try:
+        yield
+    finally:
+        if before is None:
+            del sys.modules[module.__name__]
+        else:
+            sys.modules[module.__name__] = before

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clew.support.errors import InputError
+from clew.support.system import system_text
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ def usable_cpus() -> int:
     except AttributeError:  # not on Linux
         count = os.cpu_count() or 1
     try:
-        quota, period = _CPU_QUOTA.read_text().split()
+        quota, period = system_text(_CPU_QUOTA).split()
         return max(1, min(count, -(-int(quota) // int(period))))
     except (OSError, ValueError):  # none, or "max"
         return count

@@ -3,13 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+from rich.console import RenderableType
 from rich.table import Table
+from rich.text import Text
+
+from clew.support.unseen import visible
+
+
+class _Table(Table):
+    """A table whose columns have room for what is written out of names."""
+
+    def add_row(self, *cells: RenderableType | None, **more: Any) -> None:
+        super().add_row(*map(_shown, cells), **more)
+
+
+def _shown(cell: RenderableType | None) -> RenderableType | None:
+    if isinstance(cell, str):
+        return visible(cell)
+    if isinstance(cell, Text) and visible(cell.plain) != cell.plain:
+        return Text(visible(cell.plain), style=cell.style)
+    return cell
 
 
 def table(*columns: str, right: Sequence[str] = (), title: str = "") -> Table:
     """Returns an empty table; `right` names the columns of numbers."""
-    made = Table(box=None, title=title or None, title_justify="left", pad_edge=False)
+    made = _Table(box=None, title=title or None, title_justify="left", pad_edge=False)
     for name in columns:
         number = name in right
         made.add_column(

@@ -15,7 +15,9 @@ from clew.build.tracing import relayout
 from clew.compiled import CompiledModel
 from clew.ir.expr import Constant
 from clew.ir.types import TensorType, TupleType, Type, to_numpy
-from clew.support.errors import InputError
+from clew.support.errors import Hint, InputError
+from clew.support.near import did_you_mean, listed
+from clew.support.shown import Shown, counted
 from clew.tap.force import Broken, Forced, break_fusions
 from clew.tap.where import Refusal, State, Whereabouts
 from clew.trace.values import LayerValue
@@ -26,8 +28,8 @@ _KEPT_BUILDS: Final = 8
 Key = tuple[str, int]
 
 
-@dataclass(frozen=True)
-class Taps(Mapping[str, Any]):
+@dataclass(frozen=True, repr=False)
+class Taps(Mapping[str, Any], Shown):
     """Values of layers by name; a layer's second result is `name:1`, and so on.
 
     `refused` has those that are not in memory, of layers that a pattern matched. `forced` tells
@@ -37,6 +39,14 @@ class Taps(Mapping[str, Any]):
     values_by_name: Mapping[str, Any]
     refused: Mapping[str, Refusal] = field(default_factory=dict)
     forced: Forced | None = None
+
+    def _about(self) -> str:
+        refused = f", {len(self.refused)} not in memory" if self.refused else ""
+        return f"of {counted(len(self), 'value')}: {listed(self, 3)}{refused}"
+
+    def __str__(self) -> str:
+        lines = [f"{name}: {_described(value)}" for name, value in self.items()]
+        return "\n".join([*lines, *map(str, self.refused.values())])
 
     def __getitem__(self, name: str) -> Any:
         return self.values_by_name[name]
@@ -183,7 +193,11 @@ def _fitting(pattern: str, layers: Iterable[str]) -> list[str]:
     """
     found = [layer for layer in layers if fnmatchcase(layer, pattern)]
     if not found:
-        raise InputError("I152", f"no layer fits {pattern!r}", hint="see compiled.trace.layers")
+        raise InputError(
+            "I152",
+            f"no layer fits {pattern!r}",
+            hint=did_you_mean(pattern, layers, "layers"),
+        )
     return found
 
 
@@ -201,14 +215,26 @@ def _raise_for(refused: Sequence[Refusal], force: bool) -> None:
         hint = "these inputs do not enter the branch or loop that it is in"
         raise InputError("I155", f"{first.layer} has no value: {why}", hint=hint)
     if first.state is State.FUSED:
-        hint = "force (force=True, --force) breaks that fusion and leaves all others"
+        hint = Hint(
+            "force=True breaks that fusion and leaves all others",
+            cli="--force breaks that fusion and leaves all others",
+        )
         raise InputError("I150", f"the value of {first.layer} is not in memory: {why}", hint=hint)
-    hint = "a lower opt_level keeps more values"
-    if first.pass_name not in ("", "import"):
-        hint = f"compile with disabled=[{first.pass_name!r}], or a lower opt_level"
+    python, cli = "a lower opt_level keeps more values", "a lower --opt-level keeps more values"
+    name = first.pass_name
+    if name not in ("", "import"):
+        python = f"compile with disabled=[{name!r}], or a lower opt_level"
+        cli = f"compile with --disabled {name}, or a lower --opt-level"
     if force:
-        hint = f"force breaks fusions only; {hint}"
-    raise InputError("I151", f"the value of {first.layer} is computed no more: {why}", hint=hint)
+        python, cli = f"force breaks fusions only; {python}", f"--force breaks fusions only; {cli}"
+    what = f"the value of {first.layer} is computed no more: {why}"
+    raise InputError("I151", what, hint=Hint(python, cli=cli))
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype}{list(value.shape)}"
+    return type(value).__name__
 
 
 # --- reading ---

@@ -7,7 +7,17 @@ c = te.compute((M, N), lambda i, j: te.sum(a[i, k] * b[k, j], k), "matmul")
 """
 
 from clew.te.exponents import to_exponent
-from clew.te.expr import Bitcast, Scalar, all_of, as_scalar, cast, maximum, minimum, select
+from clew.te.expr import (
+    Bitcast,
+    Checked,
+    Scalar,
+    all_of,
+    as_scalar,
+    cast,
+    maximum,
+    minimum,
+    select,
+)
 from clew.te.tensor import (
     Tensor,
     call,
@@ -25,6 +35,7 @@ from clew.te.tensor import (
 
 __all__ = [
     "Bitcast",
+    "Checked",
     "Scalar",
     "Tensor",
     "all_of",

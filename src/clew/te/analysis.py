@@ -13,6 +13,7 @@ from clew.support.walk import post_order
 from clew.te.expr import (
     Binary,
     Cast,
+    Checked,
     Imm,
     Index,
     Inlined,
@@ -322,7 +323,7 @@ def _operations(expr: Scalar) -> int:
         if id(node) in seen or isinstance(node, (Load, Index)):
             continue
         seen.add(id(node))
-        if isinstance(node, (Binary, Unary, Select)):
+        if isinstance(node, (Binary, Unary, Select, Checked)):
             count += 1
         elif isinstance(node, Intrinsic):
             count += 2 if node.name == "fma" else _TRANSCENDENTAL_FLOPS

@@ -14,9 +14,11 @@ from typing import Any, Final, TypeAlias
 
 from clew.ir.dims import Dim, SymDim
 from clew.ir.types import is_float, is_integer
+from clew.support.bounds import Places
 from clew.support.walk import post_order
 
 INDEX: Final = "i64"
+MOST_SHORT: Final = 0xFFFFFFFF
 ARITHMETIC: Final = ("add", "sub", "mul", "div", "floordiv", "mod", "min", "max", "pow")
 BITWISE: Final = ("and", "or", "xor", "shl", "shr")
 COMPARISONS: Final = ("lt", "le", "gt", "ge", "eq", "ne")
@@ -312,6 +314,50 @@ class Inlined(Scalar):
         return Inlined(self.stage, children[0])
 
 
+class Checked(Scalar):
+    """A value read as an index, counted from the front: one of `places`, or the run ends in an
+    error once it is over. One out of range is 0 where it is `hold`, else as it is.
+
+    It is checked where it is evaluated: one in the branch of a select that is not taken is not.
+    `site` is its number among those of a kernel.
+    """
+
+    __slots__ = ("hold", "places", "site", "value")
+
+    def __init__(self, value: Scalar, places: Places, hold: bool = True, site: int = 0) -> None:
+        assert value.dtype == INDEX, value.dtype
+        self.dtype = INDEX
+        self.value = value
+        self.places = places
+        self.hold = hold
+        self.site = site
+
+    @property
+    def name(self) -> str:
+        """What tells it from others of the same value."""
+        return f"index{self.site}"
+
+    @property
+    def children(self) -> tuple[Scalar, ...]:
+        return (self.value,)
+
+    def rebuild(self, children: Sequence[Scalar]) -> Scalar:
+        return Checked(children[0], self.places, self.hold, self.site)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether it is a number of 32 bits."""
+        return self.hold and self.places.count <= MOST_SHORT
+
+    @property
+    def clamped(self) -> Scalar:
+        """The index without the check: held inside."""
+        index, size = self.value, as_scalar(self.places.count)
+        if self.places.from_end:
+            index = select(index < 0, index + size, index)
+        return minimum(maximum(index, 0), size - 1) if self.hold else index
+
+
 class Size(Scalar):
     """A symbolic dimension used as a value in an expression; gone once shapes are concrete."""
 
@@ -525,4 +571,7 @@ def render(expr: Scalar, names: Mapping[int, str] = MappingProxyType({})) -> str
             return f"{expr.combiner}({render(expr.value, names)}, over=[{axes}])"
         case Inlined():
             return render(expr.value, names)
+        case Checked():
+            of = "of" if expr.places.from_end else "below"
+            return f"index({render(expr.value, names)}, {of}={expr.places.count})"
     return str(getattr(expr, "name", getattr(expr, "dim", "?")))

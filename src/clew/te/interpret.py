@@ -9,11 +9,13 @@ from typing import Any, Final
 import numpy as np
 
 from clew.ir.types import bits, is_float, is_integer, to_numpy
+from clew.support.bounds import clamping
 from clew.te.convert import convert
 from clew.te.expr import (
     Binary,
     Bitcast,
     Cast,
+    Checked,
     Imm,
     Index,
     Inlined,
@@ -126,9 +128,42 @@ def _extent(axis: Index) -> int:
 
 def _value(root: Scalar, grid: dict[int, Array], values: dict[int, Array]) -> Array:
     memo: dict[int, Any] = dict(grid)
-    for node in post_order(root, memo):
+    order = post_order(root, memo)
+    for node in order:
         memo[id(node)] = apply(node, [memo[id(c)] for c in node.children], values)
+    if not clamping() and any(isinstance(node, Checked) for node in order):
+        _check(order, memo)
     return np.asarray(memo[id(root)])
+
+
+def _check(order: Sequence[Scalar], memo: Mapping[int, Any]) -> None:
+    """Checks the indices that are wanted: all but those in branches of selects that are not taken.
+
+    Errors: I320.
+    """
+    wanted: dict[int, Any] = {id(order[-1]): np.asarray(True)}
+    for node in reversed(order):
+        here = wanted[id(node)]
+        if isinstance(node, Checked):
+            wrapped, outside = _wrapped(node, memo[id(node.value)])
+            found = np.extract(*np.broadcast_arrays(outside & here, wrapped))
+            if found.size:
+                raise node.places.error(node.places.unwrapped(int(found[0])))
+        each = [here] * len(node.children)
+        if isinstance(node, Select):
+            taken = np.asarray(memo[id(node.cond)], bool)
+            each[1:] = [here & taken, here & ~taken]
+        for child, more in zip(node.children, each, strict=True):
+            known = wanted.get(id(child))
+            wanted[id(child)] = more if known is None else known | more
+
+
+def _wrapped(node: Checked, index: Any) -> tuple[Array, Array]:
+    """Returns an index counted from the front, and whether it is out of range."""
+    count, index = int(node.places.count), np.asarray(index, np.int64)
+    if node.places.from_end:
+        index = np.where(index < 0, index + count, index)
+    return index, (index < 0) | (index >= count)
 
 
 def apply(node: Scalar, args: list[Any], values: Mapping[int, Array] | None = None) -> Any:
@@ -163,6 +198,9 @@ def apply(node: Scalar, args: list[Any], values: Mapping[int, Array] | None = No
             )
         case Inlined():
             return args[0]
+        case Checked():
+            index, _ = _wrapped(node, args[0])
+            return np.clip(index, 0, max(int(node.places.count) - 1, 0)) if node.hold else args[0]
         case Index():
             raise AssertionError(f"axis {node.name} is not bound")
     raise AssertionError(type(node))

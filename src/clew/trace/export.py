@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from clew.support.errors import InputError
+from clew.support.files import read_json_file, reason_of
+from clew.support.writing import write_text
 from clew.trace.fates import FateKind
 from clew.trace.kernels import Instruction, KernelRecord, KernelTrace
 from clew.trace.lineage import Lineage
@@ -122,9 +124,15 @@ def to_document(trace: Trace, *, timings: bool = False) -> dict[str, Any]:
 
 
 def write_json(trace: Trace, path: str | Path, *, timings: bool = False) -> None:
-    """Writes the trace to a file."""
+    """Writes the trace to a file, whole or not at all.
+
+    Errors: I063 when the file cannot be written.
+    """
     text = json.dumps(to_document(trace, timings=timings), separators=(",", ":"))
-    Path(path).write_text(text + "\n", encoding="utf-8", newline="\n")
+    try:
+        write_text(path, text + "\n")
+    except OSError as error:
+        raise InputError("I063", f"cannot write to {str(path)!r}: {reason_of(error)}") from None
 
 
 # --- reading ---
@@ -221,9 +229,9 @@ def read_json(path: str | Path) -> Trace:
     Errors: I074 for a file that is no such document.
     """
     try:
-        document = json.loads(Path(path).read_text(encoding="utf-8"))
+        document = read_json_file(path)
     except (OSError, ValueError) as error:
-        raise InputError("I074", f"cannot read the trace {path}: {error}") from error
+        raise InputError("I074", f"cannot read the trace {path}: {reason_of(error)}") from error
     if not isinstance(document, dict):
         raise InputError("I074", f"{path} holds no trace")
     return from_document(document)

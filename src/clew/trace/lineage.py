@@ -11,10 +11,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from threading import local
 
+from clew.support.shown import Shown, counted
 from clew.trace.span import EMPTY, Span
 
 
-class Lineage:
+class Lineage(Shown):
     """What became what in one pass: node ids of the stage before and of the stage after.
 
     `origins[new]` are the old nodes that `new` was built for. `same[old]` is the new node that
@@ -30,6 +31,9 @@ class Lineage:
 
 class _Context(local):
     """What is being built for, one per thread."""
+
+    def _about(self) -> str:
+        return f"{counted(len(self.same), 'node')} with the value of others"
 
     def __init__(self) -> None:
         self.span: Span = EMPTY

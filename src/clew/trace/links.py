@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from clew.support.shown import Shown, counted
 from clew.trace.lineage import Lineage
 
 
@@ -34,7 +35,7 @@ class Link:
     kind: LinkKind
 
 
-class StageLinks:
+class StageLinks(Shown):
     """All links between two stages, in both directions. Kept nodes are not stored."""
 
     def __init__(
@@ -48,6 +49,9 @@ class StageLinks:
         for link in self.links:
             self._forward.setdefault(link.old, []).append(link)
             self._backward.setdefault(link.new, []).append(link)
+
+    def _about(self) -> str:
+        return counted(len(self.links), "link")
 
     def forward(self, old: int) -> list[Link]:
         """Returns the links from a node of the stage before; none if it died."""

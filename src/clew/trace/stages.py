@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from clew.support.lazy import cached_property
+from clew.support.shown import Shown, counted
 from clew.trace.lineage import Lineage, recording
 
 
@@ -30,8 +31,8 @@ class Difference:
     kept: frozenset[int]
 
 
-@dataclass(frozen=True, eq=False)
-class StageRecord:
+@dataclass(frozen=True, eq=False, repr=False)
+class StageRecord(Shown):
     """The module as a pass left it; `lineage` is `None` for the first stage and with the trace off.
 
     `seconds` is the pass's own time, without verification. `node_ids` lists the nodes of a module.
@@ -44,6 +45,9 @@ class StageRecord:
     remarks: tuple[Remark, ...]
     before: StageRecord | None = field(repr=False, default=None)
     node_ids: Callable[[Any], frozenset[int]] = field(repr=False, default=lambda _: frozenset())
+
+    def _about(self) -> str:
+        return f"{self.name}, {self.seconds * 1e3:.3g} ms, {counted(len(self.remarks), 'remark')}"
 
     @cached_property
     def nodes(self) -> frozenset[int]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from clew.support import markup
+from clew.support.shown import counted
 from clew.trace.fates import Fate, fate_of
 from clew.trace.links import LinkKind
 from clew.trace.refs import KernelRef, LayerRef, LoopRef, NodeRef, Ref
@@ -131,6 +132,10 @@ class LayerStory:
     fate: Fate
     remarks: tuple[tuple[str, str], ...]
     kernels: tuple[KernelShare, ...]
+
+    def __repr__(self) -> str:
+        stages = counted(len(self.chapters), "stage")
+        return f"<LayerStory of {self.title}, told in {stages}>"
 
     @property
     def title(self) -> str:

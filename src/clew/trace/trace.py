@@ -16,8 +16,10 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from clew.support.calling import in_order
 from clew.support.errors import InputError
 from clew.support.lazy import cached_property
+from clew.support.shown import Shown, counted
 from clew.trace.fates import Fate, Gap, fate_of, find_gaps
 from clew.trace.kernels import KernelTrace
 from clew.trace.links import Link, LinkKind, StageLinks, links_from
@@ -103,7 +105,7 @@ Kernels = Sequence[KernelTrace] | Callable[[], Sequence[KernelTrace]]
 ALL_OPS: Final = None
 
 
-class Trace:
+class Trace(Shown):
     """Stages, the links between them, and the kernels below (a callable gives them when asked).
 
     `links` are given where there is no lineage to read them from: in a trace that was exported.
@@ -130,6 +132,10 @@ class Trace:
         }
         self._layers: dict[int, dict[str, list[int]]] = {}
         self._lines: dict[int, list[str]] = {}
+
+    def _about(self) -> str:
+        layers, stages = len(self.layers), len(self.stages)
+        return f"of {counted(layers, 'layer')} through {counted(stages, 'stage')}"
 
     # --- what there is ---
 
@@ -467,14 +473,24 @@ class Trace:
         return [link for link in self.links(stage).links if link.kind is LinkKind.SAME]
 
     def verify(
-        self, inputs: Mapping[str, Any], rtol: float = 1e-4, atol: float = 1e-6
+        self,
+        /,
+        *inputs: Any,
+        rtol: float = 1e-4,
+        atol: float = 1e-6,
+        **named: Any,
     ) -> VerifyReport:
         """Evaluates both ends of every *same* link on these inputs and compares them.
 
+        Inputs are given as to the compiled model: in order, as a mapping by name, or as keywords.
         Tolerances are relative to the largest magnitude in the tensor.
+
+        Errors: I040 and I041 (the inputs).
         """
         assert self._verifier is not None, "this trace was made without a way to run graphs"
-        return self._verifier(self, inputs, rtol, atol)
+        names = self.stages[0].module.input_names
+        given = in_order(names, inputs, named, options=("rtol", "atol"))
+        return self._verifier(self, dict(zip(names, given, strict=True)), rtol, atol)
 
 
 def _loop_line(kernel: KernelTrace, ref: LoopRef | LlvmRef | AsmRef) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
+from clew.support.shown import Shown
 from clew.trace.refs import NodeRef
 
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ class FalseLink:
         return f"{self.stage}: {ends} ({layers}): {self.reason}"
 
 
-@dataclass(frozen=True)
-class VerifyReport:
+@dataclass(frozen=True, repr=False)
+class VerifyReport(Shown):
     """How many links hold, which do not, and how many could not be evaluated.
 
     `worst` is the largest relative error among those that hold. Values inside branches, loops and
@@ -52,6 +53,10 @@ class VerifyReport:
     skipped: int
     worst: float
     failures: tuple[FalseLink, ...]
+
+    def _about(self) -> str:
+        bad = len(self.failures)
+        return f"{self.checked - bad} of {self.checked} links hold, worst error {self.worst:.2g}"
 
     @property
     def ok(self) -> bool:

@@ -145,6 +145,26 @@ def test_a_model_that_is_uploaded(start: Callable[..., Any], texts: Any) -> None
     assert second.json["model"] == "dropped.txt (2)"
 
 
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("bad.onnx", "bad.onnx"),
+        ("Two%20words.ONNX", "Two words.onnx"),
+        (".hidden.onnx", "hidden.onnx"),
+        ("%E2%80%AEbad.onnx", "bad.onnx"),
+        ("name-" * 13 + ".onnx", "'…/" + "name-" * 13 + ".onnx'"),
+        # Longer than file systems take, in bytes: its end is kept.
+        ("%E5%B1%A4" * 90 + ".onnx", "'…/" + "\u5c64" * 66 + ".onnx'"),
+    ],
+)
+def test_errors_of_an_upload_name_its_file(start: Callable[..., Any], name: str, told: str) -> None:
+    client = start()
+    event = client.ended(client.upload(b"no model", name).json["job"])
+    assert event["kind"] == "failed"
+    assert told in event["error"]["message"]
+    assert "model.onnx" not in event["error"]["message"]
+
+
 def test_a_model_with_weights_in_a_file_of_their_own(
     start: Callable[..., Any], tmp_path: Path
 ) -> None:

@@ -40,14 +40,14 @@ def model(op, inputs, *, count=1, opset=22, known=(), domain="", **attributes):
     return helper.make_model(graph, opset_imports=sets, ir_version=10)
 
 
-def compiled(made, threads=1):
-    return clew.compile(load(made), cache=False, threads=threads, guard=True)
+def compiled(made, threads=1, bounds="check"):
+    return clew.compile(load(made), cache=False, threads=threads, guard=True, bounds=bounds)
 
 
-def run(op, inputs, *, known=(), **options):
+def run(op, inputs, *, known=(), bounds="check", **options):
     made = model(op, inputs, known=known, **options)
     feeds = {n: a for n, a in inputs.items() if a is not None and n not in known}
-    found = compiled(made).run(feeds)
+    found = compiled(made, bounds=bounds).run(feeds)
     return made, feeds, [found[value.name] for value in made.graph.output]
 
 

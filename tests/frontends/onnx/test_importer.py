@@ -474,3 +474,20 @@ def test_load_by_suffix(tmp_path):
     assert caught.value.code == "I002"
     save_module(load_file(path), tmp_path / "model.txt")
     assert str(load_file(tmp_path / "model.txt")) == str(load_file(path))
+
+
+def test_a_given_shape_settles_names_in_other_inputs():
+    names = {"x": ["batch", "seq"], "y": ["batch", "seq"], "z": [2, "other"]}
+    inputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in names.items()]
+    output = helper.make_tensor_value_info("out", TensorProto.FLOAT, ["batch", "seq"])
+    graph = helper.make_graph([helper.make_node("Add", ["x", "y"], ["out"])], "g", inputs, [output])
+    opsets = [helper.make_opsetid("", 20)]
+    made = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+    def shapes(**given: list[int | str]) -> list[str]:
+        return [str(p.type) for p in load(made, inputs=given).main.params]
+
+    assert shapes(x=[3, 5]) == ["f32[3, 5]", "f32[3, 5]", "f32[2, other]"]
+    assert shapes(y=[3, "seq"]) == ["f32[3, seq]", "f32[3, seq]", "f32[2, other]"]
+    assert shapes(x=[3, 5], y=[1, 5])[:2] == ["f32[3, 5]", "f32[1, 5]"]  # said for each
+    assert shapes()[0] == "f32[batch, seq]"

@@ -6,6 +6,7 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
+import clew
 from clew.frontends.onnx import load
 from clew.ir.expr import Call, Function
 from clew.ir.interpret import interpret
@@ -42,6 +43,22 @@ def test_agrees_with_onnx_runtime(network):
         assert got.shape == want.shape
         limit = 1e-4 * np.abs(want).max()
         assert np.abs(got.astype(np.float64) - want).max() <= limit
+
+
+@pytest.mark.parametrize("network", [*BUILT_HERE, *EXPORTED], indirect=True)
+def test_new_values_need_no_new_build(network):
+    """A network whose activations were taken to decide sizes would be built for each input."""
+    path = store.path(network)
+    session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    compiled = clew.compile(path, threads=1)
+    assert not any(i.decides for i in compiled.inputs)
+    for seed in range(3):
+        feeds = store.inputs(network, seed)
+        found = compiled.run(feeds)
+        for output, want in zip(session.get_outputs(), session.run(None, feeds), strict=True):
+            limit = 1e-4 * np.abs(want).max()
+            assert np.abs(found[output.name].astype(np.float64) - want).max() <= limit
+    assert len(compiled._builds) <= 1  # none at all where the cache had it
 
 
 @pytest.mark.parametrize("network", [*BUILT_HERE, *EXPORTED], indirect=True)

@@ -46,7 +46,8 @@ def _model(
 def _run(
     model: ModelProto, inputs: dict[str, Array], guard: bool | GuardSide = True
 ) -> dict[str, Array]:
-    compiled = clew.compile(load(model), threads=1, cache=False, guard=guard)
+    shapes = {name: array.shape for name, array in inputs.items()}  # 0 would be any size
+    compiled = clew.compile(load(model, inputs=shapes), threads=1, cache=False, guard=guard)
     hosts = [i.label for i in compiled.build.program.instructions if isinstance(i, RunHost)]
     assert not [label for label in hosts if not label.startswith("scatter")]
     return compiled.run(inputs)

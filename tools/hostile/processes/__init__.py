@@ -4,7 +4,7 @@ inputs. Results have to be right all the same, or one coded error says why there
 
 from __future__ import annotations
 
-from hostile.processes import damage, disks, forks, inputs, shortages, stops, threads
+from hostile.processes import damage, disks, forks, inputs, poison, shortages, stops, threads
 from hostile.processes.setting import ALL
 
-__all__ = ["ALL", "damage", "disks", "forks", "inputs", "shortages", "stops", "threads"]
+__all__ = ["ALL", "damage", "disks", "forks", "inputs", "poison", "shortages", "stops", "threads"]

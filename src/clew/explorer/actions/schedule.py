@@ -98,7 +98,8 @@ def _check(source: KernelSource, new: Schedule) -> None:
 
 
 def _trial_source(source: KernelSource, new: Schedule) -> KernelSource:
-    return KernelSource(source.function, source.target, [ScheduleFor("page", tuple(new.steps))])
+    by_hand = [ScheduleFor("page", tuple(new.steps))]
+    return KernelSource(source.function, source.target, by_hand, source.bounds)
 
 
 def _built(session: Session, use: KernelUse, new: Schedule) -> Build:

@@ -11,6 +11,7 @@ from clew.compare.state import Side
 from clew.explorer.schema import Heat, Metric
 from clew.explorer.session import Session
 from clew.explorer.views.measured import errors_of, profile_of
+from clew.explorer.views.node_figures import Portion, means, of_results, portions_of, sums
 from clew.profile.report import Profile
 from clew.profile.rollup import divided
 from clew.profile.rows import NO_LAYER, KernelProfile
@@ -52,6 +53,7 @@ def _time(session: Session) -> Heat:
         total=found.kernels_ns,
         layers=[layers.get(name, 0.0) for name in session.layers],
         kernels=[None if row is None else row.ns for row in rows],
+        nodes=sums(session, portions_of(session, found.kernels)),
         lines=[[] if row is None else [x.share * row.ns for x in row.lines] for row in rows],
         instructions=[_instructions(session, n, row) for n, row in enumerate(rows)],
         basis=_time_basis(found),
@@ -114,8 +116,9 @@ def _static(
     work = LayerWork(model.build)
     known: dict[str, float] = {}
     kernels: list[float] = []
+    portions: list[Portion] = []
     layers = dict.fromkeys(session.layers, 0.0)
-    for kernel in model.kernels:
+    for place, kernel in enumerate(model.kernels):
         if kernel.key not in known:
             known[kernel.key] = float(amount(kernel))
         kernels.append(known[kernel.key])
@@ -124,6 +127,7 @@ def _static(
             operators, divided(kernels[-1], [weight(op) for op in operators]), strict=True
         ):
             for name, figure in _by_layer(part, op, work):
+                portions.append(Portion(session.kernels[place].ops[op.position], name, figure))
                 if name in layers:
                     layers[name] += figure
     total = sum(kernels)
@@ -138,6 +142,7 @@ def _static(
         total=total,
         layers=list(layers.values()),
         kernels=list(kernels),
+        nodes=sums(session, portions),
         lines=[],
         instructions=[],
         basis=f"counted, not measured: {own}, of one run each; divided among the layers of a "
@@ -148,7 +153,7 @@ def _static(
 
 def _by_layer(figure: float, op: OperatorShare, work: LayerWork) -> list[tuple[str, float]]:
     if len(op.layers) <= 1:
-        return [(name, figure) for name in op.layers]
+        return [(op.layers[0] if op.layers else NO_LAYER, figure)]
     return list(zip(op.layers, divided(figure, work.weigh(op.layers)), strict=True))
 
 
@@ -171,6 +176,8 @@ def _peak(session: Session) -> Heat:
     layers = {name: reached / ns for name, (reached, ns) in weighed.items() if ns}
     under = sum(row.ns for row in found.kernels if row.name in shares)
     reached = sum(row.ns * shares[row.name] for row in found.kernels if row.name in shares)
+    known = [row for row in found.kernels if row.name in shares]
+    portions = [(p, shares[row.name]) for row in known for p in portions_of(session, [row])]
     notes = [] if found.limits is not None else ["the machine was not measured"]
     together = f"all kernels together {reached / under:.0%}; " if under else ""
     return Heat(
@@ -179,6 +186,7 @@ def _peak(session: Session) -> Heat:
         total=None,
         layers=[layers.get(name) for name in session.layers],
         kernels=[None if row is None else shares.get(row.name) for row in rows],
+        nodes=means(session, portions),
         lines=[],
         instructions=[],
         basis=f"{together}what a kernel's roof alone would take (the peak of its products, or the "
@@ -212,6 +220,7 @@ def _error(session: Session) -> Heat:
         total=None,
         layers=[found.get(name) for name in session.layers],
         kernels=kernels,
+        nodes=of_results(session, found),
         lines=[],
         instructions=[],
         basis="the largest difference from f32 at opt level 0, over the largest magnitude there; "

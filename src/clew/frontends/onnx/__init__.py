@@ -43,13 +43,14 @@ from clew.frontends.onnx import (  # noqa: F401  registers the converters
     converters_values,
 )
 from clew.frontends.onnx.budgets import Budgets, current
-from clew.frontends.onnx.deferred import DeferredModel, advice, asked_for, can_wait
+from clew.frontends.onnx.deferred import DeferredModel, advice, asked_for, can_wait, needs_numbers
+from clew.frontends.onnx.given import at_fault
 from clew.frontends.onnx.importer import Importer
 from clew.frontends.onnx.loader import read
 from clew.frontends.onnx.registry import converter, supported
 from clew.frontends.onnx.sources import Annotator, NodeView
 from clew.ir.module import Module
-from clew.support.errors import ClewError, UnsupportedError
+from clew.support.errors import ClewError, InputError
 
 
 def load(
@@ -72,11 +73,15 @@ def load(
     Errors: M... for files that are damaged, unsafe or inconsistent; U... for valid models that are
     not supported; T... for layers whose shapes do not fit; I003 to I005 for wrong arguments.
     """
-    importer = _importers(source, annotate, budgets)(inputs, constants)
+    make = _importers(source, annotate, budgets)
+    importer = make(inputs, constants)
+    plain = make(None, None)
     try:
-        return importer.run()
-    except UnsupportedError as error:
-        if can_wait(importer, error):
+        with at_fault(plain.inputs.declared, inputs, constants, plain.run):
+            return importer.run()
+    except ClewError as error:
+        waits = can_wait(importer, error) or needs_numbers(make, importer, inputs or {})
+        if waits and not isinstance(error, InputError):
             error.hint = advice(importer, error)
         raise
 
@@ -94,10 +99,12 @@ def load_or_defer(
     """
     make = _importers(source, None, budgets)
     importer = make(inputs, None)
+    plain = make(None, None)
     try:
-        module = importer.run()
+        with at_fault(plain.inputs.declared, inputs, None, plain.run):
+            module = importer.run()
     except ClewError as error:
-        if not can_wait(importer, error):
+        if not can_wait(importer, error) and not needs_numbers(make, importer, inputs or {}):
             raise
         return DeferredModel(partial(make, keep_constants=True), importer, error)
     if asked_for(importer, None):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from clew.ir.deciding import deciding_leaves, may_decide
 from clew.ir.expr import Expr, Var
-from clew.ir.types import TensorType, Type
 from clew.ir.values import KnownValues
 
 
@@ -33,11 +33,11 @@ class Asked:
 
     def left_open(self, params: Sequence[Var]) -> tuple[str, ...]:
         """Returns the inputs that decide between unlike branches: flags, counts, axes."""
-        leaves = {leaf.id for leaf in self._known.unknown_leaves(self._undecided)}
+        leaves = self._leaves(self._undecided)
         return tuple(
             p.name
             for p in params
-            if p.id in leaves and _is_vector(p.type) and p.tensor.dtype in ("bool", "i32", "i64")
+            if p.id in leaves and may_decide(p.type) and p.tensor.dtype in ("bool", "i32", "i64")
         )
 
     def in_vain(self, params: Sequence[Var]) -> tuple[str, ...]:
@@ -46,12 +46,11 @@ class Asked:
         of a higher rank are data.
         """
         for asked in (self._here, self._before):
-            leaves = {leaf.id for leaf in self._known.unknown_leaves(asked)}
-            small = [p for p in params if p.id in leaves and _is_vector(p.type)]
+            leaves = self._leaves(asked)
+            small = [p for p in params if p.id in leaves and may_decide(p.type)]
             if small:
                 return tuple(p.name for p in small)
         return ()
 
-
-def _is_vector(type_: Type) -> bool:
-    return isinstance(type_, TensorType) and type_.rank <= 1
+    def _leaves(self, exprs: Sequence[Expr]) -> set[int]:
+        return {leaf.id for leaf in deciding_leaves(exprs, self._known.stands_for)}

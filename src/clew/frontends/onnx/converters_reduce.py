@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+import numpy as np
+
 from clew.frontends.onnx.build import cast, fields, held, reshaped, scalar
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, call, converter
 from clew.ir.dims import product
 from clew.ir.expr import Expr
-from clew.ir.types import is_integer
+from clew.ir.types import is_float, is_integer
 from clew.ops.ranking import MOST_RANKED
 
 _REDUCTIONS: Final = {
@@ -61,6 +63,8 @@ def _over_unknown(layer: Layer, x: Expr, name: str, skip: bool) -> Expr:
         axes = () if skip else tuple(range(layer.rank()))
         found = call(name, x, axes=axes, keepdims=layer.flag("keepdims"))
     else:
+        if not skip and not layer.type(1).is_static:
+            layer.value(1, "over which axes")  # none would be all
         found = held(layer, name, [x], {"axes": 1}, keepdims=layer.flag("keepdims"))
     return cast(found, layer.type(0).dtype)
 
@@ -146,10 +150,18 @@ def hardmax(layer: Layer) -> Result:
 
 
 def _first_largest(layer: Layer, x: Expr, axis: int) -> Expr:
-    best = call("argmax", x, axis=axis, keepdims=True, select_last=False)
     size = x.tensor.shape[axis]
     places = call("arange", start=0, stop=size, step=1, dtype="i64")
     along = reshaped(places, (size, *(1,) * (x.tensor.rank - axis - 1)))
+    if isinstance(size, int) and size:
+        best = call("argmax", x, axis=axis, keepdims=True, select_last=False)
+    else:  # an axis without elements has no best place, and needs none
+        top = call("max", x, axes=(axis,), keepdims=True)
+        found = call("equal", x, top)
+        if is_float(x.tensor.dtype):
+            found = call("logical_or", found, call("isnan", x))
+        most = scalar(np.iinfo(np.int64).max, "i64")
+        best = call("min", call("where", found, along, most), axes=(axis,), keepdims=True)
     return cast(call("equal", along, best), x.tensor.dtype)
 
 

@@ -97,7 +97,7 @@ def max_roi_pool(layer: Layer) -> Result:
 
 @converter("MaxUnpool")
 def max_unpool(layer: Layer) -> Result:
-    """Zeros with elements put where the indices say, held inside the result.
+    """Zeros with elements put where the indices say, which must lie inside the result (I320).
 
     They count in the shape that kernel, strides and pads give; an `output_shape` adds zeros at its
     end, as the standard's tests do and ONNX Runtime does not.

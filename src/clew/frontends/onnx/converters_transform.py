@@ -12,7 +12,7 @@ from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, call, converter
 from clew.frontends.onnx.tensors import checked_size, dtype_of, sparse_to_array
 from clew.ir.dims import Dim, SymDim, product
-from clew.ir.expr import Constant, Expr
+from clew.ir.expr import ArgRef, Constant, Expr
 from clew.ir.types import from_numpy, is_float, to_numpy
 from clew.ops.create import arange_size
 
@@ -126,10 +126,27 @@ def expand(layer: Layer) -> Result:
     x, wanted = layer.input(0), layer.dims(1, "the shape")
     source = layer.type(0).shape
     rank = max(len(source), len(wanted))
-    shape: list[Dim] = []
-    for a, b in zip(_led(source, rank), _led(wanted, rank), strict=True):
-        shape.append(a if isinstance(b, int) and b == 1 else b)
-    return call("broadcast_to", x, shape=tuple(shape))
+    pairs = list(zip(_led(source, rank), _led(wanted, rank), strict=True))
+    if any(_may_be_either(a, b) for a, b in pairs):
+        return call("broadcast_to", x, layer.input(1), shape=ArgRef(1))
+    return call("broadcast_to", x, shape=tuple(_widened(a, b) for a, b in pairs))
+
+
+def _may_be_either(size: Dim, wanted: Dim) -> bool:
+    """Whether only the run tells which of two sizes is the larger. Two named sizes are taken to be
+    equal; what is computed from sizes (`min(1, n)`) is not.
+    """
+    if isinstance(size, int) or isinstance(wanted, int) or size == wanted:
+        return False
+    return not all(str(d) in d.symbols for d in (size, wanted))
+
+
+def _widened(size: Dim, wanted: Dim) -> Dim:
+    """Returns the size that an axis is expanded to: the wanted one, which may be 1."""
+    if isinstance(wanted, int):
+        return size if wanted == 1 else wanted
+    fixed = isinstance(size, int) and size != 1
+    return size if fixed else wanted
 
 
 def _led(shape: Sequence[Dim], rank: int) -> list[Dim]:
@@ -209,7 +226,10 @@ def arange(layer: Layer) -> Result:
         return held(layer, "arange", [], indices, dtype=dtype)
     values = [layer.one(n, name) for n, name in enumerate(names)]
     if any(isinstance(v, SymDim) for v in values):
-        return _symbolic_range(layer, values)
+        whole = [v if isinstance(v, SymDim) else int(v) for v in values]
+        if whole == values and not isinstance(whole[2], SymDim) and whole[2]:
+            return _symbolic_range(layer, whole)
+        return held(layer, "arange", [], {"start": 0, "stop": 1, "step": 2}, dtype=dtype)
     start, limit, delta = (float(v) if is_float(dtype) else int(v) for v in values)
     if delta == 0:
         raise layer.wrong("has a step of 0")
@@ -222,8 +242,6 @@ def arange(layer: Layer) -> Result:
 def _symbolic_range(layer: Layer, values: Sequence[Dim]) -> Expr:
     start, limit, delta = values
     dtype = layer.type(0).dtype
-    if isinstance(delta, SymDim) or delta <= 0:
-        raise layer.unsupported(f"from {start} to {limit} in steps of {delta}")
     if not isinstance(start, SymDim):
         return call("arange", start=start, stop=limit, step=delta, dtype=dtype)
     steps = call("arange", start=0, stop=limit - start, step=delta, dtype=dtype)

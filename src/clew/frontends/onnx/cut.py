@@ -20,6 +20,7 @@ from clew.frontends.onnx.survey import function_key, functions_of, subgraphs
 from clew.frontends.onnx.tensors import number_of, packed, to_array
 from clew.ir.module import Module
 from clew.ir.types import bits, from_numpy
+from clew.support.writing import replacing, write_bytes
 
 # protobuf ends at 2 GiB; from this size on parameters are written to a file of their own.
 _MOST_INSIDE_BYTES: Final = 1 << 30
@@ -234,10 +235,10 @@ class Cutter:
         if size_bytes <= self._most_inside_bytes:
             for name, array in tensors:
                 model.graph.initializer.append(_tensor(name, array))
-            path.write_bytes(model.SerializeToString())
+            write_bytes(path, model.SerializeToString())
             return [path]
         beside = path.with_name(f"{path.name}.data")
-        with beside.open("wb") as data:
+        with replacing(beside) as data:
             for name, array in tensors:
                 tensor = _tensor(name, array)
                 raw = tensor.raw_data
@@ -249,7 +250,7 @@ class Cutter:
                     tensor.external_data.add(key=key, value=str(entry))
                 data.write(raw)
                 model.graph.initializer.append(tensor)
-        path.write_bytes(model.SerializeToString())
+        write_bytes(path, model.SerializeToString())
         return [path, beside]
 
     def _parameter(self, name: str) -> NDArray[Any] | None:

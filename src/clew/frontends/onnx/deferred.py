@@ -13,13 +13,13 @@ from typing import Any, Final
 import numpy as np
 from onnx import GraphProto
 
+from clew.frontends.onnx.given import blames_the_file, not_fitting
 from clew.frontends.onnx.importer import Importer
+from clew.frontends.onnx.inputs import Shapes
 from clew.ir.module import Module
-from clew.support.errors import ClewError
+from clew.support.budgets import MAX_DECIDING_ELEMENTS
+from clew.support.errors import ClewError, Hint
 from clew.support.locks import Lock
-
-MAX_DECIDING_ELEMENTS: Final = 1024
-"""An input with more elements than this is data: a build for each of its values is not meant."""
 
 # Codes of what is known only when the model runs: a value (of an axis, a shape), a size.
 _VALUE_OR_SIZE: Final = frozenset({"U002", "U006", "U101", "U102"})
@@ -65,10 +65,20 @@ class DeferredModel:
                 more = [n for n in asked_for(importer, failed) if n not in self._asked]
                 more = [n for n in more if tensors[n].size <= MAX_DECIDING_ELEMENTS]
                 if not more:
-                    if failed is not None:
+                    if failed is not None and self._is_file(failed):
                         raise failed
+                    if failed is not None:
+                        raise not_fitting(failed) from failed
                     return module
                 self._asked = (*self._asked, *more)
+
+    def _is_file(self, error: ClewError) -> bool:
+        """Whether an error is not due to the inputs of a run, as far as can be told: it says
+        nothing of the file, or what was imported before any came says the same.
+        """
+        if not blames_the_file(error):
+            return True
+        return self.why is not None and (self.why.code, self.why.layer) == (error.code, error.layer)
 
 
 def asked_for(importer: Importer, error: ClewError | None) -> tuple[str, ...]:
@@ -95,8 +105,39 @@ def can_wait(importer: Importer, error: ClewError) -> bool:
     )
 
 
-def advice(importer: Importer, error: ClewError) -> str:
+# All free sizes at once: powers of two for grids that are halved, then the usual sizes of images.
+_PROBED: Final = (16, 64, 224, 1)
+
+
+def needs_numbers(make: MakeImporter, importer: Importer, shapes: Shapes) -> bool:
+    """Whether an import that failed with free sizes gets further with numbers for them. A model of
+    which no size can be imported is wrong, and that should be said before it is called.
+    """
+    declared = [
+        i for i in importer.inputs.declared() if i.dtype is not None and i.shape is not None
+    ]
+    if all(isinstance(d, int) for i in declared for d in i.shape or ()):
+        return False
+    for size in _PROBED:
+        probe = {
+            i.name: [d if isinstance(d, int) else size for d in i.shape or ()] for i in declared
+        }
+        tried = make({**shapes, **probe}, None)
+        try:
+            tried.run()
+        except ClewError as error:
+            if not can_wait(tried, error):
+                continue
+        return True
+    return False
+
+
+def advice(importer: Importer, error: ClewError) -> Hint:
     """Returns what to do about an import that can wait."""
     names = asked_for(importer, error)
     given = f"constants={{{names[0]!r}: ...}}" if names else "inputs={...} with numbers as shapes"
-    return f"clew.compile(file) imports it when it is called; or pass {given}"
+    return Hint(
+        f"clew.compile(file) imports it when it is called; or pass {given}",
+        cli="clew run MODEL imports it when it runs"
+        + ("" if names else "; or give all shapes, as in --shape NAME=1,3,224,224"),
+    )

@@ -1,9 +1,10 @@
 """Tensor data outside the model file: only regular files inside the model's folder, read when they
-are needed.
+are needed. Links are refused, but for those of a model hub's snapshot where they are asked for.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -15,16 +16,23 @@ from numpy.typing import NDArray
 from clew.frontends.onnx.names import display
 from clew.frontends.onnx.slim import FilePart, has_changed, read_part
 from clew.support.errors import ModelError
+from clew.support.links import Place, Repository, current_links, repository_of
 
-_DIRECTORY: Final = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
-_FILE: Final = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+_PATH_MAX: Final = 4096
 
 
 class ExternalData:
-    """The external files of one model. None stays open: there may be thousands."""
+    """The external files of a model read from a path, None for one that was not. None stays open:
+    there may be thousands.
 
-    def __init__(self, folder: Path | None) -> None:
-        self._folder = folder
+    Errors: M045 where links of a snapshot are to be followed, and the model is in none.
+    """
+
+    def __init__(self, model: Path | None) -> None:
+        self._folder = None if model is None else model.parent
+        self._repository: Repository | None = None
+        if model is not None and current_links() == "snapshot":
+            self._repository = repository_of(model)
         self._files: dict[str, ExternalFile] = {}
 
     def part(self, tensor: str, entries: dict[str, str], expected: int) -> FilePart:
@@ -65,20 +73,44 @@ class ExternalData:
         if os.path.isabs(location) or ".." in parts or Path(location).drive:
             raise _refused(tensor, f"{display(location)!r}, which is outside the model's folder")
         try:
-            file = _descend(self._folder, parts)
+            place = Place(self._folder.absolute(), parts)
+            if self._repository is not None:
+                place = self._repository.place(parts)
+            file = place.opened()
         except OSError as error:
-            reason = os.strerror(error.errno or 0)
-            raise _refused(
-                tensor,
-                f"{display(location)!r}, which cannot be opened ({reason})",
-                "links are not followed: copy the file into the model's folder",
-            ) from None
+            raise self._not_opened(tensor, location, error) from None
         try:
             status = os.fstat(file)
         finally:
             os.close(file)
         _check_plain(status, tensor, location)
-        return ExternalFile(self._folder, parts, display(location), status)
+        return ExternalFile(place, display(location), status)
+
+    def _not_opened(self, tensor: str, location: str, error: OSError) -> ModelError:
+        shown = display(location)
+        assert self._folder is not None
+        if error.errno == errno.ENOENT and not os.path.lexists(self._folder / location):
+            return _refused(
+                tensor,
+                f"{shown!r}, which is not there",
+                "the files of external data belong beside the model's file",
+            )
+        if self._repository is not None:
+            return _refused(
+                tensor,
+                f"{shown!r}, which cannot be opened ({os.strerror(error.errno or 0)})",
+                "of a snapshot's links those are followed that lead straight to a file in the "
+                "blobs folder of its own repository",
+            )
+        if _is_link(self._folder, Path(location)):
+            return _refused(
+                tensor,
+                f"{shown!r}, which is a link, or lies in a folder that is one",
+                "links are not followed: copy the file into the model's folder; those of a model "
+                'hub\'s snapshot are with clew.load(..., links="snapshot"), or --links snapshot',
+            )
+        reason = os.strerror(error.errno or 0)
+        return _refused(tensor, f"{shown!r}, which cannot be opened ({reason})")
 
 
 class ExternalFile:
@@ -87,11 +119,8 @@ class ExternalFile:
     Reading, unlike a mapping, ends in an error where the file has been cut short meanwhile.
     """
 
-    def __init__(
-        self, folder: Path, parts: tuple[str, ...], shown: str, status: os.stat_result
-    ) -> None:
-        self._folder = folder.absolute()
-        self._parts = parts
+    def __init__(self, place: Place, shown: str, status: os.stat_result) -> None:
+        self._place = place
         self._shown = shown
         self._version = _version(status)
         self.size_bytes = status.st_size
@@ -107,7 +136,7 @@ class ExternalFile:
         Errors: M013 when the file has changed since the model was loaded.
         """
         try:
-            file = _descend(self._folder, self._parts)
+            file = self._place.opened()
         except OSError:
             raise has_changed(self._shown) from None
         try:
@@ -126,16 +155,11 @@ def _version(status: os.stat_result) -> tuple[int, ...]:
     return (status.st_dev, status.st_ino, status.st_size, status.st_nlink, *times)
 
 
-def _descend(folder: Path, parts: tuple[str, ...]) -> int:
-    """Opens a file step by step from the folder, following no link on the way."""
-    here = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
-    for n, part in enumerate(parts):
-        try:
-            below = os.open(part, _FILE if n == len(parts) - 1 else _DIRECTORY, dir_fd=here)
-        finally:
-            os.close(here)
-        here = below
-    return here
+def _is_link(folder: Path, location: Path) -> bool:
+    """Whether a file, or a folder on the way to it, is a link: for messages alone."""
+    return len(str(location)) < _PATH_MAX and any(
+        (folder / part).is_symlink() for part in (location, *location.parents)
+    )
 
 
 def _check_plain(status: os.stat_result, tensor: str, location: str) -> None:

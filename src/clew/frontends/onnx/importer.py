@@ -54,7 +54,7 @@ from clew.ir.types import (
 from clew.ir.values import KnownValues
 from clew.ir.visit import post_order
 from clew.ops.registry import get_op
-from clew.support.errors import ModelError, UnsupportedError, locate
+from clew.support.errors import CompileError, ModelError, UnsupportedError, locate
 from clew.trace.lineage import building
 from clew.trace.span import Source, Span
 
@@ -392,7 +392,7 @@ def _senseless(node: NodeProto) -> Iterator[None]:
     """Gives arithmetic that fails on a layer's values a code: sizes of NaN, counts that no machine
     has. Converters say what is wrong where they can; this is for what nobody has thought of.
 
-    Errors: M031, M032.
+    Errors: M031, M032; C082 for a mistake of clew's own.
     """
     try:
         yield
@@ -407,4 +407,11 @@ def _senseless(node: NodeProto) -> Iterator[None]:
             "M031",
             f"{display(node.op_type)} makes no sense with these values: {display(str(error))}",
             hint="the model is invalid: export it again",
+        ) from error
+    except (TypeError, AttributeError, LookupError, AssertionError, NotImplementedError) as error:
+        raise CompileError(
+            "C082",
+            f"{display(node.op_type)} could not be imported: {type(error).__name__}: "
+            f"{display(str(error))}",
+            hint="this is a mistake of clew; fixed input shapes (inputs={...}) may avoid it",
         ) from error

@@ -20,14 +20,16 @@ from clew.ir.deferred import DeclaredInput
 from clew.ir.dims import Dim, SymDim
 from clew.ir.expr import Constant, Var
 from clew.ir.types import TensorType, Type, from_numpy
-from clew.support.errors import InputError, ModelError, UnsupportedError
+from clew.support.errors import Hint, InputError, ModelError, UnsupportedError
+from clew.support.near import did_you_mean
 
 Shapes: TypeAlias = "Mapping[str, Sequence[int | str]]"
 
 
 class Inputs:
     """The inputs of a model's graph. `shapes` and `constants` are given by name; a constant stays a
-    parameter too with `keep_constants`.
+    parameter too with `keep_constants`. A number that is given for a size with a name settles that
+    name in all other inputs.
     """
 
     def __init__(
@@ -40,7 +42,8 @@ class Inputs:
     ) -> None:
         self._graph = graph
         self._budgets = budgets
-        self._shapes = dict(shapes)
+        self._shapes = {**_settled(graph, shapes), **shapes}
+        self._given = set(shapes)
         self._constants = dict(constants)
         self._keep_constants = keep_constants
         self._symbols = Symbols()
@@ -57,12 +60,14 @@ class Inputs:
         if len(set(names)) < len(names):
             raise ModelError("M010", "two inputs of the model have one name")
         wanted = [value for value in graph.input if value.name not in scope.values]
-        unknown = (self._shapes.keys() | self._constants.keys()) - {v.name for v in wanted}
+        unknown = (self._given | self._constants.keys()) - {v.name for v in wanted}
         if unknown:
             raise InputError(
                 "I004",
                 f"the model has no input {display(min(unknown))!r}",
-                hint=f"it has {', '.join(display(v.name) for v in wanted) or 'none'}",
+                hint=did_you_mean(
+                    display(min(unknown)), [display(v.name) for v in wanted], "model's inputs"
+                ),
             )
         for value in wanted:
             span = input_span(value.name)
@@ -96,7 +101,9 @@ class Inputs:
         if not tensor.HasField("shape"):
             return DeclaredInput(value.name, dtype, None)
         shape = [
-            int(d.dim_value) if d.HasField("dim_value") else d.dim_param or f"{value.name}_{axis}"
+            int(d.dim_value)
+            if _is_fixed(d, len(tensor.shape.dim))
+            else d.dim_param or f"{value.name}_{axis}"
             for axis, d in enumerate(tensor.shape.dim)
         ]
         return DeclaredInput(value.name, dtype, tuple(shape))
@@ -133,19 +140,61 @@ class Inputs:
             ]
         elif proto.tensor_type.HasField("shape"):
             shape = [
-                self._dim(dim, f"{name}_{axis}")
+                self._dim(dim, len(proto.tensor_type.shape.dim), f"{name}_{axis}")
                 for axis, dim in enumerate(proto.tensor_type.shape.dim)
             ]
         else:
             raise UnsupportedError(
-                "U006", f"{what} has no shape", hint=f"pass inputs={{{name!r}: [...]}}"
+                "U006",
+                f"{what} has no shape",
+                hint=Hint(
+                    f"pass inputs={{{name!r}: [...]}}",
+                    cli=f"give it, as in --shape {name}=1,3,224,224",
+                    page=f"compile it with the input shapes {name}=1x3x224x224",
+                ),
             )
         checked_size([d for d in shape if isinstance(d, int)], dtype, self._budgets, what)
         return TensorType(tuple(shape), dtype)
 
-    def _dim(self, dim: Any, fallback: str) -> Dim:
-        if dim.HasField("dim_value"):
+    def _dim(self, dim: Any, rank: int, fallback: str) -> Dim:
+        if _is_fixed(dim, rank):
             return int(dim.dim_value)
         if dim.dim_param:
             return SymDim.symbol(self._symbols.named(dim.dim_param))
         return SymDim.symbol(self._symbols.fresh(fallback))
+
+
+def _is_fixed(dim: Any, rank: int) -> bool:
+    """Whether an input's size is a number. Exporters write -1, 0 or nothing for any size; a vector
+    of size 0 is a list without entries, of axes say.
+    """
+    return bool(
+        dim.HasField("dim_value") and (dim.dim_value > 0 or (not dim.dim_value and rank == 1))
+    )
+
+
+def _settled(graph: GraphProto, shapes: Shapes) -> dict[str, tuple[int | str, ...]]:
+    """Returns shapes of inputs that have none given, and a size in common with one that has."""
+    dims = {
+        value.name: value.type.tensor_type.shape.dim
+        for value in graph.input
+        if value.type.tensor_type.HasField("shape")
+    }
+    sizes: dict[str, set[int]] = {}
+    for name, given in shapes.items():
+        declared = dims.get(name, ())
+        if len(declared) == len(given):
+            for dim, size in zip(declared, given, strict=True):
+                if dim.dim_param and isinstance(size, int):
+                    sizes.setdefault(dim.dim_param, set()).add(size)
+    known = {name: min(found) for name, found in sizes.items() if len(found) == 1}
+    return {
+        name: tuple(
+            int(d.dim_value)
+            if _is_fixed(d, len(declared))
+            else known.get(d.dim_param, d.dim_param or f"{name}_{axis}")
+            for axis, d in enumerate(declared)
+        )
+        for name, declared in dims.items()
+        if name not in shapes and any(d.dim_param in known for d in declared)
+    }

@@ -40,7 +40,7 @@ from clew.ir.types import (
 )
 from clew.ops.optionals import type_named
 from clew.ops.registry import Sample, register_op
-from clew.support.errors import ClewError, GraphTypeError, UnsupportedError
+from clew.support.errors import ClewError, GraphTypeError, Hint, UnsupportedError
 
 if TYPE_CHECKING:
     from clew.frontends.onnx.layer import Layer
@@ -147,7 +147,12 @@ def _untold(layer: Layer) -> UnsupportedError:
     return UnsupportedError(
         "U025",
         f"{display(layer.op_type)} of {types}: what it gives is known only when the model runs",
-        hint="give fixed input shapes (inputs={...}), or shapes of the sequence's elements",
+        hint=Hint(
+            "give fixed input shapes (inputs={...}), or shapes of the sequence's elements",
+            cli="give fixed input shapes (--shape NAME=1,3,224,224), or shapes of the sequence's "
+            "elements",
+            page="give the input shapes when compiling it, or shapes of the sequence's elements",
+        ),
     )
 
 

@@ -5,7 +5,7 @@ values.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,12 +18,19 @@ from clew.frontends.onnx.tensors import to_array
 from clew.ir.dims import Dim, SymDim
 from clew.ir.expr import Expr, TupleGetItem
 from clew.ir.types import TensorType, TupleType
-from clew.support.errors import ModelError, UnsupportedError
+from clew.support.errors import Hint, ModelError, UnsupportedError
 
 if TYPE_CHECKING:
     from clew.frontends.onnx.importer import Importer
     from clew.frontends.onnx.scope import Captures, Scope
     from clew.ops.registry import Op
+
+INVALID: Final = "the model is invalid: export it again"
+FIX_SHAPES: Final = Hint(
+    "give fixed input shapes (inputs={...}), or fold it when exporting",
+    cli="give fixed input shapes (--shape NAME=1,3,224,224), or fold it when exporting",
+    page="give the input shapes when compiling it, or fold it when exporting",
+)
 
 
 class Layer:
@@ -73,9 +80,7 @@ class Layer:
 
     def wrong(self, what: str) -> ModelError:
         """Returns the error for a node that does not follow its operator's schema."""
-        return ModelError(
-            "M012", f"{display(self.op_type)} {what}", hint="the model is invalid: export it again"
-        )
+        return ModelError("M012", f"{display(self.op_type)} {what}", hint=INVALID)
 
     def unsupported(self, what: str, hint: str = "") -> UnsupportedError:
         """Returns the error for a form of the operator that is valid, and not supported."""
@@ -147,7 +152,7 @@ class Layer:
             raise UnsupportedError(
                 "U002",
                 f"{self.op_type}: {what} is known only when the model runs",
-                hint="give fixed input shapes (inputs={...}), or fold it when exporting",
+                hint=FIX_SHAPES,
             )
         return found
 

@@ -5,7 +5,6 @@ URL.
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +16,11 @@ from onnx import ModelProto
 
 from clew.frontends.onnx.budgets import Budgets, check_outline, over
 from clew.frontends.onnx.external import ExternalData
-from clew.frontends.onnx.names import display
+from clew.frontends.onnx.names import display, display_path
 from clew.frontends.onnx.slim import FilePart, Slim, read_slim
 from clew.frontends.onnx.strings import check_strings
 from clew.support.errors import InputError, ModelError
+from clew.support.files import open_plain, reason_of
 
 OLDEST_OPSET: Final = 1
 OLDEST_IR: Final = 3
@@ -44,9 +44,10 @@ def read(source: str | os.PathLike[str] | bytes | ModelProto, budgets: Budgets) 
 
     Errors: M001 for bytes that are no protobuf message, M002 for a message that is no model, M007
     for one nested too deep, M008 for versions out of range, M009 and M030 for one that exceeds a
-    budget, M011 for a file that cannot be read; I002 for what is none of these.
+    budget, M011 for a file that cannot be read, M045 (see `ExternalData`); I002 for what is none of
+    these.
     """
-    folder: Path | None = None
+    path: Path | None = None
     raw: Mapping[int, FilePart] = {}
     if isinstance(source, ModelProto):
         model = source
@@ -63,29 +64,25 @@ def read(source: str | os.PathLike[str] | bytes | ModelProto, budgets: Budgets) 
         )
     else:
         path = Path(source)
-        folder = path.parent
         slim = _read_file(path, budgets)
-        model, raw = _parse(slim.data, repr(display(str(path)))), slim.raw
+        model, raw = _parse(slim.data, repr(display_path(path))), slim.raw
     _check(model)
     check_outline(model, budgets)
     check_strings(model, budgets)
-    return Loaded(model, ExternalData(folder), raw)
+    return Loaded(model, ExternalData(path), raw)
 
 
 def _read_file(path: Path, budgets: Budgets) -> Slim:
-    shown = display(str(path))
+    shown = display_path(path)
     try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):
-            raise ModelError("M011", f"{shown!r} is not a regular file")
-        if status.st_size > budgets.file_bytes:
-            what = f"bytes of {shown!r}"
-            raise over("M011", what, status.st_size, "file_bytes", budgets.file_bytes)
-        with path.open("rb") as file:
-            return read_slim(file.fileno(), status.st_size, shown)
+        with open_plain(path) as file:
+            size_bytes = os.fstat(file.fileno()).st_size
+            if size_bytes > budgets.file_bytes:
+                what = f"bytes of {shown!r}"
+                raise over("M011", what, size_bytes, "file_bytes", budgets.file_bytes)
+            return read_slim(file.fileno(), size_bytes, shown)
     except (OSError, ValueError) as error:
-        reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else error
-        raise ModelError("M011", f"{shown!r} cannot be read: {reason}") from None
+        raise ModelError("M011", f"{shown!r} cannot be read: {reason_of(error)}") from None
 
 
 def _parse(data: bytes, what: str) -> ModelProto:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Final
 
 _SHOWN: Final = 80
@@ -23,6 +24,14 @@ def display(name: str) -> str:
         return text
     half = (_SHOWN - 1) // 2
     return f"{text[:half]}…{text[-half:]}"
+
+
+def display_path(path: Path) -> str:
+    """Returns a file's path for a message: of a long one the folders are left out, not the name."""
+    whole = str(path)
+    if len(whole) <= _SHOWN and whole.isprintable():
+        return whole
+    return f"…/{display(path.name)}" if path.parent.name else display(path.name)
 
 
 def listing(names: Iterable[str], most: int = 8) -> str:

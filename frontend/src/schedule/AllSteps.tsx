@@ -1,0 +1,56 @@
+// All steps of an edited schedule as one text, a step a line, with what is wrong at its line.
+
+import { useEffect, useId, useRef, useState } from "preact/hooks";
+import type { ErrorInfo } from "../wire";
+import { StepError } from "./StepError";
+
+interface Props {
+  readonly steps: readonly string[];
+  /** The step that is wrong, from 0, and why. */
+  readonly failed: number;
+  readonly error: ErrorInfo | null;
+  readonly onText: (text: string) => void;
+}
+
+export function AllSteps({ steps, failed, error, onText }: Props) {
+  const text = steps.join("\n");
+  const [typed, setTyped] = useState(text);
+  const field = useRef<HTMLTextAreaElement>(null);
+  const numbers = useRef<HTMLOListElement>(null);
+  const id = useId();
+  useEffect(() => setTyped(text), [text]);
+  const wrong = error ? failed : -1;
+  // What was tried is what stands in the field: the line that failed comes into sight.
+  useEffect(() => {
+    if (wrong < 0 || !field.current || !numbers.current) return;
+    const line = numbers.current.children[wrong] as HTMLElement | undefined;
+    if (line) field.current.scrollTop = line.offsetTop - field.current.clientHeight / 2;
+  }, [wrong, error]);
+  const follow = (): void => {
+    if (field.current && numbers.current) numbers.current.style.transform = `translateY(${-field.current.scrollTop}px)`;
+  };
+  return (
+    <div class="all-steps-box">
+      <div class="all-steps">
+        <ol class="line-numbers" ref={numbers} aria-hidden="true">
+          {typed.split("\n").map((_, n) => (
+            <li key={n} class={n === wrong ? "failed" : ""} data-line={n + 1}>{n + 1}</li>
+          ))}
+        </ol>
+        <textarea
+          ref={field}
+          aria-label="Schedule as text"
+          aria-invalid={wrong >= 0 ? true : undefined}
+          aria-describedby={wrong >= 0 ? id : undefined}
+          spellcheck={false}
+          wrap="off"
+          value={typed}
+          onInput={(event) => setTyped(event.currentTarget.value)}
+          onChange={(event) => onText(event.currentTarget.value)}
+          onScroll={follow}
+        />
+      </div>
+      {wrong >= 0 && error && <StepError id={id} step={wrong + 1} text={steps[wrong] ?? ""} error={error} />}
+    </div>
+  );
+}

@@ -1,0 +1,241 @@
+"""Kernels whose shapes only the run tells: specialised to those they meet, or run on references."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from clew.build.lowering import operator_calls
+from clew.ir.deciding import deciding_params
+from clew.ir.dims import Dim, SymDim
+from clew.ir.expr import Expr, Function, Tuple, Var
+from clew.ir.interpret import interpreted
+from clew.ir.module import Module
+from clew.ir.parser import parse_module
+from clew.ir.printer import printed
+from clew.ir.rewrite import rebuild
+from clew.ir.types import TensorType, Type, leaves
+from clew.ir.visit import post_order
+from clew.ops.registry import Op
+from clew.passes.base import PassContext
+from clew.passes.decompose_ops import DecomposeOps
+from clew.passes.fold_constant import FoldConstant
+from clew.passes.fold_empty import FoldEmpty
+from clew.passes.fuse_ops import FuseOps
+from clew.passes.place_parts import PlaceParts
+from clew.passes.specialize import Specialize
+from clew.runtime.model import decides_now
+from clew.runtime.program import Program
+from clew.support.bounds import bounds_in_force
+from clew.support.budgets import MAX_DECIDING_ELEMENTS
+from clew.support.errors import CompileError, GraphTypeError, locate
+from clew.support.locks import Lock
+from clew.target import Target
+from clew.te.analysis import Kind
+
+MakeProgram: TypeAlias = Callable[[Module], Program]
+"""Compiles a module whose passes have run, and whose shapes are known."""
+
+# Kernels that a function keeps for the shapes it met.
+_KEPT_SHAPES = 64
+# For so many values that decide sizes kernels are compiled; with more it is cheaper without.
+_COMPILED_VALUES = 8
+# Operators on so few elements are done in numpy long before a kernel for them is compiled.
+_FEW_ELEMENTS = 1 << 18
+# Shapes that were met once are remembered, so that those which come back get kernels.
+_NOTED_SHAPES = 1024
+# So often, then a kernel is worth its compilation; and so long, then it is at once.
+_MEETINGS = 16
+_LIGHT_SECONDS = 0.02
+
+
+class DeferredKernel:
+    """A primitive function that is specialised to the shapes it meets (and to the values that
+    decide sizes, such as the bounds of a slice); the last ones are kept. `sizes` names what its
+    last arguments say: sizes that no other argument has.
+
+    A count that the data decide may be new in every run. Where a few elements are moved or computed
+    one by one, shapes run on the operators' references at first; a kernel is compiled for those
+    that come back often. `bounds` is how indices out of range are treated.
+    """
+
+    def __init__(
+        self,
+        function: Function,
+        sizes: tuple[str, ...],
+        target: Target,
+        bounds: str,
+        make_program: MakeProgram,
+    ) -> None:
+        self.function = function
+        self.sizes = sizes
+        self.target = target
+        self.bounds = bounds
+        self._make_program = make_program
+        self._deciding = deciding_params(function, _is_small)
+        self._is_light = _is_light(function, target)
+        self._interpreted = interpreted(function)
+        self._values_met = 0
+        self._met: OrderedDict[tuple[Any, ...], int] = OrderedDict()
+        self._known: OrderedDict[tuple[Any, ...], Callable[..., Any]] = OrderedDict()
+        self._lock = Lock()
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the kernel as JSON values: its operators as text, from which it is compiled where
+        the model is loaded.
+
+        Errors: C058 where the text alone does not say what its constants are.
+        """
+        form = printed(Module({"main": self.function}))
+        if form.constants:
+            raise CompileError(
+                "C058",
+                f"{self.function.attrs.get('name', 'a kernel')} has shapes that only a run tells, "
+                "and constants of its own",
+                hint="such a model cannot be saved; fix the shapes, or keep the compiled model",
+                layer=", ".join(self.function.span.layers),
+            )
+        step = {"kernel": form.text, "sizes": self.sizes, "target": asdict(self.target)}
+        return step if self.bounds == "check" else {**step, "bounds": self.bounds}
+
+    @staticmethod
+    def from_json(
+        step: Mapping[str, Any], target: Target, bounds: str, make_program: MakeProgram
+    ) -> DeferredKernel:
+        """Returns the kernel that `to_json` gave."""
+        function = parse_module(step["kernel"]).main
+        return DeferredKernel(function, tuple(step["sizes"]), target, bounds, make_program)
+
+    def __call__(self, *arrays: np.ndarray[Any, Any]) -> Any:
+        count = len(self.function.params)
+        given = [np.asarray(a) for a in arrays[:count]]
+        sizes = tuple(map(int, arrays[count:]))
+        key = (
+            tuple((a.shape, a.dtype) for a in given),
+            tuple(given[n].tobytes() for n in self._deciding if decides_now(given[n])),
+            sizes,
+        )
+        found = self._known.get(key)
+        if found is None and self._is_light and self._is_rare(key, given):
+            start = time.thread_time()  # others may have the CPU meanwhile
+            result = self._interpret(given, sizes)
+            self._is_light = time.thread_time() - start < _LIGHT_SECONDS
+            return result
+        if found is None:
+            layer = ", ".join(self.function.span.layers)
+            with self._lock, locate(layer=layer), bounds_in_force(self.bounds):
+                found = self._known.get(key) or self._specialize(given, sizes)
+                self._known[key] = found
+                while len(self._known) > _KEPT_SHAPES:
+                    self._known.popitem(last=False)
+        return found(*given)
+
+    def _is_rare(self, key: tuple[Any, ...], given: Sequence[np.ndarray[Any, Any]]) -> bool:
+        """Whether few elements are given, of shapes that were seldom given; notes the shapes."""
+        if sum(a.size for a in given) > _FEW_ELEMENTS:
+            return False
+        with self._lock:
+            met = self._met[key] = self._met.pop(key, 0) + 1
+            while len(self._met) > _NOTED_SHAPES:
+                self._met.popitem(last=False)
+        return met <= _MEETINGS
+
+    def _specialize(
+        self, arrays: Sequence[np.ndarray[Any, Any]], given: Sequence[int]
+    ) -> Callable[..., Any]:
+        sizes = dict(zip(self.sizes, given, strict=True))
+        for param, array in zip(self.function.params, arrays, strict=True):
+            bind_sizes(param, array.shape, sizes)
+        module, names = self._alone()
+        deciding = (n for n in self._deciding if decides_now(arrays[n]))
+        values = tuple((names[n], arrays[n].copy()) for n in deciding)
+        shapes = tuple((name, tuple(a.shape)) for name, a in zip(names, arrays, strict=True))
+        context = PassContext(self.target)
+        # Its operators again, and in kernels anew: with all sizes known some are views, or nothing.
+        for step in (
+            Specialize(tuple(sizes.items()), values, shapes), FoldEmpty(), DecomposeOps(),
+            FoldConstant(), FuseOps(), PlaceParts(),
+        ):  # fmt: skip
+            module = step.run(module, context)
+        if any(isinstance(d, SymDim) for n in post_order(module.main) for d in _dims_of(n.type)):
+            return lambda *values: self._interpret(values, given)
+        self._values_met += bool(values)
+        if self._values_met > _COMPILED_VALUES:
+            return lambda *values: self._interpret(values, given)
+        program = self._make_program(module)
+        return lambda *values: tuple(program(values))
+
+    def _alone(self) -> tuple[Module, list[str]]:
+        """Returns a module of the function's operators, and the names of its parameters."""
+        names = [f"p{n}" for n in range(len(self.function.params))]
+        params = [Var(n, p.type) for n, p in zip(names, self.function.params, strict=True)]
+        body = _over(self.function, params)
+        outs = list(body.fields) if isinstance(body, Tuple) else [body]
+        attrs = {"outputs": tuple(f"out{n}" for n in range(len(outs)))}
+        return Module({"main": Function(params, Tuple(outs), attrs)}), names
+
+    def _interpret(self, values: Sequence[np.ndarray[Any, Any]], given: Sequence[int]) -> Any:
+        """Returns what the operators' references give."""
+        layer = ", ".join(self.function.span.layers)
+        with locate(layer=layer), bounds_in_force(self.bounds):
+            return self._interpreted(values, dict(zip(self.sizes, given, strict=True)))
+
+
+def _is_light(function: Function, target: Target) -> bool:
+    """Whether numpy computes a function in a time that its elements tell: there is no convolution
+    or product of matrices, and nothing opaque that is defined by te alone.
+    """
+    kind = PassContext(target).kind
+    return all(
+        isinstance(call.op, Op)
+        and (kind(call) <= Kind.REDUCTION or call.op.reference_rule is not None)
+        and kind(call) != Kind.ANCHOR
+        for call in operator_calls(function)
+    )
+
+
+def _over(function: Function, args: Sequence[Expr]) -> Expr:
+    """Returns a function's body over arguments."""
+    values: dict[int, Expr] = {p.id: a for p, a in zip(function.params, args, strict=True)}
+    for node in post_order(function.body):
+        if node.id not in values:
+            children = [values.get(c.id, c) for c in node.children]
+            values[node.id] = rebuild(node, children) if node.children else node
+    return values[function.body.id]
+
+
+def _is_small(type_: Type) -> bool:
+    """Whether a value inside a run may decide: of any rank, unless it is known to be large."""
+    if not isinstance(type_, TensorType):
+        return False
+    return not isinstance(type_.size, int) or type_.size <= MAX_DECIDING_ELEMENTS
+
+
+def _dims_of(type_: Type) -> list[Dim]:
+    return [d for t in leaves(type_) if isinstance(t, TensorType) for d in t.shape]
+
+
+def bind_sizes(param: Var, shape: Sequence[int], sizes: dict[str, int]) -> None:
+    """Binds the named sizes in a parameter's type to those of an array.
+
+    Errors: T030 when a size is bound to two values, or the array's rank differs.
+    """
+    type_ = param.type
+    assert isinstance(type_, TensorType)
+    if len(shape) != type_.rank:
+        raise GraphTypeError("T030", f"{param.name} has rank {len(shape)}, expected {type_}")
+    for dim, size in zip(type_.shape, shape, strict=True):
+        if isinstance(dim, int):
+            continue
+        names = dim.symbols
+        if str(dim) in names:
+            bound = sizes.setdefault(str(dim), int(size))
+            if bound != size:
+                raise GraphTypeError(
+                    "T030", f"size {dim} is {bound} in one input and {size} in {param.name}"
+                )

@@ -1,0 +1,90 @@
+"""What a graph takes: its parameters as inputs of a run, before and after it is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from clew.ir.deferred import DeferredModule
+from clew.ir.expr import Var
+from clew.ir.module import Module
+from clew.ir.types import (
+    MapType,
+    OptionalType,
+    SequenceType,
+    TensorType,
+    Type,
+    UnrankedType,
+    to_numpy,
+)
+from clew.runtime.drawing import complete
+from clew.runtime.kinds import Kind
+from clew.runtime.model import ANY_SHAPE, InputSpec
+from clew.support.calling import one_argument
+from clew.support.shown import Shown
+
+
+class Inputs(Shown):
+    """What a module takes: the `inputs` and `input_names` of the model it will be compiled to."""
+
+    def __init__(self, module: Module) -> None:
+        self.inputs = tuple(inputs_of(module))
+        self.input_names = module.input_names
+
+    def _about(self) -> str:
+        return ", ".join(map(repr, self.inputs))
+
+    def named_inputs(self, inputs: Any) -> dict[str, Any]:
+        """Returns by name the inputs that one argument holds: a mapping, a tuple or list in order,
+        or the only input.
+
+        Errors: I040, I041.
+        """
+        maps = [i.name for i in self.inputs if i.takes_mapping]
+        return one_argument(self.input_names, inputs, maps=maps)
+
+    def drawn(self, given: Mapping[str, Any] | None = None, *, seed: int = 0) -> list[Any]:
+        """Returns inputs in order: those given, by name, and the others drawn from a seed.
+
+        Errors: I041 to I043 for what is given, I061 for sizes that nobody settled.
+        """
+        return list(complete(self.inputs, given or {}, seed).values())
+
+
+def inputs_of(module: Module) -> list[InputSpec]:
+    """Returns what a module takes."""
+    return list(map(_input, module.main.params))
+
+
+def declared_inputs(module: DeferredModule) -> list[InputSpec]:
+    """Returns what a model takes that is imported when it is called."""
+    return [
+        InputSpec(i.name, None, (), kind=None if i.type is None else _kind(i.type))
+        if i.dtype is None
+        else InputSpec(i.name, to_numpy(i.dtype), ANY_SHAPE if i.shape is None else i.shape)
+        for i in module.inputs
+    ]
+
+
+def _input(param: Var) -> InputSpec:
+    if not isinstance(param.type, TensorType):
+        return InputSpec(param.name, None, (), kind=_kind(param.type))
+    shape = [d if isinstance(d, int) else str(d) for d in param.type.shape]
+    return InputSpec(param.name, to_numpy(param.type.dtype), shape)
+
+
+def _kind(type_: Type) -> Kind:
+    """Returns what a value of a run must be to be of a type."""
+    match type_:
+        case TensorType(shape, dtype):
+            sizes = tuple(d if isinstance(d, int) else None for d in shape)
+            return Kind("tensor", to_numpy(dtype), sizes)
+        case UnrankedType(dtype):
+            return Kind("tensor", to_numpy(dtype), None)
+        case SequenceType(element):
+            return Kind("sequence", parts=(_kind(element),))
+        case OptionalType(element):
+            return Kind("optional", parts=(_kind(element),))
+        case MapType(key, value):
+            return Kind("map", to_numpy(key), parts=(_kind(value),))
+    raise AssertionError(type_)

@@ -1,0 +1,96 @@
+"""Checks of indices: what a kernel does with those out of range, and how the run hears of it.
+
+Each check compares once and keeps the index that failed in a register, without a branch. At its end
+a function looks at these registers, and writes what it finds to the step's record
+(`artifact.RECORD_BYTES`). The first of several threads writes.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from clew.codegen import arith
+from clew.codegen.builder import Builder, Value, llvm_type
+from clew.codegen.lanes import literal
+from clew.te.expr import INDEX, Checked
+
+
+class Fault(NamedTuple):
+    """An index that a check has looked at, counted from the front, and whether it is outside."""
+
+    check: Checked
+    place: Value
+    outside: Value
+
+
+class Checks:
+    """The checks of one function. `start` is a place in its text before all of them."""
+
+    def __init__(self, builder: Builder, start: list[str]) -> None:
+        self.b = builder
+        self._start = start
+        self._found: dict[tuple[int, int], tuple[Checked, str, int]] = {}
+
+    def look(self, check: Checked, index: Value) -> Fault:
+        """Returns the index counted from the front, and whether it is out of range."""
+        b, lanes = self.b, index.lanes
+        count, zero = literal(check.places.count, INDEX, lanes), literal(0, INDEX, lanes)
+        if check.places.from_end:
+            behind = arith.binary(b, "add", index, count)
+            negative = arith.binary(b, "lt", index, zero)
+            index = arith.select(b, negative, behind, index)
+        return Fault(check, index, self._outside(check, index))
+
+    def _outside(self, check: Checked, index: Value) -> Value:
+        count = literal(check.places.count, INDEX, index.lanes)
+        text = f"icmp uge {index.typed}, {count.text}"
+        return self.b.value(text, "bool", index.lanes)
+
+    def again(self, check: Checked, index: Value) -> Fault:
+        """Returns whether an index that is counted from the front already is out of range."""
+        return Fault(check, index, self._outside(check, index))
+
+    def held(self, fault: Fault) -> Value:
+        """Returns the index to read at: 0 for one that is out of range."""
+        zero = literal(0, INDEX, fault.place.lanes)
+        return arith.select(self.b, fault.outside, zero, fault.place)
+
+    def note(self, fault: Fault) -> None:
+        """Keeps the index if it is out of range."""
+        type_ = llvm_type(INDEX, fault.place.lanes)
+        key = fault.check.site, fault.place.lanes
+        found = self._found.get(key)
+        if found is None:
+            found = self._found[key] = fault.check, self.b.alloca(type_), self.b.line
+            with self.b.writing_to(self._start):
+                self.b.emit(f"store {type_} zeroinitializer, ptr {found[1]}, align 64")
+        before = self.b.value(f"load {type_}, ptr {found[1]}, align 64", *fault.place[1:])
+        now = arith.select(self.b, fault.outside, fault.place, before)
+        self.b.emit(f"store {now.typed}, ptr {found[1]}, align 64")
+
+    def report(self, slot: int) -> None:
+        """Writes an index that was kept to the record that argument `slot` points to."""
+        b, before = self.b, self.b.line
+        for (_, lanes), (check, kept, line) in self._found.items():
+            b.line = line
+            worst = b.value(f"load {llvm_type(INDEX, lanes)}, ptr {kept}, align 64", INDEX, lanes)
+            if lanes > 1:  # as unsigned numbers all that are outside are above all others
+                worst = b.call(f"llvm.vector.reduce.umax.v{lanes}i64", [worst], INDEX)
+            bad, write, done = b.label("outside"), b.label("write"), b.label("inside")
+            b.branch_if(self._outside(check, worst), bad, done)
+            b.start(bad)
+            at = b.pointer(f"getelementptr ptr, ptr %args, i64 {slot}")
+            record = b.pointer(f"load ptr, ptr {at}, align 8")
+            swap = b.name()
+            b.emit(
+                f"{swap} = cmpxchg ptr {record}, i64 0, i64 {check.site + 1} monotonic monotonic, "
+                "align 8"
+            )
+            first = b.value(f"extractvalue {{ i64, i1 }} {swap}, 1", "bool")
+            b.branch_if(first, write, done)
+            b.start(write)
+            index = b.pointer(f"getelementptr i8, ptr {record}, i64 8")
+            b.emit(f"store i64 {worst.text}, ptr {index}, align 8")
+            b.branch(done)
+            b.start(done)
+        b.line = before

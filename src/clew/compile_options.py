@@ -1,0 +1,105 @@
+"""How a model is read and compiled, as plain data: what the command line and the page ask for.
+
+Every command and every worker of the explorer turns it into arguments here, so that an option of
+`clew.compile` reaches all of them or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from clew.support.errors import InputError
+from clew.support.files import open_plain
+
+_LONGEST_SCHEDULE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """Options of `clew.load` (`shapes`, `links`) and `clew.compile` (all others).
+
+    `extend` are Python files with passes, fusions and schedules. `schedules` holds recorded steps,
+    a line each, by the name of a kernel or a glob of names.
+    """
+
+    target: str = "cpu"
+    threads: int | None = None
+    opt_level: int = 3
+    precision: str = "f32"
+    fuse: bool = True
+    keep_f32: Sequence[str] = ()
+    required: Sequence[str] = ()
+    disabled: Sequence[str] = ()
+    extend: Sequence[str] = ()
+    schedules: Mapping[str, str] = field(default_factory=dict)
+    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    links: str = "none"
+    bounds: str = "check"
+    cache: bool = True
+
+    def __str__(self) -> str:
+        """What is made otherwise than by default, in words: threads and the cache are not said."""
+        lists = ("keep_f32", "required", "disabled", "extend", "schedules", "shapes")
+        words = [f"opt level {self.opt_level}"]
+        words += [self.precision] if self.precision != "f32" else []
+        words += [self.target] if self.target != "cpu" else []
+        words += [] if self.fuse else ["not fused"]
+        words += [f"bounds={self.bounds}"] if self.bounds != "check" else []
+        for name in lists:
+            value = getattr(self, name)
+            words += [f"{name}={','.join(map(str, value))}"] if value else []
+        return ", ".join(words)
+
+    @property
+    def loading(self) -> dict[str, Any]:
+        """The arguments of `clew.load`."""
+        given: dict[str, Any] = {"links": self.links}
+        return {**given, "inputs": dict(self.shapes)} if self.shapes else given
+
+    @property
+    def compiling(self) -> dict[str, Any]:
+        """The arguments of `clew.compile` for a module.
+
+        Errors: I176 (`extend`), P020 (`schedules`).
+        """
+        schedule_for = import_module(
+            "clew.build.schedule_choice"
+        ).schedule_for  # loads the compiler
+        replayed = [schedule_for(k, steps=text) for k, text in self.schedules.items()]
+        return {
+            "target": self.target,
+            "threads": self.threads,
+            "opt_level": self.opt_level,
+            "precision": self.precision,
+            "fuse": "auto" if self.fuse else None,
+            "keep_f32": list(self.keep_f32),
+            "required": list(self.required),
+            "disabled": list(self.disabled),
+            "extend": [*map(Path, self.extend), *replayed],
+            "bounds": self.bounds,
+            "cache": self.cache,
+        }
+
+
+def read_schedule(file: Path) -> str:
+    """Returns the steps of a schedule that was saved to a file.
+
+    Errors: I341 for a file that cannot be read, or is no text.
+    """
+    try:
+        with open_plain(file) as stream:
+            data = stream.read(_LONGEST_SCHEDULE_BYTES + 1)
+        if len(data) > _LONGEST_SCHEDULE_BYTES:
+            raise OSError(f"it has more than {_LONGEST_SCHEDULE_BYTES} bytes")
+        return data.decode()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(
+            "I341",
+            f"the schedule {str(file)!r} cannot be read: {reason}",
+            hint="clew trace MODEL --kernel NAME --save-schedule FILE writes one",
+        ) from None

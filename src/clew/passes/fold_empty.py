@@ -1,0 +1,74 @@
+"""FoldEmpty: values without elements are constants, which nothing computes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from clew.ir.expr import Call, Constant, Expr, Tuple
+from clew.ir.module import Module
+from clew.ir.rewrite import Rewriter, rebuild
+from clew.ir.types import TensorType, TupleType, Type, empty_array, is_empty, leaves
+from clew.ir.visit import post_order
+from clew.ops.registry import Op
+from clew.passes.base import Pass, PassContext
+
+
+@dataclass(frozen=True)
+class FoldEmpty(Pass):
+    """Replaces values that have no elements by constants: calls, and whatever calls read.
+
+    An empty batch, a text of no tokens, or a detector that finds nothing gives such values. Later
+    passes and schedule rules divide by sizes; this pass spares them a case for 0. Parts without
+    elements are left out of concatenations. What an operator gives for no elements (the sum over
+    an empty axis, a padded image of no pixels) is left to FoldConstant, or to a kernel.
+
+    Before: `%1: f32[0, 8] = nn.dense(%x, w)`, `%2: f32[3, 8] = concatenate(%1, %y, axis=0)`
+    After:  `%2` is `%y`
+
+    Preconditions: none; sizes that only a run tells are left alone. Non-goals: results of branches
+    and loops, which stay where they are (their readers read constants).
+    """
+
+    opt_level: ClassVar[int] = 0
+
+    def run(self, module: Module, ctx: PassContext) -> Module:
+        functions = [function for _, function in module]
+        nodes = post_order(functions, into_functions=True)
+        values = (n for n in nodes if not isinstance(n, Constant))
+        if not any(is_empty(t) for n in values for t in leaves(n.type)):
+            return module
+        return _Folder().rewrite_module(module)
+
+
+class _Folder(Rewriter):
+    def rewrite_call(self, old: Call, new: Call) -> Expr:
+        parts = leaves(new.type)
+        if parts and all(map(is_empty, parts)):
+            return self._constants(new.type)
+        call = rebuild(new, [_constant(c.type) if _is_read(c) else c for c in new.children])
+        assert isinstance(call, Call)
+        return _joined(call) if call.op_name == "concatenate" else call
+
+    def _constants(self, type_: Type) -> Expr:
+        if isinstance(type_, TupleType):
+            return Tuple([self._constants(t) for t in type_.fields])
+        return _constant(type_)
+
+
+def _is_read(arg: Expr) -> bool:
+    """Whether an argument is a value without elements that a run would hand over."""
+    return not isinstance(arg, Constant) and is_empty(arg.type)
+
+
+def _constant(type_: Type) -> Constant:
+    assert isinstance(type_, TensorType)
+    return Constant(empty_array(type_), layout=type_.layout)
+
+
+def _joined(call: Call) -> Expr:
+    """Returns a concatenation without its empty parts."""
+    kept = [a for a in call.args if not is_empty(a.type)]
+    if len(kept) == len(call.args) or not isinstance(call.op, Op):
+        return call
+    return kept[0] if len(kept) == 1 and kept[0].type == call.type else call.with_args(kept)

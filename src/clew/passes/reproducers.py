@@ -1,0 +1,83 @@
+"""Folders that reproduce what a pass failed at: one for each failure, and a bounded number."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from clew.support.folders import make_private, temporary_folder, why_not_ours
+from clew.support.settings import settings
+from clew.support.writing import write_text
+
+_MOST: Final = 20
+"""Folders that are kept; the one used longest ago goes first."""
+_FOLDER: Final = re.compile(r"[A-Za-z0-9_]+-[0-9a-f]{16}")
+_OTHERS: Final = re.compile(r"[^A-Za-z0-9_]")
+# Numbers that differ each time: of sizes that only a run tells, of nodes, addresses.
+_PASSING: Final = re.compile(r"\?\d+|0x[0-9a-f]+|\d{6,}")
+
+
+def keep_reproducer(name: str, files: Mapping[str, str], root: Path | None = None) -> Path:
+    """Returns the folder that holds these texts, by file name. The same failure gets the same
+    folder, however often it occurs: its name is made of `name` and a hash of the texts. Of the
+    folders in `root` (by default `reproducers` in the folder of the disk cache), those used last
+    are kept.
+    """
+    text = "\0".join(f"{file}\0{_PASSING.sub('?', content)}" for file, content in files.items())
+    key = hashlib.sha256(text.encode()).hexdigest()[:16]
+    root = root or _default_root()
+    try:
+        return _kept(root, f"{_OTHERS.sub('_', name)}-{key}", files)
+    except OSError:  # a disk that is full, or not ours to write to
+        return _kept(_own_root(), f"{_OTHERS.sub('_', name)}-{key}", files)
+
+
+def _default_root() -> Path:
+    current = settings()
+    if not current.cache_enabled or why_not_ours(current.cache_dir):
+        return _own_root()
+    return current.cache_dir / "reproducers"
+
+
+@functools.cache
+def _own_root() -> Path:
+    """Returns a folder of this process."""
+    return temporary_folder("clew-reproducers-")
+
+
+def _kept(root: Path, name: str, files: Mapping[str, str]) -> Path:
+    make_private(root)
+    folder = root / name
+    if not folder.is_dir():
+        new = root / f"writing-{secrets.token_hex(8)}"
+        new.mkdir(mode=0o700)
+        try:
+            for file, content in files.items():
+                write_text(new / file, content)
+            new.rename(folder)
+        except OSError:
+            shutil.rmtree(new, ignore_errors=True)
+            if not folder.is_dir():  # otherwise another process was quicker
+                raise
+    os.utime(folder)
+    _prune(root)
+    return folder
+
+
+def _prune(root: Path) -> None:
+    """Removes the folders used longest ago, and nothing that has another form of name."""
+    found = []
+    for entry in os.scandir(root):
+        with contextlib.suppress(OSError):  # another process may remove it meanwhile
+            if _FOLDER.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False):
+                found.append((entry.stat().st_mtime_ns, entry.path))
+    for _, path in sorted(found)[:-_MOST]:
+        shutil.rmtree(path, ignore_errors=True)

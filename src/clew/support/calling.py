@@ -1,0 +1,105 @@
+"""How the inputs of a run are given: arrays in order, a mapping by name, keywords.
+
+Everything that runs a model takes its inputs this way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
+
+from clew.support.errors import InputError
+from clew.support.near import listed, near
+
+_NONE: Final[Mapping[str, Any]] = {}
+
+
+def in_order(
+    names: Sequence[str],
+    given: Sequence[Any],
+    named: Mapping[str, Any] = _NONE,
+    *,
+    maps: Collection[str] = (),
+    options: Collection[str] = (),
+) -> list[Any]:
+    """Returns the inputs in the order of their names.
+
+    `given` are values in this order, or one mapping by name; `named` holds those given as
+    keywords. `maps` names the inputs whose own value is a mapping; `options` are the other
+    keywords of the function that was called, for its hint.
+
+    Errors: I040 (too many or too few), I041 (names), I300 (given twice), I301 (a mapping and
+    other values).
+    """
+    if given and isinstance(given[0], Mapping) and _is_by_name(given[0], names, maps):
+        if len(given) > 1:
+            raise InputError(
+                "I301",
+                f"a mapping of inputs and {len(given) - 1} more values are given",
+                hint="pass one mapping by name, or values in order",
+            )
+        found = dict(given[0])
+    else:
+        if len(given) > len(names) or (not named and len(given) < len(names)):
+            raise InputError(
+                "I040",
+                f"{len(given)} inputs given, the model has {len(names)}",
+                hint=_signature(names),
+            )
+        found = dict(zip(names, given, strict=False))
+    twice = [name for name in named if name in found]
+    if twice:
+        raise InputError("I300", f"input {listed(twice)} is given twice", hint=_signature(names))
+    return list(by_name(names, {**found, **named}, options=options).values())
+
+
+def by_name(
+    names: Sequence[str],
+    given: Mapping[str, Any],
+    *,
+    partial: bool = False,
+    options: Collection[str] = (),
+) -> dict[str, Any]:
+    """Returns inputs by name in the model's order; with `partial` some may be missing.
+
+    Errors: I041.
+    """
+    missing = [] if partial else [n for n in names if n not in given]
+    extra = [str(n) for n in given if n not in names]
+    if not missing and not extra:
+        return {n: given[n] for n in names if n in given}
+    parts = [f"missing {listed(missing)}"] if missing else []
+    parts += [f"unknown {listed(extra)}"] if extra else []
+    close = near(extra[0], [*(missing or names), *options]) if extra else []
+    hint = f"did you mean {' or '.join(close)}? " if close else ""
+    hint += _signature(names)
+    raise InputError("I041", f"inputs do not fit: {'; '.join(parts)}", hint=hint)
+
+
+def one_argument(
+    names: Sequence[str], inputs: Any, *, maps: Collection[str] = (), partial: bool = False
+) -> dict[str, Any]:
+    """Returns by name the inputs that a single argument holds: a mapping by name, a tuple or list
+    in order, or the value of the only input.
+
+    Errors: as of `in_order`.
+    """
+    if isinstance(inputs, Mapping) and _is_by_name(inputs, names, maps):
+        return by_name(names, inputs, partial=partial)
+    several = isinstance(inputs, (tuple, list)) and (len(names) != 1 or len(inputs) == 1)
+    values = in_order(names, list(inputs) if several else [inputs], maps=maps)
+    return dict(zip(names, values, strict=True))
+
+
+def _is_by_name(given: Mapping[Any, Any], names: Sequence[str], maps: Collection[str]) -> bool:
+    """Whether a mapping has inputs by name: where the first input takes mappings itself, it may be
+    the value of that.
+    """
+    if not names or names[0] not in maps:
+        return True
+    values = [v for n, v in given.items() if n in maps]
+    return set(given) <= set(names) and all(v is None or isinstance(v, Mapping) for v in values)
+
+
+def _signature(names: Sequence[str]) -> str:
+    return f"the model's inputs are {listed(names)}" if names else "the model takes no inputs"

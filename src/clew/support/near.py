@@ -1,0 +1,49 @@
+"""Names close to one that was typed, for hints."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from typing import Final
+
+_LISTED: Final = 12
+_GLOBS: Final = frozenset("*?[")
+
+
+def near(name: str, known: Iterable[str], most: int = 3) -> list[str]:
+    """Returns the known names closest to one, the closest first, which may be a glob."""
+    names = list(dict.fromkeys(known))
+    plain = "".join(c for c in name if c not in _GLOBS)
+    close = difflib.get_close_matches(plain, names, most, cutoff=0.6)
+    folded = [n for n in names if n.casefold() == plain.casefold()]
+    ends = [n for n in names if len(plain) > 2 and plain in n]
+    return list(dict.fromkeys([*folded, *close, *ends]))[:most]
+
+
+def did_you_mean(name: str, known: Iterable[str], what: str = "names") -> str:
+    """Returns a hint for a name that is not known: close ones, else the first of all of them."""
+    names = list(dict.fromkeys(known))
+    close = near(name, names)
+    if close:
+        return f"did you mean {' or '.join(close)}?"
+    if not names:
+        return f"there are no {what}"
+    return f"the {what} are {listed(names)}"
+
+
+def listed(names: Iterable[str], most: int = _LISTED) -> str:
+    """Returns names with commas, the first `most` of them."""
+    found = list(names)
+    more = f" and {len(found) - most} more" if len(found) > most else ""
+    return ", ".join(found[:most]) + more
+
+
+def is_glob(name: str) -> bool:
+    """Whether a name is a pattern of names."""
+    return any(c in name for c in _GLOBS)
+
+
+def fitting(pattern: str, names: Iterable[str]) -> list[str]:
+    """Returns the names that a name or glob fits."""
+    return [n for n in names if n == pattern or fnmatchcase(n, pattern)]

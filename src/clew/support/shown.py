@@ -1,0 +1,67 @@
+"""What a Python prompt and a notebook show of an object: one line, and a small piece of HTML."""
+
+from __future__ import annotations
+
+import html
+import reprlib
+from dataclasses import fields
+from typing import Any, Final
+
+from clew.support import markup
+
+_LINES: Final = 40
+_COLUMNS: Final = 200
+_brief = reprlib.Repr()
+_brief.maxlevel = 2
+_brief.maxtuple = _brief.maxlist = _brief.maxdict = 4
+_brief.maxstring = _brief.maxother = 60
+
+
+class Shown:
+    """Says in one line what it is, and shows its text in notebooks."""
+
+    __slots__ = ()
+
+    def _about(self) -> str:
+        """Returns in a few words what it is; "" where its type says all."""
+        return ""
+
+    def __repr__(self) -> str:
+        about = self._about()
+        return f"<{type(self).__name__} {about}>" if about else f"<{type(self).__name__}>"
+
+    def _repr_html_(self) -> str:
+        text = str(self) if type(self).__str__ is not object.__str__ else ""
+        head = markup.head(type(self).__name__, self._about())
+        return markup.framed([head, preformatted(text)] if text else [head])
+
+
+class Brief:
+    """A dataclass that has much in it: its `repr` shows the beginning of each field."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        shown: Any = self
+        texts = [f"{f.name}={_brief.repr(getattr(self, f.name))}" for f in fields(shown) if f.repr]
+        return f"{type(self).__name__}({', '.join(texts)})"
+
+
+def preformatted(text: str, lines: int = _LINES) -> str:
+    """Returns text as HTML in fixed width: its first lines, each cut to a length."""
+    every = text.splitlines()
+    kept = [line if len(line) <= _COLUMNS else line[:_COLUMNS] + " …" for line in every[:lines]]
+    if len(every) > lines:
+        kept.append(f"… and {len(every) - lines} more lines; print(...) shows them")
+    style = f"{markup.FIXED_WIDTH};overflow-x:auto;margin:4px 0"
+    return f'<div style="{style}">{html.escape(chr(10).join(kept))}</div>'
+
+
+def counted(count: int, what: str) -> str:
+    """Returns a number of things in words."""
+    return f"{count} {what}{'s' * (count != 1)}"
+
+
+def indented(text: str, by: int = 4) -> str:
+    """Returns text with each line moved to the right."""
+    return "\n".join(" " * by + line for line in text.splitlines())

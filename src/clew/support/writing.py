@@ -1,0 +1,122 @@
+"""How clew writes a file that somebody names: whole, or not at all.
+
+The bytes go to a new file beside the one that is meant, which then takes its place: a reader sees
+the old one or the new one. What is there and is no regular file stays: a pipe would block until
+somebody reads it, a device take what was meant to be kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import os
+import secrets
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import numpy as np
+
+from clew.support.files import check_regular
+
+TEMPORARY_PREFIX: Final = ".clew-"
+"""How the files begin that are being written."""
+_PRIVATE: Final = 0o600
+_CREATE: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@contextmanager
+def replacing(path: str | Path, *, mode: int = 0o666, sync: bool = False) -> Iterator[BinaryIO]:
+    """Gives a file to write to, which takes the place of `path` when the block ends well.
+
+    A file that is there keeps its permissions; a new one gets those of `mode` that the umask
+    leaves. With `sync` it is on the disk before it takes its place.
+
+    Errors: OSError, whose `strerror` says why.
+    """
+    target, kept = _target(Path(path))
+    name = target.parent / f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
+    file = os.open(name, _CREATE, mode)
+    try:
+        with os.fdopen(file, "w+b") as stream:
+            if kept is not None:
+                os.fchmod(file, kept)
+            yield stream
+            stream.flush()
+            if sync:
+                os.fsync(file)
+        os.replace(name, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            name.unlink()
+        raise
+
+
+def _target(path: Path) -> tuple[Path, int | None]:
+    """Returns the file that a name leads to, and its permissions if it is there.
+
+    Errors: OSError.
+    """
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        return Path(os.path.realpath(path)), None
+    except ValueError:
+        raise OSError(errno.EINVAL, "its name holds a NUL") from None
+    check_regular(status)
+    if not os.access(path, os.W_OK):
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+    return Path(os.path.realpath(path)), stat.S_IMODE(status.st_mode)
+
+
+def write_bytes(path: str | Path, data: bytes, *, mode: int = 0o666) -> None:
+    """Writes a file, whole or not at all.
+
+    Errors: OSError.
+    """
+    with replacing(path, mode=mode) as stream:
+        stream.write(data)
+
+
+def write_text(path: str | Path, text: str, *, mode: int = 0o666) -> None:
+    """Writes text as UTF-8, whole or not at all.
+
+    Errors: OSError; ValueError for text that UTF-8 lacks (lone surrogates).
+    """
+    write_bytes(path, text.encode(), mode=mode)
+
+
+def npy_bytes(array: Any) -> bytes:
+    """Returns an array as the bytes of a `.npy` file."""
+    stream = io.BytesIO()
+    np.save(stream, np.asarray(array), allow_pickle=False)
+    return stream.getvalue()
+
+
+def write_array(path: str | Path, array: Any) -> None:
+    """Writes an array as a `.npy` file, whole or not at all.
+
+    Errors: OSError.
+    """
+    with replacing(path) as stream:
+        np.save(stream, np.asarray(array))
+
+
+def write_arrays(path: str | Path, arrays: Mapping[str, Any]) -> None:
+    """Writes arrays by name as an `.npz` file, whole or not at all.
+
+    Errors: OSError.
+    """
+    with replacing(path) as stream:
+        np.savez(stream, **arrays)
+
+
+def create(path: str | Path) -> BinaryIO:
+    """Returns a new file to write to, for this user alone.
+
+    Errors: OSError, also where the name is taken.
+    """
+    return os.fdopen(os.open(path, _CREATE, _PRIVATE), "w+b")

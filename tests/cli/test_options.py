@@ -1,0 +1,231 @@
+"""The options of compiling: every command that compiles has all of them, and they arrive."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+import clew
+import zoo
+from clew.cli import app
+from clew.cli.options import Compiling
+from clew.compile_options import CompileOptions
+from clew.support.budgets import Budgets, current, set_default
+from clew.support.links import current_links, set_default_links
+
+COMMANDS = typer.main.get_command(app.app).commands  # type: ignore[attr-defined]
+# `ops` lists operators, `cache` shows and clears the cache.
+COMPILING = sorted(COMMANDS.keys() - {"ops", "cache"})
+STEPS = "fuse(outer='relu.i0', inner='relu.i1')"
+TINY = """clew 1
+def @main(
+  %x: f32[4, 64]  // input x
+) -> (f32[4, 64],) with outputs=["y"] {
+  %0: f32[4, 64] = nn.relu(%x)  // relu:Relu#0
+  %1: (f32[4, 64],) = (%0,)
+  return %1
+}
+"""
+EXTENSION = """import clew
+
+@clew.graph_pass()
+def seen(module, context):
+    return module
+"""
+
+
+@pytest.fixture(autouse=True)
+def _as_before():
+    yield
+    set_default(Budgets())
+    set_default_links("none")
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, str]:
+    """A model, a file of extensions, and a saved schedule."""
+    texts = {"tiny.txt": TINY, "mine.py": EXTENSION, "steps": STEPS}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    return {name.partition(".")[0]: str(tmp_path / name) for name in texts}
+
+
+def command(capsys: pytest.CaptureFixture[str], *typed: object) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as left:
+        app.main([str(t) for t in typed])
+    captured = capsys.readouterr()
+    return int(left.value.code or 0), captured.out, captured.err
+
+
+def option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+@pytest.mark.parametrize("name", COMPILING)
+def test_every_command_that_compiles_has_every_option(name: str) -> None:
+    typed = {text for p in COMMANDS[name].params for text in p.opts}
+    assert [option(f.name) for f in fields(Compiling) if option(f.name) not in typed] == []
+
+
+def test_every_option_of_compiling_is_an_option_of_commands() -> None:
+    """What `clew.compile` takes is offered, but for what no text can say."""
+    taken = {f.name for f in fields(CompileOptions)}
+    no_text = {"model", "passes", "instruments", "on_progress", "trace", "guard", "budgets"}
+    code = clew.compile.__code__
+    every = set(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
+    names = {"inputs": "shapes"}
+    assert {names.get(n, n) for n in every - no_text} <= taken
+    typed = {f.name for f in fields(Compiling)}
+    renamed = {"schedules": "schedule", "shapes": "shape"}
+    assert {renamed.get(n, n) for n in taken} | {"budget"} == typed
+
+
+def test_what_is_typed_arrives(
+    capsys: pytest.CaptureFixture[str], files: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+
+    def noted(model: Path, how: Compiling) -> None:
+        seen.append((how.options, current(), current_links()))
+        raise typer.Exit
+
+    monkeypatch.setattr(app, "compile_model", noted)
+    typed = (
+        "--target", "cpu-avx2", "--threads", 3, "--opt-level", 1, "--precision", "bf16",
+        "--keep-f32", "a,b*", "--keep-f32", "c", "--no-fuse", "--required", "DeadCode",
+        "--disabled", "UseWinograd,FoldScaleAxis", "--extend", files["mine"],
+        "--schedule", f"relu*={files['steps']}", "--shape", "x=1,2", "--links", "snapshot",
+        "--no-cache", "--budget", "strict", "--budget", "nodes=7",
+    )  # fmt: skip
+    assert command(capsys, "compile", files["tiny"], *typed)[0] == 0
+    ((options, budgets, links),) = seen
+    assert options == CompileOptions(
+        target="cpu-avx2", threads=3, opt_level=1, precision="bf16", keep_f32=("a", "b*", "c"),
+        fuse=False, required=("DeadCode",), disabled=("UseWinograd", "FoldScaleAxis"),
+        extend=(files["mine"],), schedules={"relu*": STEPS}, shapes={"x": (1, 2)},
+        links="snapshot", cache=False,
+    )  # fmt: skip
+    assert (budgets.nodes, budgets.rank, links) == (7, Budgets.strict().rank, "snapshot")
+    given = options.compiling
+    assert given["fuse"] is None
+    assert given["extend"][0] == Path(files["mine"])
+    assert given["extend"][1].kernel == "relu*"
+    assert options.loading == {"links": "snapshot", "inputs": {"x": (1, 2)}}
+
+
+@pytest.mark.parametrize("name", ["run", "compile", "trace", "profile", "tap", "correlate"])
+def test_extensions_and_schedules_take_part(
+    name: str, capsys: pytest.CaptureFixture[str], files: dict[str, str]
+) -> None:
+    given = ("--extend", files["mine"], "--schedule", f"relu={files['steps']}", "--threads", 1)
+    more = ("--repeats", 2, "--sample", 0, "--no-roofline") if name == "profile" else ()
+    code, _, err = command(capsys, name, files["tiny"], *given, *more)
+    assert code == 0, err
+    # A pass that is asked for is found, and so is a step that is illegal.
+    assert command(capsys, name, files["tiny"], *given, *more, "--disabled", "seen")[0] == 0
+    Path(files["steps"]).write_text("vectorize(loop='nobody')")
+    code, _, err = command(capsys, name, files["tiny"], *given, *more)
+    assert code == 1
+    assert "kernel relu" in err
+
+
+def test_the_page_and_the_report_compile_with_them(
+    capsys: pytest.CaptureFixture[str], files: dict[str, str], tmp_path: Path
+) -> None:
+    given = ("--extend", files["mine"], "--schedule", f"relu={files['steps']}", "--threads", 1)
+    code, out, err = command(capsys, "explore", files["tiny"], *given, "--get", "overview")
+    assert code == 0, err
+    overview = json.loads(out)
+    assert overview["options"]["extend"] == ["mine.py"]
+    assert overview["options"]["schedules"] == {"relu": STEPS}
+    assert "seen" in overview["passes"]
+    assert overview["kernels"][0]["rules"] == ["relu"]
+    code, out, err = command(
+        capsys, "explore", files["tiny"], "--b", f"extend={files['mine']}", "--get", "b/overview"
+    )
+    assert code == 0, err
+    assert "seen" in json.loads(out)["passes"]
+    page = tmp_path / "page.html"
+    code, _, err = command(capsys, "report", files["tiny"], *given, "--no-profile", "-o", page)
+    assert code == 0, err
+
+
+def test_a_saved_schedule_is_replayed(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, files: dict[str, str]
+) -> None:
+    file = tmp_path / "saved"
+    asked = (files["tiny"], "--kernel", "relu", "--threads", 1)
+    code, _, err = command(capsys, "trace", *asked, "--save-schedule", file)
+    assert code == 0, err
+    assert f"--schedule relu={file}" in err
+    code, out, err = command(capsys, "trace", *asked, "--schedule", f"relu={file}", "--json")
+    assert code == 0, err
+    assert json.loads(out)["schedule"] == file.read_text().splitlines()
+    assert command(capsys, "trace", files["tiny"], "--save-schedule", file)[0] == 2
+    below = tmp_path / "saved" / "below"
+    code, _, err = command(capsys, "trace", *asked, "--save-schedule", below)
+    assert code == 1
+    assert "error[I063]" in err
+
+
+def test_schedules_that_cannot_be_read(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, files: dict[str, str]
+) -> None:
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe")
+    (tmp_path / "long").write_bytes(b"#" * (2 << 20))
+    for name in ("missing", "bytes", "long", "."):
+        code, _, err = command(capsys, "run", files["tiny"], "--schedule", f"k={tmp_path / name}")
+        assert code == 1
+        assert "error[I341] the schedule" in err
+        assert "--save-schedule" in err
+    assert command(capsys, "run", files["tiny"], "--schedule", "k")[0] == 2
+
+
+def test_budgets_stand_before_and_behind_a_command(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = zoo.path("if_branches")
+    for typed in (("--budget", "nodes=1", "run", path), ("run", path, "--budget", "nodes=1")):
+        code, _, err = command(capsys, *typed)
+        assert code == 1
+        assert "error[M009]" in err
+    assert command(capsys, "run", path)[0] == 0  # it holds for one command
+
+
+@pytest.mark.parametrize("given", [("--opt-level", 0), ("--no-fuse",), ("--extend", "mine.py")])
+def test_a_saved_model_is_compiled_already(
+    given: tuple[Any, ...], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "m.clew").write_bytes(b"")
+    code, _, err = command(capsys, "run", tmp_path / "m.clew", *given)
+    assert code == 2
+    assert "compiled already" in err
+
+
+def test_help_keeps_them_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = command(capsys, "profile", "--help")
+    assert code == 0
+    own, compiling = out.split("How the model is compiled:")
+    assert "--repeats" in own
+    assert "--extend" in compiling
+
+
+def test_files_of_extensions(tmp_path: Path) -> None:
+    (tmp_path / "leaves.py").write_text("import sys\nsys.exit(3)\n")
+    (tmp_path / "listed.py").write_text(EXTENSION + "\n" + EXTENSION.replace("seen", "other"))
+    with (tmp_path / "listed.py").open("a") as file:
+        file.write("\nextend = [other]\n")
+    module = clew.parse(TINY)
+    made = clew.compile(module, extend=[tmp_path / "listed.py"], cache=False)
+    names = [p.name for p in made.options.passes]
+    assert "other" in names
+    assert "seen" not in names
+    with pytest.raises(clew.ClewError) as caught:
+        clew.compile(module, extend=[str(tmp_path / "leaves.py")])
+    assert caught.value.code == "I176"
+    assert "SystemExit" in caught.value.message

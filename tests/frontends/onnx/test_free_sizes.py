@@ -1,0 +1,169 @@
+"""Free sizes never refuse a model: what needs numbers is imported for the sizes of the call."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import clew
+from clew.frontends.onnx import importer
+from clew.frontends.onnx.registry import call
+from clew.support.errors import ClewError, CompileError, GraphTypeError
+
+F32, I64 = TensorProto.FLOAT, TensorProto.INT64
+
+
+def info(name, shape, kind=F32):
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+def node(op, inputs, outputs, **attributes):
+    return helper.make_node(op, inputs, outputs, name=op.lower(), **attributes)
+
+
+def model(nodes, inputs, outputs, constants=None, opset=18):
+    held = [numpy_helper.from_array(np.array(v), n) for n, v in (constants or {}).items()]
+    graph = helper.make_graph(nodes, "g", inputs, outputs, held)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+def values(*shape, dtype=np.float32):
+    return np.random.default_rng(sum(shape)).normal(size=shape).astype(dtype)
+
+
+def agrees(made, *feeds):
+    """Runs one compiled model with all feeds; each must agree with ONNX Runtime."""
+    compiled = clew.compile(made, threads=1)
+    session = ort.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    for feed in feeds:
+        outputs = zip(compiled.run(feed).values(), session.run(None, feed), strict=True)
+        for found, wanted in outputs:
+            assert found.shape == wanted.shape
+            np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    return compiled
+
+
+def columns(then, constants, kind=I64, cast=()):
+    """A model that computes with the number of columns of its input."""
+    first = [node("Shape", ["x"], ["s"]), node("Gather", ["s", "one_axis"], ["n"], axis=0)]
+    results = [info("y", None, kind)]
+    held = {"one_axis": np.int64(1), **constants}
+    return model([*first, *cast, *then], [info("x", ["h", "w"])], results, held)
+
+
+FLOAT = [node("Cast", ["n"], ["f"], to=F32)]
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        columns(
+            [node("Range", ["start", "f", "step"], ["y"])],
+            {"start": np.float32(0), "step": np.float32(1)}, F32, FLOAT,
+        ),
+        columns(
+            [node("Range", ["start", "f", "step"], ["y"])],
+            {"start": np.float32(0.5), "step": np.float32(0.75)}, F32, FLOAT,
+        ),
+        columns(
+            [node("Neg", ["n"], ["m"]), node("Range", ["n", "m", "step"], ["y"])],
+            {"step": np.int64(-1)},
+        ),
+        columns(
+            [node("Neg", ["n"], ["m"]), node("Range", ["m", "n", "step"], ["y"])],
+            {"step": np.int64(2)},
+        ),
+        columns([node("Range", ["start", "n", "n"], ["y"])], {"start": np.int64(-7)}),
+    ],
+    ids=["float", "fractions", "backwards", "steps of 2", "steps of a size"],
+)  # fmt: skip
+def test_ranges_of_sizes(made):
+    agrees(made, *({"x": values(2, n)} for n in (3, 5, 8)))
+
+
+@pytest.mark.parametrize("size", [-1, 0, None, "n"])
+def test_exporters_write_any_size_in_several_ways(size):
+    made = model([node("Relu", ["x"], ["y"])], [info("x", [size, 3])], [info("y", None)])
+    compiled = clew.compile(made, threads=1)
+    for rows in (2, 5, 1, 0):
+        x = values(rows, 3)
+        assert compiled(x).tolist() == np.maximum(x, 0).tolist()
+    assert not compiled.inputs[0].is_static
+
+
+def test_a_vector_of_size_0_has_no_entries():
+    """Reduced over no axes by name: over all of them."""
+    nodes = [node("ReduceSum", ["x", "axes"], ["y"], keepdims=1)]
+    inputs = [info("x", [2, 3]), info("axes", [0], I64)]
+    made = model(nodes, inputs, [info("y", None)])
+    agrees(made, {"x": values(2, 3), "axes": np.zeros(0, np.int64)})
+
+
+def test_squeezing_all_ones_waits_for_the_sizes():
+    made = model([node("Squeeze", ["x"], ["y"])], [info("x", ["b", 3, 1])], [info("y", None)])
+    agrees(made, {"x": values(2, 3, 1)}, {"x": values(1, 3, 1)}, {"x": values(4, 3, 1)})
+
+
+def test_expand_takes_the_larger_of_both_sizes():
+    nodes = [node("Shape", ["w"], ["s"]), node("Expand", ["x", "s"], ["y"])]
+    inputs = [info("x", [6, 1], I64), info("w", ["a", "b"])]
+    x = np.arange(6).reshape(6, 1)
+    made = model(nodes, inputs, [info("y", None, I64)])
+    agrees(made, {"x": x, "w": values(1, 4)}, {"x": x, "w": values(6, 2)})
+
+
+def test_expand_to_a_size_computed_from_others():
+    """As torch writes `index_add`: the rows found, expanded to the shape of the first row."""
+    nodes = [
+        node("ReduceMax", ["x", "last"], ["m"], keepdims=0),
+        node("Greater", ["m", "zero"], ["g"]),
+        node("NonZero", ["g"], ["nz"]),
+        node("Squeeze", ["nz", "first"], ["i"]),
+        node("Gather", ["x", "i"], ["p"], axis=0),
+        node("Slice", ["x", "first", "last", "first"], ["row"]),
+        node("Shape", ["row"], ["t"]),
+        node("Expand", ["p", "t"], ["y"]),
+    ]
+    held = {"first": np.array([0]), "last": np.array([1]), "zero": np.zeros(1, np.float32)}
+    made = model(nodes, [info("x", ["n", 8])], [info("y", None)], held)
+    feeds = []
+    for rows, found in ((6, 3), (6, 0), (6, 6), (2, 1)):
+        x = np.abs(values(rows, 8))
+        x[found:] *= -1
+        feeds.append({"x": x})
+    agrees(made, *feeds)
+
+
+def test_a_model_that_no_size_makes_right_is_refused_at_once():
+    made = model([node("MatMul", ["x", "x"], ["y"])], [info("x", ["b", 3, 4])], [info("y", None)])
+    with pytest.raises(GraphTypeError) as caught:
+        clew.compile(made)
+    assert caught.value.code == "T103"
+    assert caught.value.layer == "matmul"
+
+
+def test_load_says_which_numbers_are_needed():
+    made = model([node("Squeeze", ["x"], ["y"])], [info("x", ["b", 3, 1])], [info("y", None)])
+    with pytest.raises(ClewError) as caught:
+        clew.load(made)
+    assert "inputs={" in (caught.value.hint or "")
+    assert clew.load(made, inputs={"x": [2, 3, 1]}).main.params
+
+
+def test_a_mistake_of_the_importer_has_a_code_and_numbers_may_avoid_it(monkeypatch):
+    """A converter that takes a size for a number, as `Range` did of floats."""
+
+    def broken(layer):
+        return call("nn.relu", layer.input(0)) if layer.type(0).is_static else 1 + None
+
+    monkeypatch.setattr(importer, "find", lambda *_: broken)
+    made = model([node("Relu", ["x"], ["y"])], [info("x", ["b"])], [info("y", None)])
+    with pytest.raises(CompileError) as caught:
+        clew.load(made)
+    assert caught.value.code == "C082"
+    assert "Relu could not be imported: TypeError" in caught.value.message
+    assert caught.value.layer == "relu"
+    x = values(3)
+    assert clew.compile(made, threads=1)(x).tolist() == np.maximum(x, 0).tolist()

@@ -1,0 +1,59 @@
+"""The public names: which there are, and that editors, notebooks and type checkers see them."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import pydoc
+import subprocess
+import sys
+from pathlib import Path
+
+import clew
+
+NAMES = """
+    Budgets CheckReport ClewError ClewWarning CompiledModel DiffReport Editor ExecutorGraph Inputs
+    Kernel LayerDiff LayerError LoadedModel Module Part Partition PrecisionReport Profile Sample
+    Taps Target Verdict __version__ all_ops bisect check_op compile diff edit executor_graph
+    extern_op extract fusion get_op graph_pass load load_compiled load_part load_partition parse
+    partition precision_report register_op schedule_for tap_states
+"""
+
+
+def test_the_public_names_are_these() -> None:
+    assert sorted(clew.__all__) == sorted(NAMES.split())
+
+
+def test_all_are_listed_before_they_are_loaded() -> None:
+    program = "import clew; print(*dir(clew)); print('clew.compiler' in __import__('sys').modules)"
+    run = [sys.executable, "-c", program]
+    listed, loaded = subprocess.run(run, capture_output=True, text=True, check=True).stdout.split(
+        "\n", 1
+    )
+    assert set(NAMES.split()) <= set(listed.split())
+    assert loaded.strip() == "False"
+    assert {name for name in listed.split() if not name.startswith("__")} <= set(NAMES.split())
+
+
+def test_static_readers_see_each_name_where_it_comes_from() -> None:
+    tree = ast.parse(Path(inspect.getfile(clew)).read_text())
+    imports = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)]
+    homes = {alias.asname or alias.name: n.module for n in imports for alias in n.names}
+    assert set(NAMES.split()) <= set(homes)
+    for name in clew.__all__:
+        home = homes[name]
+        assert home is not None
+        found = getattr(__import__(home, fromlist=["_"]), name if name[0] != "_" else "VERSION")
+        assert found is getattr(clew, name), name
+
+
+def test_each_name_has_a_docstring_and_help() -> None:
+    for name in clew.__all__:
+        assert name == "__version__" or inspect.getdoc(getattr(clew, name)), name
+    assert "Returns the model compiled for a target" in pydoc.render_doc(clew.compile)
+    assert "compile" in pydoc.render_doc(clew)
+
+
+def test_methods_that_load_a_room_say_what_they_return() -> None:
+    assert inspect.signature(clew.CompiledModel.profile).return_annotation == "Profile"
+    assert inspect.signature(clew.CompiledModel.graph).return_annotation == "ExecutorGraph"

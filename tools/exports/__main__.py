@@ -1,0 +1,111 @@
+"""Models as exporters write them, and clew compared with ONNX Runtime on them (docs/exports.md)."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated
+
+import typer
+
+from exports import store
+from exports.entries import EXPORTERS, Entry
+from exports.runner import CHECK_SECONDS, Row, Runner
+from exports.store import NotExported, Variant
+
+app = typer.Typer(
+    add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__
+)
+Names = Annotated[list[str] | None, typer.Argument(help="networks or families; all if none")]
+Exporter = Annotated[str, typer.Option(help="dynamo, torchscript or both")]
+Dynamic = Annotated[bool, typer.Option("--dynamic", help="named dimensions are free")]
+
+
+@app.command(name="list")
+def list_(names: Names = None) -> None:
+    """Print each network's family, name, and inputs."""
+    for entry in _selected(names):
+        shapes = ", ".join(f"{i.name}{list(i.shape)}" for i in entry.inputs)
+        print(f"{entry.family:14} {entry.name:28} {shapes}")
+
+
+@app.command()
+def make(names: Names = None, exporter: Exporter = "both", dynamic: Dynamic = False) -> None:
+    """Export networks into .cache/exports; print the files."""
+    failed, runs = False, Runner()
+    for which in _variants(names, exporter, dynamic):
+        try:
+            print(runs.exported(which), flush=True)
+        except NotExported as error:
+            failed = True
+            print(f"{which}: {error}", file=sys.stderr)
+    runs.close()
+    raise typer.Exit(1 if failed else 0)
+
+
+@app.command()
+def check(
+    names: Names = None,
+    exporter: Exporter = "both",
+    dynamic: Dynamic = False,
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON object a line")] = False,
+    seconds: Annotated[float, typer.Option(help="for each model")] = CHECK_SECONDS,
+) -> None:
+    """Compare clew with ONNX Runtime, one thread each, with new values at every call.
+
+    Exit code 1 if any model disagrees, fails, or was built again for new values.
+    """
+    good, runs = True, Runner()
+    if not as_json:
+        print(_HEADING)
+    for which in _variants(names, exporter, dynamic):
+        row = runs.checked(which, seconds)
+        good &= (
+            row.result.status in (*_RIGHT, "not exported", "peer fails")
+            and not row.result.built_later
+        )
+        print(json.dumps(row.as_json()) if as_json else _line(row), flush=True)
+    runs.close()
+    raise typer.Exit(0 if good else 1)
+
+
+_RIGHT = ("agrees", "noisy", "nearer")
+_HEADING = (
+    f"{'model':44} {'status':12} {'error':>8} {'compile':>8} {'first':>8} {'later ms':>9} "
+    f"{'ORT ms':>9} {'ratio':>6} {'built':>5}"
+)
+
+
+def _line(row: Row) -> str:
+    found = row.result
+    if found.status not in (*_RIGHT, "differs"):
+        return f"{row.variant!s:44} {found.status:12} {found.error.splitlines()[0]}"
+    return (
+        f"{row.variant!s:44} {found.status:12} {found.difference:8.1e} {found.compile_s:7.1f}s "
+        f"{found.first_s:7.2f}s {found.later_s * 1e3:9.2f} {found.peer_later_s * 1e3:9.2f} "
+        f"{found.ratio:6.2f} {found.built_later:3}/{found.later} {found.error}"
+    )
+
+
+def _selected(names: list[str] | None) -> list[Entry]:
+    try:
+        return store.selected(names or [])
+    except KeyError as error:
+        known = ", ".join(store.families())
+        raise typer.BadParameter(f"no network or family {error}; families: {known}") from None
+
+
+def _variants(names: list[str] | None, exporter: str, dynamic: bool) -> list[Variant]:
+    if exporter not in (*EXPORTERS, "both"):
+        raise typer.BadParameter(f"--exporter {exporter}: dynamo, torchscript or both")
+    chosen = EXPORTERS if exporter == "both" else (exporter,)
+    return [
+        Variant(entry, each, dynamic)
+        for entry in _selected(names)
+        for each in chosen
+        if each in entry.exporters and (entry.is_free or not dynamic)
+    ]
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,1 @@
+"""Networks of plain torch; each module's functions make one each."""

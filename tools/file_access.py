@@ -1,0 +1,112 @@
+"""Fails where a module of clew opens files by itself.
+
+    python tools/file_access.py
+
+Names of files come from users, and lead anywhere. `clew.support` opens them in one way (`HOMES`),
+which neither waits for a pipe nor reads without end; everything else asks it to. What looks like a
+file and is none has an exception here, with its reason.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+SOURCE: Final = ROOT / "src" / "clew"
+HOMES: Final = tuple(f"support/{name}.py" for name in ("files", "folders", "system", "writing"))
+FUNCTIONS: Final = frozenset(
+    (
+        "open", "io.open", "codecs.open", "os.open", "os.mkfifo", "gzip.open", "tarfile.open",
+        "json.load", "json.dump", "numpy.load", "numpy.save", "numpy.savez", "numpy.fromfile",
+        "numpy.savez_compressed", "numpy.memmap", "numpy.loadtxt", "numpy.genfromtxt",
+        "onnx.load", "onnx.load_model", "onnx.save", "onnx.save_model", "pandas.read_csv",
+        "pandas.read_parquet", "pickle.load", "pickle.loads", "runpy.run_path", "shutil.copy",
+        "shutil.copy2", "shutil.copyfile", "shutil.move", "zipfile.ZipFile",
+    )
+)  # fmt: skip
+"""What opens a file that it is given the name of."""
+MODULES: Final = ("tempfile",)
+METHODS: Final = frozenset(("read_text", "read_bytes", "write_text", "write_bytes", "tofile"))
+"""Methods of paths and arrays that do so, whatever they are called on."""
+OF_STREAMS: Final = {"ParquetFile": 0, "write_table": 1}
+"""Functions of libraries that take a file or a name, which has to be a file called `stream`."""
+EXCEPTIONS: Final = {
+    ("predict/predictor.py", "zipfile.ZipFile"): "writes to memory",
+}
+
+
+def complaints(file: str, text: str) -> Iterator[tuple[int, str]]:
+    """Yields the line and name of each call in a module that opens a file by its name."""
+    tree = ast.parse(text)
+    names = dict(_imported(tree))
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        name = _dotted(node.func, names)
+        opens = name in FUNCTIONS or name.partition(".")[0] in MODULES or _is_method(node)
+        if opens and (file, name) not in EXCEPTIONS:
+            yield node.lineno, name
+
+
+def _imported(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Yields names of a module, and what they stand for in full."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield (
+                    alias.asname or alias.name.partition(".")[0],
+                    (alias.name if alias.asname else alias.name.partition(".")[0]),
+                )
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            for alias in node.names:
+                yield alias.asname or alias.name, f"{node.module}.{alias.name}"
+
+
+def _dotted(node: ast.expr, names: dict[str, str]) -> str:
+    """Returns the full name of what is called; of a value's method, `.` and its name."""
+    if isinstance(node, ast.Name):
+        return names.get(node.id, node.id)
+    if isinstance(node, ast.Attribute):
+        inner = _dotted(node.value, names)
+        return f"{inner}.{node.attr}"
+    return ""
+
+
+def _is_method(call: ast.Call) -> bool:
+    if not isinstance(call.func, ast.Attribute):
+        return False
+    name = call.func.attr
+    if name in OF_STREAMS:
+        place = OF_STREAMS[name]
+        given = call.args[place] if len(call.args) > place else None
+        return not (isinstance(given, ast.Name) and given.id == "stream")
+    if name != "open":
+        return name in METHODS
+    # As paths have it: with a mode, or with nothing.
+    first = call.args[0] if call.args else None
+    is_mode = isinstance(first, ast.Constant) and isinstance(first.value, str)
+    keywords = {k.arg for k in call.keywords}
+    return is_mode or not (call.args or call.keywords) or bool(keywords & {"mode", "encoding"})
+
+
+def main() -> int:
+    """Prints what is wrong, and returns 1 if anything is."""
+    wrong = 0
+    for path in sorted(SOURCE.rglob("*.py")):
+        file = path.relative_to(SOURCE).as_posix()
+        if file in HOMES:
+            continue
+        for line, name in complaints(file, path.read_text(encoding="utf-8")):
+            wrong += 1
+            print(f"src/clew/{file}:{line}: {name} opens a file by its name: use clew.support")
+    if wrong:
+        print(f"{wrong} calls; the ways are in {', '.join(HOMES)}")
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
