@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
 from clew.build.host_steps import HostStep
-from clew.build.lowering import operator_calls
+from clew.build.segment_writer import SegmentWriter, Work
 from clew.codegen.artifact import KernelCode
 from clew.ir.expr import (
     Call,
@@ -25,12 +25,19 @@ from clew.ir.expr import (
     While,
 )
 from clew.ir.late_sizes import free_sizes, plain_size, sizes_needed
-from clew.ir.types import TensorType, TupleType, Type, UnrankedType, leaves, to_numpy
+from clew.ir.types import (
+    TensorType,
+    TupleType,
+    Type,
+    UnrankedType,
+    is_native,
+    leaves,
+    to_numpy,
+)
 from clew.ir.visit import post_order
 from clew.ops.registry import Op, get_op
 from clew.passes.views import part_offsets, view_offsets
-from clew.runtime.memory import plan_segment
-from clew.runtime.plan import BufferKind, BufferRef, BufferSpec, SegmentPlan, Step
+from clew.runtime.plan import SegmentPlan
 from clew.runtime.program import (
     Branch,
     Instruction,
@@ -97,17 +104,26 @@ class ProgramBuilder:
         self.instructions: list[Instruction] = []
         self.plans: list[SegmentPlan] = []
         self.segment_calls: list[list[Call]] = []
-        self._groups: list[list[Call] | Expr] = []
+        self._groups: list[list[Work] | Expr] = []
         self._reused: set[int] = set()
+        # Of native branches and loops, by node: the builders of their parts, and which results (of
+        # loops) show what was there before.
+        self.parts: dict[int, tuple[ProgramBuilder, ProgramBuilder]] = {}
+        self._passed_on: dict[int, set[int]] = {}
 
-    def build(self) -> Program:
-        """Returns the program."""
-        inputs = [self._new_slots(p)[0] for p in self.function.params]
+    def collect(self) -> list[int]:
+        """Gives all nodes of the function their slots; returns those of its parameters."""
+        inputs = [s for p in self.function.params for s in self._new_slots(p)]
         for name in self.sizes:
             self.size_slots[name] = self._new_slot()
         inputs += self.size_slots.values()
         for node in post_order(self.function.body):
             self._collect(node)
+        return inputs
+
+    def build(self) -> Program:
+        """Returns the program."""
+        inputs = self.collect()
         outputs = self.slots[self.function.body.id]
         needed = self._needed(outputs)
         for group in self._groups:
@@ -128,7 +144,7 @@ class ProgramBuilder:
 
     def _loose_constants(self, outputs: Sequence[int]) -> dict[int, np.ndarray[Any, Any]]:
         """Returns the constants that are read outside segments, which hold their own."""
-        read = {self._root(s)[0] for s in (*outputs, *self._host_reads())}
+        read = {self.root(s)[0] for s in (*outputs, *self._host_reads())}
         return {slot: data for slot, data in self.constants.items() if slot in read}
 
     # --- slots ---
@@ -189,9 +205,7 @@ class ProgramBuilder:
                 self.slots[node.id] = self.slots[node.body.id]
             case Call(op=Function() as function) if function.id in self.codes:
                 slots = self._new_slots(node)
-                if not self._groups or not isinstance(self._groups[-1], list):
-                    self._groups.append([])
-                self._groups[-1].append(node)  # type: ignore[union-attr]
+                self._kernels().append(node)
                 self.made_in.update(dict.fromkeys(slots, len(self._groups)))
             case Call() if (offsets := view_offsets(node)) is not None:
                 source = self.slots[node.args[0].id][0]
@@ -199,11 +213,71 @@ class ProgramBuilder:
                     self.views[slot] = source, offset
             case Call() if self._fills(node):
                 self._place(node)
+            case If() | While() if self._is_native(node):
+                slots = self._new_slots(node)
+                self._kernels().append(node)
+                self.made_in.update(dict.fromkeys(slots, len(self._groups)))
+                if isinstance(node, While):
+                    self._pass_on(node)
             case Call() | If() | While():
                 self._new_slots(node)
                 self._groups.append(node)
             case Function():
                 pass
+
+    def _kernels(self) -> list[Work]:
+        """Returns the group of what the segment does that is being collected."""
+        if not self._groups or not isinstance(self._groups[-1], list):
+            self._groups.append([])
+        group = self._groups[-1]
+        assert isinstance(group, list)
+        return group
+
+    def _is_native(self, node: If | While) -> bool:
+        """Whether a branch or loop can be part of a segment: all of it are kernels, and it is known
+        how much room its values take. Keeps the builders of its parts.
+        """
+        trips = node.trips if isinstance(node, While) else None
+        if isinstance(node, While) and not isinstance(trips, int) and (node.scans or trips):
+            return False
+        functions = (node.then, node.orelse) if isinstance(node, If) else (node.cond, node.body)
+        given = [t for arg in node.children for t in leaves(arg.type) if arg not in functions]
+        passed = [t for f in functions for p in f.params for t in leaves(p.type)]
+        made = [t for f in functions for t in leaves(f.body.type)]
+        for type_ in (*given, *passed, *made, *leaves(node.type)):
+            if not (isinstance(type_, TensorType) and type_.is_static and is_native(type_)):
+                return False
+        if isinstance(node, While) and not _keeps_types(node):
+            return False
+        if isinstance(node, If) and leaves(node.then.body.type) != leaves(node.type):
+            return False
+        parts = [self._inner(function, ()) for function in functions]
+        for part in parts:
+            part.collect()
+            if any(not isinstance(group, list) for group in part._groups):
+                return False
+        self.parts[node.id] = parts[0], parts[1]
+        return True
+
+    def fixed_states(self, node: While) -> set[int]:
+        """Returns which states (leaves) of a native loop its body passes on unchanged."""
+        _, body = self.parts[node.id]
+        states = [s for p in body.function.params[1:] for s in body.slots[p.id]]
+        results = body.slots[body.function.body.id]
+        return {n for n, s in enumerate(states) if body.root(results[n]) == (s, 0)}
+
+    def _pass_on(self, node: While) -> None:
+        """Has results of a native loop that were passed on be what they were before it."""
+        fixed = self._passed_on[node.id] = self.fixed_states(node)
+        init = self.reads(node)
+        for n in fixed:
+            self.views[self.slots[node.id][n]] = init[n], 0
+
+    def whole_group(self) -> Sequence[Work]:
+        """Returns what the function does, all of which is native."""
+        assert all(isinstance(group, list) for group in self._groups)
+        assert len(self._groups) <= 1
+        return self._groups[0] if self._groups else []  # type: ignore[return-value]
 
     def _field(self, node: TupleGetItem) -> tuple[int, ...]:
         assert isinstance(node.value.type, TupleType)
@@ -213,7 +287,7 @@ class ProgramBuilder:
             starts = self._starts[node.value.id] = [0, *accumulate(counts)]
         return self.slots[node.value.id][starts[node.index] : starts[node.index + 1]]
 
-    def _root(self, slot: int) -> tuple[int, int]:
+    def root(self, slot: int) -> tuple[int, int]:
         """Returns the slot whose memory a slot's is part of, and the element it begins at."""
         offset = 0
         while slot in self.views:
@@ -228,8 +302,8 @@ class ProgramBuilder:
         """
         if part_offsets(node) is None:
             return False
-        roots = [self._root(self.slots[a.id][0])[0] for a in node.args]
-        whole = [self._tensor(r).size for r in roots] == [a.tensor.size for a in node.args]
+        roots = [self.root(self.slots[a.id][0])[0] for a in node.args]
+        whole = [self.tensor(r).size for r in roots] == [a.tensor.size for a in node.args]
         segments = {self.made_in.get(r) for r in roots}
         return whole and len(set(roots)) == len(roots) and segments == {len(self._groups)}
 
@@ -239,10 +313,10 @@ class ProgramBuilder:
         assert offsets is not None
         (slot,) = self._new_slots(node)
         for arg, offset in zip(node.args, offsets, strict=True):
-            self.views[self._root(self.slots[arg.id][0])[0]] = slot, offset
+            self.views[self.root(self.slots[arg.id][0])[0]] = slot, offset
         self.made_in[slot] = len(self._groups)
 
-    def _reads(self, node: Expr) -> list[int]:
+    def reads(self, node: Expr) -> list[int]:
         match node:
             case Call():
                 used: Sequence[Expr] = node.args
@@ -256,105 +330,81 @@ class ProgramBuilder:
 
     def _host_reads(self) -> set[int]:
         hosts = [g for g in self._groups if not isinstance(g, list)]
-        return {s for g in hosts for s in self._reads(g)}
+        return {s for g in hosts for s in self.reads(g)}
 
     def _needed(self, outputs: Sequence[int]) -> dict[int, set[int]]:
         """Returns for each segment the slots that are read after it or outside it."""
         needed: dict[int, set[int]] = {}
-        later = {self._root(s)[0] for s in outputs}
+        later = {self.root(s)[0] for s in outputs}
         for group in reversed(self._groups):
             if isinstance(group, list):
                 needed[id(group)] = set(later)
-                later |= {self._root(s)[0] for call in group for s in self._reads(call)}
+                later |= {self.root(s)[0] for call in group for s in self.reads(call)}
             else:
-                later |= {self._root(s)[0] for s in self._reads(group)}
+                later |= {self.root(s)[0] for s in self.reads(group)}
         return needed
 
     # --- instructions ---
 
-    def _segment(self, group: list[Call], needed: set[int]) -> None:
-        """Adds the segment of a group of kernel calls."""
-        self._reuse_dying(group, needed)
-        made = dict.fromkeys(self._root(s)[0] for call in group for s in self.slots[call.id])
-        outputs = [s for s in made if s in needed]
-        refs: dict[int, BufferRef] = {
-            s: BufferRef(BufferKind.OUTPUT, n) for n, s in enumerate(outputs)
-        }
-        inputs: list[int] = []
-        constants: list[np.ndarray[Any, Any]] = []
-        arena: list[int] = []
-        steps: list[Step] = []
-
-        def ref(part: int) -> BufferRef:
-            slot, offset = self._root(part)
-            if slot not in refs:
-                if slot in self.constants:
-                    refs[slot] = BufferRef(BufferKind.CONSTANT, len(constants))
-                    constants.append(np.ascontiguousarray(self.constants[slot]))
-                elif slot in made:
-                    refs[slot] = BufferRef(BufferKind.ARENA, len(arena))
-                    arena.append(self._tensor(slot).size_bytes)
-                else:
-                    refs[slot] = BufferRef(BufferKind.INPUT, len(inputs))
-                    inputs.append(slot)
-            return replace(refs[slot], offset_bytes=offset * self._element_bytes(slot))
-
-        for call in group:
-            assert isinstance(call.op, Function)
-            code = self.codes[call.op.id]
-            args = [ref(s) for s in (*self._reads(call), *self.slots[call.id])]
-            for size in code.workspace_bytes:
-                args.append(BufferRef(BufferKind.ARENA, len(arena)))
-                arena.append(size)
-            steps.append(Step(code, tuple(args), call.op_name, _checked(call.op, code)))
-        order = self._input_order(inputs)
-        renumber = {old: new for new, old in enumerate(order)}
-        steps = [_renumbered(step, renumber) for step in steps]
-        inputs = [inputs[n] for n in order]
-        specs = [self._spec(s) for s in inputs], [self._spec(s) for s in outputs]
-        plan = plan_segment(steps, *specs, constants, arena)
+    def _segment(self, group: list[Work], needed: set[int]) -> None:
+        """Adds the segment of a group of kernel calls, branches and loops."""
+        self.reuse_dying(group, needed)
+        outputs = [s for s in self.written(group) if s in needed]
+        writer = SegmentWriter(self, outputs)
+        plan = writer.write(group)
         self.plans.append(plan)
-        self.segment_calls.append(group)
+        self.segment_calls.append(writer.calls)
         segment = self.make_segment(plan)
-        self.instructions.append(RunSegment(segment, tuple(inputs), tuple(outputs)))
+        self.instructions.append(RunSegment(segment, tuple(writer.inputs), tuple(outputs)))
 
-    def _reuse_dying(self, group: list[Call], needed: set[int]) -> None:
+    def written(self, group: Sequence[Work]) -> dict[int, None]:
+        """Returns the slots with memory of their own that a group writes."""
+        found = dict[int, None]()
+        for node in group:
+            shown = self._passed_on.get(node.id, ())
+            for number, slot in enumerate(self.slots[node.id]):
+                if number not in shown:
+                    found[self.root(slot)[0]] = None
+        return found
+
+    def reuse_dying(self, group: Sequence[Work], needed: set[int]) -> None:
         """Gives results the memory of arguments that nobody reads afterwards, where the kernel
         allows it (`KernelCode.in_place`).
         """
         last: dict[int, int] = {}
-        uses = [[self._root(s)[0] for s in self._reads(call)] for call in group]
+        uses = [[self.root(s)[0] for s in self.reads(call)] for call in group]
         for position, roots in enumerate(uses):
             last.update(dict.fromkeys(roots, position))
         made: set[int] = set()
         for position, call in enumerate(group):
-            reads, writes = self._reads(call), self.slots[call.id]
-            assert isinstance(call.op, Function)
-            for source, target in self.codes[call.op.id].in_place:
+            reads, writes = self.reads(call), self.slots[call.id]
+            for source, target in self._in_place(call):
                 dying, result = reads[source], writes[target]
-                root, offset = self._root(dying)
+                root, offset = self.root(dying)
                 free = root in made and root not in needed and last[root] == position
                 alone = uses[position].count(root) == 1
-                fits = self._tensor(root).size_bytes == self._tensor(result).size_bytes
+                fits = self.tensor(root).size_bytes == self.tensor(result).size_bytes
                 if free and alone and fits and offset == 0 and result not in self._reused:
                     self.views[root] = result, 0
                     self._reused.add(result)
-            made.update(self._root(s)[0] for s in writes)
+            made.update(self.written([call]))
 
-    def _element_bytes(self, slot: int) -> int:
-        return to_numpy(self._tensor(slot).dtype).itemsize
+    def _in_place(self, node: Work) -> tuple[tuple[int, int], ...]:
+        """Returns which results may have the memory of which operands: see `KernelCode`."""
+        if not isinstance(node, Call):
+            return ()
+        assert isinstance(node.op, Function)
+        return self.codes[node.op.id].in_place
 
-    def _input_order(self, inputs: list[int]) -> list[int]:
-        return sorted(range(len(inputs)), key=lambda n: inputs[n])
+    def size_bytes(self, slot: int) -> int:
+        """Returns the bytes of a slot's value."""
+        return self.tensor(slot).size_bytes
 
-    def _tensor(self, slot: int) -> TensorType:
+    def tensor(self, slot: int) -> TensorType:
+        """Returns the type of a slot's value, which is a tensor."""
         type_ = self.types[slot]
         assert isinstance(type_, TensorType)
         return type_
-
-    def _spec(self, slot: int) -> BufferSpec:
-        type_ = self._tensor(slot)
-        return BufferSpec(f"v{slot}", type_.concrete, to_numpy(type_.dtype).name)
 
     def _views(self, wanted: set[int]) -> None:
         """Adds the views that host steps and results show of memory that exists now."""
@@ -362,12 +412,12 @@ class ProgramBuilder:
         for slot in self.views:
             if slot in done or slot not in wanted:
                 continue
-            source, offset = self._root(slot)
-            self.instructions.append(View(source, slot, self._tensor(slot).concrete, offset))
+            source, offset = self.root(slot)
+            self.instructions.append(View(source, slot, self.tensor(slot).concrete, offset))
 
     def _host(self, node: Expr) -> None:
         """Adds an operator, branch or loop that runs between segments."""
-        reads = self._reads(node)
+        reads = self.reads(node)
         self._views(set(reads))
         outputs = self.slots[node.id]
         match node:
@@ -423,19 +473,12 @@ class ProgramBuilder:
         return inner
 
 
-def _renumbered(step: Step, renumber: dict[int, int]) -> Step:
-    args = tuple(
-        replace(r, index=renumber[r.index]) if r.kind is BufferKind.INPUT else r for r in step.args
-    )
-    return replace(step, args=args)
-
-
-def _checked(kernel: Function, code: KernelCode) -> tuple[str, ...]:
-    """Returns the layers whose indices each of a kernel's checks is about."""
-    if not code.checks:
-        return ()
-    calls = operator_calls(kernel)
-    return tuple(", ".join(calls[check.operator].layers[:3]) for check in code.checks)
+def _keeps_types(node: While) -> bool:
+    """Whether the states of a loop have one type each: before it, in each turn and after it."""
+    before = [t for arg in node.init for t in leaves(arg.type)]
+    params = [t for p in node.body.params[1:] for t in leaves(p.type)]
+    after = leaves(node.body.body.type)[: len(before)]
+    return before == params == list(after)
 
 
 def _no_turns(type_: Type, told: Mapping[str, tuple[int, int]]) -> NoTurns:

@@ -6,8 +6,13 @@ runs. Written for any architecture that LLVM has; threads wait with Linux futexe
 Functions:
 - `i32 clew_run_steps(steps, n_steps, pool, watch)`: runs the steps in order. `watch`, unless null,
   says which of them to time. Returns `RAN`, or `RAN_SERIALLY` when another call had the pool.
+  Steps of control flow do nothing.
 - `i32 clew_run_segment(segment, bases, pool, watch)`: puts the addresses of this call's buffers
-  into the argument tables, then runs the steps.
+  into the argument tables, then runs the steps, round loops and along branches. Returns `PAUSED`
+  after the turn of a loop where that takes longer than the segment's slice: called once more, it
+  goes on there.
+- `i64 clew_go_on(step, next)`: which step comes after one that has run, or would be `next`: does
+  what steps of control flow do (`codegen.native_flow`).
 - `void clew_clock(now)`: writes the clock's nanoseconds, then the ticks that a watch counts.
 - `ptr clew_worker(record)`: what a thread of the pool runs until the pool is stopped.
 - `i32 clew_pool_lock(pool)`: 1 if the pool is now the caller's alone.
@@ -25,33 +30,42 @@ then sleep; nobody is woken who does not sleep.
 Times: a step takes from the stamp after the step before it to its own. Stamps are ticks of the
 processor's own counter where that runs at one rate, as reading it takes a third of what asking the
 system's clock does; elsewhere they are that clock's nanoseconds. Kernels of some ten nanoseconds
-take no longer than a stamp, so a watch names a range of steps: no others are stamped.
+take no longer than a stamp, so a watch names a range of steps: no others are stamped. A step in a
+loop is stamped in each turn, and the watch counts how often.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from clew.codegen import native_flow, native_run
+
 MAX_CHUNKS = 0xFFFF
 
-RAN, RAN_SERIALLY = 0, 1
+RAN, RAN_SERIALLY, PAUSED = 0, 1, 2
 
-# A step: eight 64-bit words. Its chunks are a table of their own.
+# A step: eight 64-bit words. Its chunks are a table of their own. `STEP_EXTRA` is a loop, or a
+# number of bytes.
 STEP_ARGS, STEP_SCRATCH, STEP_SCRATCH_STRIDE = 0, 8, 16
-STEP_TABLE, STEP_CHUNKS, STEP_BYTES = 24, 32, 64
+STEP_TABLE, STEP_CHUNKS = 24, 32
+STEP_KIND, STEP_TARGET, STEP_EXTRA, STEP_BYTES = 40, 48, 56, 64
 
 # A chunk: five 64-bit words, a function and what it takes of its grid and of its lines.
 CHUNK_FUNCTION, CHUNK_BEGIN, CHUNK_END = 0, 8, 16
 CHUNK_FIRST, CHUNK_LAST, CHUNK_BYTES = 24, 32, 40
 
-# A segment: steps, their number, patches, their number.
+# A segment: steps, their number, patches, their number; the step to start at, which is 0 but for
+# one that has paused; how many ticks go by before it does (none where it never does).
 # A patch writes `bases[index] + offset` to an address: three 64-bit words.
-SEGMENT_STEPS, SEGMENT_N_STEPS, SEGMENT_PATCHES, SEGMENT_N_PATCHES, SEGMENT_BYTES = 0, 8, 16, 24, 32
+SEGMENT_STEPS, SEGMENT_N_STEPS, SEGMENT_PATCHES, SEGMENT_N_PATCHES = 0, 8, 16, 24
+SEGMENT_START, SEGMENT_SLICE, SEGMENT_BYTES = 32, 40, 48
 PATCH_ADDRESS, PATCH_BASE, PATCH_OFFSET, PATCH_BYTES = 0, 8, 16, 24
 
 # A watch: where the ticks of each step are added up, the first step that is timed, the step after
-# the last, the calls it has seen, and the ticks of these from first step to last.
-WATCH_TICKS, WATCH_FIRST, WATCH_LAST, WATCH_CALLS, WATCH_WHOLE, WATCH_BYTES = 0, 8, 16, 24, 32, 40
+# the last, the calls it has seen, and the ticks of these from first step to last; where it is
+# counted how often each step was stamped.
+WATCH_TICKS, WATCH_FIRST, WATCH_LAST, WATCH_CALLS, WATCH_WHOLE = 0, 8, 16, 24, 32
+WATCH_COUNTS, WATCH_BYTES = 40, 48
 
 # A pool: each field on a cache line of its own, as different threads write them.
 POOL_TICKET, POOL_JOB, POOL_DONE, POOL_SLEEPERS = 0, 128, 256, 384
@@ -71,6 +85,7 @@ EXPORTS = (
     "clew_pool_stop",
     "clew_pause",
     "clew_clock",
+    *native_flow.EXPORTS,
 )
 
 
@@ -368,143 +383,10 @@ define void @clew_pool_stop(ptr %pool) nounwind {
 }
 """
 
-_RUN = """
-define i32 @clew_run_steps(ptr %steps, i64 %n, ptr %pool, ptr %watch) nounwind {
-entry:
-  %timed = icmp ne ptr %watch, null
-  %pooled = icmp ne ptr %pool, null
-  br i1 %pooled, label %lock, label %begin
-lock:
-  %locked = call i32 @clew_pool_lock(ptr %pool)
-  %busy = icmp eq i32 %locked, 0
-  br i1 %busy, label %alone, label %begin
-alone:
-  br label %begin
-begin:
-  %p = phi ptr [ null, %entry ], [ %pool, %lock ], [ null, %alone ]
-  %status = phi i32 [ {RAN}, %entry ], [ {RAN}, %lock ], [ {RAN_SERIALLY}, %alone ]
-  %threaded = icmp ne ptr %p, null
-  br i1 %timed, label %wind, label %loop
-wind:
-  %ticksp = getelementptr i8, ptr %watch, i64 {WATCH_TICKS}
-  %firstp = getelementptr i8, ptr %watch, i64 {WATCH_FIRST}
-  %lastp = getelementptr i8, ptr %watch, i64 {WATCH_LAST}
-  %ticks0 = load ptr, ptr %ticksp, align 8
-  %first0 = load i64, ptr %firstp, align 8
-  %last0 = load i64, ptr %lastp, align 8
-  %width = sub i64 %last0, %first0
-  %none = icmp eq i64 %width, 0
-  %wider = add i64 %width, 1
-  %stamps0 = select i1 %none, i64 0, i64 %wider
-  %t0 = {ticks}
-  br label %loop
-loop:
-  %i = phi i64 [ 0, %begin ], [ 0, %wind ], [ %next, %step_done ]
-  %t = phi i64 [ 0, %begin ], [ %t0, %wind ], [ %t2, %step_done ]
-  %ticks = phi ptr [ null, %begin ], [ %ticks0, %wind ], [ %ticks, %step_done ]
-  %first = phi i64 [ 0, %begin ], [ %first0, %wind ], [ %first, %step_done ]
-  %stamps = phi i64 [ 0, %begin ], [ %stamps0, %wind ], [ %stamps, %step_done ]
-  %began = phi i64 [ 0, %begin ], [ %t0, %wind ], [ %began, %step_done ]
-  %more = icmp ult i64 %i, %n
-  br i1 %more, label %step, label %end
-step:
-  %at = mul i64 %i, {STEP_BYTES}
-  %s = getelementptr i8, ptr %steps, i64 %at
-  %chunksp = getelementptr i8, ptr %s, i64 {STEP_CHUNKS}
-  %chunks = load i64, ptr %chunksp, align 8
-  %many = icmp ugt i64 %chunks, 1
-  %parallel = and i1 %many, %threaded
-  br i1 %parallel, label %together, label %serial
-together:
-  call void @run_parallel(ptr %p, ptr %s, i64 %chunks)
-  br label %ran
-serial:
-  %chunk = phi i64 [ 0, %step ], [ %following, %again ]
-  %left = icmp ult i64 %chunk, %chunks
-  br i1 %left, label %again, label %ran
-again:
-  call void @run_chunk(ptr %s, i64 0, i64 %chunk)
-  %following = add i64 %chunk, 1
-  br label %serial
-ran:
-  %next = add i64 %i, 1
-  %since = sub i64 %next, %first
-  %inside = icmp ult i64 %since, %stamps
-  br i1 %inside, label %stamp, label %step_done
-stamp:
-  %t1 = {ticks}
-  %before = icmp eq i64 %since, 0
-  br i1 %before, label %step_done, label %note
-note:
-  %took = sub i64 %t1, %t
-  %tickp = getelementptr i64, ptr %ticks, i64 %i
-  %sum = load i64, ptr %tickp, align 8
-  %summed = add i64 %sum, %took
-  store i64 %summed, ptr %tickp, align 8
-  br label %step_done
-step_done:
-  %t2 = phi i64 [ %t, %ran ], [ %t1, %stamp ], [ %t1, %note ]
-  br label %loop
-end:
-  br i1 %timed, label %finish, label %over
-finish:
-  %t3 = {ticks}
-  %whole = sub i64 %t3, %began
-  %callsp = getelementptr i8, ptr %watch, i64 {WATCH_CALLS}
-  %wholep = getelementptr i8, ptr %watch, i64 {WATCH_WHOLE}
-  %calls = load i64, ptr %callsp, align 8
-  %called = add i64 %calls, 1
-  store i64 %called, ptr %callsp, align 8
-  %wholes = load i64, ptr %wholep, align 8
-  %wholed = add i64 %wholes, %whole
-  store i64 %wholed, ptr %wholep, align 8
-  br label %over
-over:
-  br i1 %threaded, label %unlock, label %exit
-unlock:
-  %lockp = getelementptr i8, ptr %p, i64 {POOL_LOCKED}
-  store atomic i32 0, ptr %lockp release, align 4
-  br label %exit
-exit:
-  ret i32 %status
-}
-
-define i32 @clew_run_segment(ptr %segment, ptr %bases, ptr %pool, ptr %watch) nounwind {
-entry:
-  %nstepsp = getelementptr i8, ptr %segment, i64 {SEGMENT_N_STEPS}
-  %patchesp = getelementptr i8, ptr %segment, i64 {SEGMENT_PATCHES}
-  %npatchesp = getelementptr i8, ptr %segment, i64 {SEGMENT_N_PATCHES}
-  %steps = load ptr, ptr %segment, align 8
-  %nsteps = load i64, ptr %nstepsp, align 8
-  %patches = load ptr, ptr %patchesp, align 8
-  %npatches = load i64, ptr %npatchesp, align 8
-  br label %loop
-loop:
-  %i = phi i64 [ 0, %entry ], [ %next, %patch ]
-  %more = icmp ult i64 %i, %npatches
-  br i1 %more, label %patch, label %run
-patch:
-  %at = mul i64 %i, {PATCH_BYTES}
-  %p = getelementptr i8, ptr %patches, i64 %at
-  %basep = getelementptr i8, ptr %p, i64 {PATCH_BASE}
-  %offsetp = getelementptr i8, ptr %p, i64 {PATCH_OFFSET}
-  %slot = load ptr, ptr %p, align 8
-  %index = load i64, ptr %basep, align 8
-  %offset = load i64, ptr %offsetp, align 8
-  %sourcep = getelementptr ptr, ptr %bases, i64 %index
-  %base = load ptr, ptr %sourcep, align 8
-  %address = getelementptr i8, ptr %base, i64 %offset
-  store ptr %address, ptr %slot, align 8
-  %next = add i64 %i, 1
-  br label %loop
-run:
-  %status = call i32 @clew_run_steps(ptr %steps, i64 %nsteps, ptr %pool, ptr %watch)
-  ret i32 %status
-}
-"""
-
 _LAID_OUT = ("STEP_", "CHUNK_", "SEGMENT_", "PATCH_", "WATCH_", "POOL_", "RECORD_", "RAN")
 _OFFSETS = {name: value for name, value in globals().items() if name.startswith(_LAID_OUT)}
+_OFFSETS["PAUSED"] = PAUSED
+_FLOW = {name: value for name, value in vars(native_flow).items() if isinstance(value, int)}
 
 
 def driver_text(triple: str, counter: bool = False) -> str:
@@ -517,6 +399,7 @@ def driver_text(triple: str, counter: bool = False) -> str:
     counts = counter and platform.counter
     words: dict[str, object] = {
         **_OFFSETS,
+        **_FLOW,
         "number": platform.futex,
         "thread_id": platform.thread_id,
         "pause": platform.pause,
@@ -525,7 +408,8 @@ def driver_text(triple: str, counter: bool = False) -> str:
         "ticks": platform.counter if counts else "call i64 @now_ns()",
         "counter_declaration": platform.counter_declaration if counts else "",
     }
-    text = (_NO_FUTEX if platform.futex is None else _FUTEX) + _BASICS + _WORKER + _PARALLEL + _RUN
+    futex = _NO_FUTEX if platform.futex is None else _FUTEX
+    text = futex + _BASICS + _WORKER + _PARALLEL + native_flow.TEXT + native_run.TEXT
     for name, value in words.items():
         text = text.replace("{" + name + "}", str(value))
     return text

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import bisect
 import ctypes
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
-from clew.codegen import native
+from clew.codegen import native, native_flow
 from clew.codegen.artifact import RECORD_BYTES
+from clew.runtime.driver import driver
 from clew.runtime.grid import Use, choose_cuts, phases, split
 from clew.runtime.guard import GuardedBuffer, GuardSide
 from clew.runtime.memory import address_of, aligned_bytes, round_up
-from clew.runtime.plan import BufferKind, BufferRef, SegmentPlan, Step
+from clew.runtime.plan import BufferKind, BufferRef, Flow, FlowKind, SegmentPlan, Step
 from clew.support.arrays import ALIGNMENT_BYTES
 from clew.support.shown import Shown
+
+# After so long in a loop Python has a look at signals: Ctrl-C stops it.
+_SLICE_NS = 5e7
 
 
 class SymbolTable(Protocol):
@@ -132,9 +138,24 @@ def _fill(buffer: GuardedBuffer, array: np.ndarray) -> None:
     buffer.data[:] = np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)
 
 
-def _slots(step: Step) -> int:
+def _slots(entry: Step | Flow) -> int:
     """Returns how many arguments a step has, with the record of its checks."""
-    return len(step.args) + bool(step.code.checks)
+    return len(entry.args) + (isinstance(entry, Step) and bool(entry.code.checks))
+
+
+def entry_starts(plan: SegmentPlan) -> list[int]:
+    """Returns where the driver's steps for each of a plan's begin, and where the last ends: each
+    phase of a kernel is one of its own.
+    """
+    counts = [1 if isinstance(e, Flow) else len(phases(e.code.entries)) for e in plan.entries]
+    return [0, *itertools.accumulate(counts)]
+
+
+def places_of_steps(plan: SegmentPlan) -> list[int]:
+    """Returns where in the plan's order each of its steps is."""
+    if not plan.order:
+        return list(range(len(plan.steps)))
+    return [place for place, entry in enumerate(plan.order) if isinstance(entry, int)]
 
 
 class Context(Shown):
@@ -147,31 +168,43 @@ class Context(Shown):
 
     def __init__(self, plan: SegmentPlan, symbols: SymbolTable, threads: int, places: Places):
         self._owners = places.owners
+        self._entries = plan.entries
+        self._starts = entry_starts(plan)
         self.constants: object = None  # what they were made for, where a segment may move it
         self._n_inputs = len(plan.inputs)
         self.bases = (ctypes.c_int64 * max(1, len(plan.inputs) + len(plan.outputs)))()
         self.bases_address = ctypes.addressof(self.bases)
-        self._args = np.zeros(max(1, sum(map(_slots, plan.steps))), np.int64)
+        entries, places_of = plan.entries, places_of_steps(plan)
+        self._args = np.zeros(max(1, sum(map(_slots, entries))), np.int64)
         checking = [n for n, step in enumerate(plan.steps) if step.code.checks]
         self.records = bytearray(RECORD_BYTES * len(checking))
         self._record_of = {step: number for number, step in enumerate(checking)}
+        self._place_of = places_of
+        self.loops = LoopTables(plan)
         self._patches = self._lay_out_args(plan, places)
+        starts = self._starts
+        self.first_entries = [starts[place] for place in places_of]
+        self.n_entries = starts[-1]
         steps: list[tuple[int, ...]] = []
         tables: list[list[tuple[int, ...]]] = []
-        self.first_entries = []
         uses = [Use(tuple(p), s.args) for s in plan.steps for p in phases(s.code.entries)]
         cuts = iter(choose_cuts(uses, threads))
         args_address = address_of(self._args)
-        for step in plan.steps:
-            self.first_entries.append(len(steps))
-            scratch = places.scratch if step.code.scratch_bytes else 0
-            stride = places.scratch_stride_bytes if step.code.scratch_bytes else 0
-            for phase in phases(step.code.entries):
-                chunks = split(phase, threads, next(cuts))
-                tables.append([(symbols.address(c.symbol), *c.ranges) for c in chunks])
-                steps.append((args_address, scratch, stride, 0, len(chunks), 0, 0, 0))
-            args_address += 8 * _slots(step)
-        self.n_entries = len(steps)
+        for entry in entries:
+            if isinstance(entry, Flow):
+                extra = self.loops.extra(entry)
+                row = (args_address, 0, 0, 0, 0, entry.kind.value, starts[entry.target], extra)
+                tables.append([])
+                steps.append(row)
+            else:
+                scratch = places.scratch if entry.code.scratch_bytes else 0
+                stride = places.scratch_stride_bytes if entry.code.scratch_bytes else 0
+                for phase in phases(entry.code.entries):
+                    chunks = split(phase, threads, next(cuts))
+                    tables.append([(symbols.address(c.symbol), *c.ranges) for c in chunks])
+                    steps.append((args_address, scratch, stride, 0, len(chunks), 0, 0, 0))
+            args_address += 8 * _slots(entry)
+        assert len(steps) == self.n_entries
         self._steps = np.array(steps or [(0,) * 8], np.int64)
         assert self._steps.itemsize * self._steps.shape[1] == native.STEP_BYTES
         self._chunks = np.array([row for rows in tables for row in rows] or [(0,) * 5], np.int64)
@@ -181,10 +214,13 @@ class Context(Shown):
             address_of(self._chunks) + native.CHUNK_BYTES * begins
         )
         self.steps_address = address_of(self._steps)
+        slice_ticks = int(_SLICE_NS / driver().ns_per_tick()) if plan.loops else 0
         self._segment = np.array(
-            [self.steps_address, len(steps), address_of(self._patches), self._n_patches],
+            [self.steps_address, len(steps), address_of(self._patches), self._n_patches]
+            + [0, slice_ticks],
             np.int64,
         )
+        assert self._segment.nbytes == native.SEGMENT_BYTES
         self.segment_address = address_of(self._segment)
 
     def _about(self) -> str:
@@ -195,11 +231,29 @@ class Context(Shown):
 
         They are written to where the step reads them, as running the segment would.
         """
-        first = self._first_args[step]
-        slots = self._args[first : self._first_args[step + 1] - (step in self._record_of)]
-        for number, base, offset in self._moving.get(step, ()):
+        return self.arguments_at(self._place_of[step])[: -1 if step in self._record_of else None]
+
+    def arguments_at(self, place: int) -> list[int]:
+        """As `arguments`, of a place in the plan's order; with the record of a step's checks."""
+        slots = self._args[self._first_args[place] : self._first_args[place + 1]]
+        for number, base, offset in self._moving.get(place, ()):
             slots[number] = self.bases[base] + offset
         return [int(a) for a in slots]
+
+    def begin_loops(self) -> None:
+        """Has what moves in loops be where their first turns find it, with arguments written."""
+        for place, entry in enumerate(self._entries):
+            self.arguments_at(place)
+            if isinstance(entry, Flow) and entry.kind is FlowKind.BEGIN:
+                self.go_on(place)
+
+    def go_on(self, place: int) -> int:
+        """Does what control flow at a place in the plan's order does; returns the place after it.
+        Arguments must have been written.
+        """
+        at = self._starts[place]
+        step = self.steps_address + at * native.STEP_BYTES
+        return bisect.bisect_left(self._starts, driver().go_on(step, at + 1))
 
     def first_fault(self) -> tuple[int, int, int] | None:
         """Returns which step, which of its checks and which index was out of range, counted from
@@ -222,7 +276,7 @@ class Context(Shown):
             ref = args[source]
             shared = args.count(ref) > 1 and ref.kind in (BufferKind.ARENA, BufferKind.OUTPUT)
             if shared:
-                slot = self._first_args[step] + source
+                slot = self._first_args[self._place_of[step]] + source
                 return int(self._args[slot]), size_of(plan, ref)
         return 0, 0
 
@@ -234,22 +288,80 @@ class Context(Shown):
         slot = 0
         self._first_args = [0]
         self._moving: dict[int, list[tuple[int, int, int]]] = {}
-        for position, step in enumerate(plan.steps):
-            for number, ref in enumerate(step.args):
+        steps = dict(zip(self._place_of, range(len(plan.steps)), strict=True))
+        for position, entry in enumerate(self._entries):
+            for number, ref in enumerate(entry.args):
                 if ref.kind is BufferKind.CONSTANT:
                     self._args[slot] = places.constants[ref.index] + ref.offset_bytes
                 elif ref.kind is BufferKind.ARENA:
                     self._args[slot] = places.arena[ref.index] + ref.offset_bytes
+                elif ref.kind is BufferKind.MOVING:
+                    self.loops.add_patch(address + 8 * slot, ref)
                 else:
                     output = ref.kind is BufferKind.OUTPUT
                     base = ref.index + self._n_inputs * output
                     patches.append((address + 8 * slot, base, ref.offset_bytes))
                     self._moving.setdefault(position, []).append((number, base, ref.offset_bytes))
                 slot += 1
-            if position in self._record_of:
-                number = self._record_of[position]
-                self._args[slot] = records + number * RECORD_BYTES
+            record = self._record_of.get(steps.get(position, -1))
+            if record is not None:
+                self._args[slot] = records + record * RECORD_BYTES
                 slot += 1
             self._first_args.append(slot)
+        self.loops.lay_out()
         self._n_patches = len(patches)
         return np.array(patches or [(0, 0, 0)], np.int64)
+
+
+class LoopTables:
+    """What the driver knows of a plan's loops, for one call at a time."""
+
+    def __init__(self, plan: SegmentPlan) -> None:
+        self._loops = plan.loops
+        owners = [n for n, loop in enumerate(plan.loops) for _ in loop.moving_bytes]
+        self._owners = owners
+        self._moving = np.zeros(max(1, len(owners)), np.int64)
+        self._rows = [np.array(loop.rows_bytes or (0,), np.int64) for loop in plan.loops]
+        self._patches: list[list[tuple[int, int, int]]] = [[] for _ in plan.loops]
+        words = native_flow.LOOP_BYTES // 8
+        self._words = np.zeros((max(1, len(plan.loops)), words), np.int64)
+
+    def extra(self, entry: Flow) -> int:
+        """Returns the word of a step of control flow that is a loop's address, or bytes."""
+        if entry.kind in (FlowKind.BEGIN, FlowKind.TEST, FlowKind.TURN):
+            return address_of(self._words) + entry.loop * native_flow.LOOP_BYTES
+        return entry.size_bytes
+
+    def add_patch(self, address: int, ref: BufferRef) -> None:
+        """Has the loop that moves a buffer write where it is to an address."""
+        owner = self._owners[ref.index]
+        column = ref.index - self._loops[owner].first
+        self._patches[owner].append((address, column, ref.offset_bytes))
+
+    def lay_out(self) -> None:
+        """Writes the loops' words, after all patches were added."""
+        self._tables = [np.array(rows or [(0, 0, 0)], np.int64) for rows in self._patches]
+        for number, loop in enumerate(self._loops):
+            words = self._words[number]
+            words[native_flow.LOOP_TRIPS // 8] = -1 if loop.trips is None else loop.trips
+            words[native_flow.LOOP_MOVING // 8] = address_of(self._moving) + 8 * loop.first
+            words[native_flow.LOOP_STATES // 8] = len(loop.states_bytes)
+            words[native_flow.LOOP_STACKS // 8] = len(loop.rows_bytes)
+            words[native_flow.LOOP_STRIDES // 8] = address_of(self._rows[number])
+            words[native_flow.LOOP_PATCHES // 8] = address_of(self._tables[number])
+            words[native_flow.LOOP_N_PATCHES // 8] = len(self._patches[number])
+
+    def clear(self, most_turns: int) -> None:
+        """Has no loop have turned yet, nor turn more often than that in the next call."""
+        self._words[:, native_flow.LOOP_LIMIT // 8] = most_turns
+        self._words[:, native_flow.LOOP_TOTAL // 8] = 0
+        self._words[:, native_flow.LOOP_FAULT // 8] = 0
+
+    def turns(self) -> list[int]:
+        """Returns how often each loop has turned since `clear`."""
+        return [int(n) for n in self._words[: len(self._loops), native_flow.LOOP_TOTAL // 8]]
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a loop had to be stopped."""
+        return bool(self._words[:, native_flow.LOOP_FAULT // 8].any())

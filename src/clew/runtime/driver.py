@@ -46,6 +46,7 @@ class Driver:
         status = ctypes.c_int32
         self.run_steps = function("clew_run_steps", status, pointer, count, pointer, pointer)
         self.run_segment = function("clew_run_segment", status, pointer, pointer, pointer, pointer)
+        self.go_on = ctypes.CFUNCTYPE(count, pointer, count)(library.address("clew_go_on"))
         self.pool_lock = function("clew_pool_lock", status, pointer)
         self.pool_stop = function("clew_pool_stop", None, pointer)
         self.pause = function("clew_pause", None, count)
@@ -74,7 +75,8 @@ class Driver:
         """How much longer a step takes when it is stamped: found with steps that do nothing."""
         steps = np.zeros((_EMPTY_STEPS, native.STEP_BYTES // 8), np.int64)
         ticks = np.zeros(_EMPTY_STEPS, np.int64)
-        watch = np.array([address_of(ticks), 0, _EMPTY_STEPS, 0], np.int64)
+        counts = np.zeros(_EMPTY_STEPS, np.int64)
+        watch = np.array([address_of(ticks), 0, _EMPTY_STEPS, 0, 0, address_of(counts)], np.int64)
         table, count = address_of(steps), _EMPTY_STEPS
         taken: dict[int | None, float] = {}
         for _ in range(_EMPTY_RUNS):
@@ -108,7 +110,7 @@ def native_object(text: str, exports: tuple[str, ...], cache: Cache) -> ObjectCo
 @once
 def driver() -> Driver:
     """Returns this process's driver: one, as its code is there for as long as it lives."""
-    imports = addresses_of("syscall", "clock_gettime")
+    imports = addresses_of("syscall", "clock_gettime", "memmove")
     code = driver_object(default_cache())
     return Driver(code, Library([code], imports), supports_threads(llvm.get_process_triple()))
 

@@ -7,11 +7,21 @@ import ctypes
 import itertools
 import mmap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from clew.runtime.plan import ArenaBuffer, BufferKind, BufferSpec, SegmentPlan, Step
+from clew.runtime.flow import check_flow
+from clew.runtime.plan import (
+    ArenaBuffer,
+    BufferKind,
+    BufferSpec,
+    Flow,
+    FlowKind,
+    LoopPlan,
+    SegmentPlan,
+    Step,
+)
 from clew.support.arrays import ALIGNMENT_BYTES
 
 HUGE_PAGE_BYTES = 2 << 20
@@ -132,18 +142,27 @@ def _best_fit(size: int, starts: np.ndarray, ends: np.ndarray) -> int:
     return int(free_from[best if gaps[best] < np.iinfo(np.int64).max else -1])
 
 
-def arena_lifetimes(steps: Sequence[Step], sizes_bytes: Sequence[int]) -> list[Lifetime]:
+def arena_lifetimes(entries: Sequence[Step | Flow], sizes_bytes: Sequence[int]) -> list[Lifetime]:
     """Returns the lifetime of each arena buffer: from its first to its last use.
 
-    A buffer that no step uses gets no bytes.
+    What a loop uses that was there before it lives until the loop is over, as do the buffers that
+    its states move between. A buffer that nothing uses gets no bytes.
     """
     first: dict[int, int] = {}
     last: dict[int, int] = {}
-    for position, step in enumerate(steps):
-        for ref in step.args:
+    began: dict[int, int] = {}
+    for position, entry in enumerate(entries):
+        for ref in entry.args:
             if ref.kind is BufferKind.ARENA:
                 first.setdefault(ref.index, position)
                 last[ref.index] = position
+        if isinstance(entry, Flow) and entry.kind is FlowKind.BEGIN:
+            began[entry.loop] = position
+        elif isinstance(entry, Flow) and entry.kind is FlowKind.END and entry.loop >= 0:
+            begin = began[entry.loop]  # loops inside have ended, and are done
+            for index, used in last.items():
+                if used >= begin and first[index] <= begin:
+                    last[index] = position
     return [
         Lifetime(size if index in first else 0, first.get(index, 0), last.get(index, 0))
         for index, size in enumerate(sizes_bytes)
@@ -156,15 +175,26 @@ def plan_segment(
     outputs: Sequence[BufferSpec],
     constants: Sequence[np.ndarray],
     arena_sizes_bytes: Sequence[int],
+    order: Sequence[int | Flow] = (),
+    loops: Sequence[LoopPlan] = (),
 ) -> SegmentPlan:
     """Returns the plan of a segment whose arena references count buffers of the given sizes.
 
     Each value, and each kernel's workspace, is an arena buffer of its own here; which of them share
     memory is decided by their lifetimes.
     """
-    offsets, total = plan_arena(arena_lifetimes(steps, arena_sizes_bytes))
+    plan = SegmentPlan(
+        tuple(steps),
+        tuple(inputs),
+        tuple(outputs),
+        tuple(constants),
+        0,
+        order=tuple(order),
+        loops=tuple(loops),
+    )
+    offsets, total = plan_arena(arena_lifetimes(plan.entries, arena_sizes_bytes))
     arena = tuple(map(ArenaBuffer, arena_sizes_bytes, offsets))
-    plan = SegmentPlan(tuple(steps), tuple(inputs), tuple(outputs), tuple(constants), total, arena)
+    plan = replace(plan, arena_bytes=total, arena=arena)
     check_plan(plan)
     return plan
 
@@ -176,21 +206,26 @@ def check_plan(plan: SegmentPlan) -> None:
         BufferKind.OUTPUT: [spec.size_bytes for spec in plan.outputs],
         BufferKind.CONSTANT: [constant.nbytes for constant in plan.constants],
         BufferKind.ARENA: [buffer.size_bytes for buffer in plan.arena_buffers],
+        BufferKind.MOVING: [size for loop in plan.loops for size in loop.moving_bytes],
     }
-    for step in plan.steps:
-        assert step.code.entries, f"{step.label}: a kernel without entry points"
-        for ref in step.args:
+    for entry in plan.entries:
+        label = entry.kind.name if isinstance(entry, Flow) else entry.label
+        assert isinstance(entry, Flow) or entry.code.entries, f"{label}: no entry points"
+        for ref in entry.args:
             sizes = limits[ref.kind]
-            assert 0 <= ref.index < len(sizes), f"{step.label}: no {ref.kind.value} {ref.index}"
-            assert 0 <= ref.offset_bytes <= sizes[ref.index], f"{step.label}: {ref} is outside"
+            assert 0 <= ref.index < len(sizes), f"{label}: no {ref.kind.value} {ref.index}"
+            assert 0 <= ref.offset_bytes <= sizes[ref.index], f"{label}: {ref} is outside"
+    if plan.order:
+        check_flow(plan, limits)
     if plan.arena:
         _check_overlaps(plan)
 
 
 def _check_overlaps(plan: SegmentPlan) -> None:
     """Asserts that arena buffers lie inside the arena, aligned, and apart while alive."""
-    lifetimes = arena_lifetimes(plan.steps, [buffer.size_bytes for buffer in plan.arena])
-    begin: list[list[int]] = [[] for _ in plan.steps]
+    entries = plan.entries
+    lifetimes = arena_lifetimes(entries, [buffer.size_bytes for buffer in plan.arena])
+    begin: list[list[int]] = [[] for _ in entries]
     for index, (buffer, lifetime) in enumerate(zip(plan.arena, lifetimes, strict=True)):
         if lifetime.size_bytes == 0:
             continue
@@ -199,7 +234,7 @@ def _check_overlaps(plan: SegmentPlan) -> None:
         assert buffer.offset_bytes >= 0, f"arena buffer {index} is outside the arena"
         assert stop <= plan.arena_bytes, f"arena buffer {index} is outside the arena"
         begin[lifetime.first_step].append(index)
-    ending: list[list[tuple[int, int, int]]] = [[] for _ in range(len(plan.steps) + 1)]
+    ending: list[list[tuple[int, int, int]]] = [[] for _ in range(len(entries) + 1)]
     alive: list[tuple[int, int, int]] = []  # start, stop, index; by start
     for position, fresh in enumerate(begin):
         for ended in ending[position]:

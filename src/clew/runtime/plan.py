@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import ml_dtypes  # noqa: F401  (teaches numpy the name "bfloat16")
 import numpy as np
 
+from clew.codegen import native_flow
 from clew.codegen.artifact import KernelCode
 
 
@@ -19,14 +20,16 @@ class BufferKind(enum.Enum):
     OUTPUT = "output"
     CONSTANT = "constant"
     ARENA = "arena"
+    MOVING = "moving"
+    """Memory of one of the others, of which a loop says which in each turn."""
 
 
 @dataclass(frozen=True)
 class BufferRef:
     """A place in a buffer.
 
-    `index` says which input, output, constant or arena buffer (see `SegmentPlan.arena`);
-    `offset_bytes` counts from that buffer's start.
+    `index` says which input, output, constant, arena buffer (see `SegmentPlan.arena`) or moving
+    buffer (see `LoopPlan`); `offset_bytes` counts from that buffer's start.
     """
 
     kind: BufferKind
@@ -74,12 +77,63 @@ class ArenaBuffer:
     offset_bytes: int
 
 
+class FlowKind(enum.Enum):
+    """What a step of control flow does: see `codegen.native_flow`, which says what its arguments
+    are.
+    """
+
+    BEGIN = native_flow.BEGIN
+    TEST = native_flow.TEST
+    TURN = native_flow.TURN
+    COPY = native_flow.COPY
+    UNLESS = native_flow.UNLESS
+    JUMP = native_flow.JUMP
+    END = native_flow.END
+
+
+@dataclass(frozen=True)
+class Flow:
+    """A step of control flow. `target` is a place in the plan's order, `loop` one of its loops.
+
+    An `END` has as arguments where the results of its loop or branch are. `node` is the graph's
+    node, as long as there is a graph.
+    """
+
+    kind: FlowKind
+    args: tuple[BufferRef, ...] = ()
+    target: int = 0
+    loop: int = -1
+    size_bytes: int = 0
+    node: int = -1
+
+
+@dataclass(frozen=True)
+class LoopPlan:
+    """A loop: what moves in it, from moving buffer `first` on, and how often it turns.
+
+    For each of its states that is what a turn reads, what it writes, and a spare one, of as many
+    bytes as the state has; then for each stack the row of the turn, of as many bytes as rows have.
+    `trips` is None where conditions decide.
+    """
+
+    first: int
+    states_bytes: tuple[int, ...] = ()
+    rows_bytes: tuple[int, ...] = ()
+    trips: int | None = None
+
+    @property
+    def moving_bytes(self) -> tuple[int, ...]:
+        """The bytes of each of its moving buffers."""
+        return (*(size for size in self.states_bytes for _ in range(3)), *self.rows_bytes)
+
+
 @dataclass(frozen=True)
 class SegmentPlan:
     """Everything that one native call runs, in order.
 
     With an empty `arena` the arena is a single buffer of `arena_bytes`, so that references into it
-    are `BufferRef(ARENA, 0, offset)`. `runtime.memory.plan_segment` makes plans.
+    are `BufferRef(ARENA, 0, offset)`. `order` has the steps' numbers with control flow between; none
+    is there where they run one after the other. `runtime.memory.plan_segment` makes plans.
     """
 
     steps: tuple[Step, ...]
@@ -88,6 +142,15 @@ class SegmentPlan:
     constants: tuple[np.ndarray, ...]
     arena_bytes: int
     arena: tuple[ArenaBuffer, ...] = ()
+    order: tuple[int | Flow, ...] = ()
+    loops: tuple[LoopPlan, ...] = ()
+
+    @property
+    def entries(self) -> tuple[Step | Flow, ...]:
+        """Steps and control flow, in order."""
+        if not self.order:
+            return self.steps
+        return tuple(self.steps[n] if isinstance(n, int) else n for n in self.order)
 
     @property
     def arena_buffers(self) -> tuple[ArenaBuffer, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,23 +17,24 @@ from clew.runtime.context import (
     Context,
     GuardedMemory,
     SymbolTable,
+    entry_starts,
+    places_of_steps,
     plain_places,
     scratch_bytes,
 )
 from clew.runtime.driver import driver
-from clew.runtime.grid import phases
 from clew.runtime.guard import GuardSide
 from clew.runtime.memory import (
     address_of,
     aligned_bytes,
     check_plan,
 )
-from clew.runtime.plan import BufferSpec, SegmentPlan
+from clew.runtime.plan import BufferSpec, Flow, FlowKind, SegmentPlan
 from clew.runtime.resident import Resident
 from clew.runtime.threads import ThreadPool
 from clew.runtime.watch import Watch
 from clew.support.arrays import ALIGNMENT_BYTES, aligned_copy
-from clew.support.budgets import current, exceeded
+from clew.support.budgets import current, exceeded, too_many_turns
 from clew.support.errors import CompileError, InputError
 from clew.support.shown import Shown, counted
 
@@ -70,8 +70,7 @@ class NativeSegment(Shown):
         # The plan holds the aligned constants too, lest it keep the others in memory.
         self._constants = [_readable(constant) for constant in plan.constants]
         self.plan = replace(plan, constants=tuple(self._constants))
-        counts = [len(phases(step.code.entries)) for step in plan.steps]
-        self._first_entries = [0, *itertools.accumulate(counts)]
+        self._starts, self._places = entry_starts(plan), places_of_steps(plan)
         self._inputs = [(spec.shape, np.dtype(spec.dtype)) for spec in plan.inputs]
         self._outputs = [
             (spec.shape, np.dtype(spec.dtype), spec.size_bytes + ALIGNMENT_BYTES)
@@ -97,15 +96,20 @@ class NativeSegment(Shown):
         if self._guard:
             return self._call_guarded(self._guard, inputs, outputs)
         context, arrays, results = self._begin(inputs, outputs)
-        self._run(
-            context.segment_address, context.bases_address, self.pool.address, self._watch_address
-        )
+        self._go(context)
         self._finish(context)
         moved = self._resident.count_call()
         if moved is not None:
             self._settle(moved)
         del arrays  # until here the kernels read them
         return results
+
+    def _go(self, context: Context) -> None:
+        """Runs a call."""
+        watch = self._watch_address
+        run, segment, bases = self._run, context.segment_address, context.bases_address
+        while run(segment, bases, self.pool.address, watch) == native.PAUSED:
+            pass  # signals are seen to
 
     def _settle(self, constants: list[np.ndarray]) -> None:
         """Lets later calls read the constants where they are now."""
@@ -149,7 +153,7 @@ class NativeSegment(Shown):
         Errors: as `__call__`.
         """
         context, arrays, results = self._begin(inputs, None)
-        self._run(context.segment_address, context.bases_address, self.pool.address, None)
+        self._go(context)
         self._heed(context)
         begin, end = self.entries_of(index)
         first = context.steps_address + begin * native.STEP_BYTES
@@ -166,37 +170,53 @@ class NativeSegment(Shown):
     @property
     def n_entries(self) -> int:
         """How many steps the driver runs, and times: each phase of a kernel is one of its own."""
-        return self._first_entries[-1]
+        return self._starts[-1]
 
     def entries_of(self, step: int) -> tuple[int, int]:
         """Returns the first of the driver's steps for one of the plan, and that after the last."""
-        return self._first_entries[step], self._first_entries[step + 1]
+        place = self._places[step]
+        return self._starts[place], self._starts[place + 1]
 
     def by_step(self, entries: np.ndarray) -> np.ndarray:
         """Returns sums over the last axis, from the driver's steps to those of the plan."""
         if not self.plan.steps:
             return entries[..., :0]
-        sums: np.ndarray = np.add.reduceat(entries, self._first_entries[:-1], axis=-1)
-        return sums
+        sums: np.ndarray = np.add.reduceat(entries, self._starts[:-1], axis=-1)
+        return sums[..., self._places]
 
     def step_by_step(
-        self, inputs: Sequence[np.ndarray], around: Callable[[int, list[int], Run], None]
+        self,
+        inputs: Sequence[np.ndarray],
+        around: Callable[[int, list[int], Run], None],
+        ended: Callable[[int, list[int]], None] | None = None,
     ) -> list[np.ndarray]:
         """Returns the outputs of a run in which each step is a call of its own.
 
         `around` is given the number of a step, the addresses of its arguments and what runs it,
-        and runs it. Addresses hold for the time of its call. Neither arena nor fusion are other
-        than in any run.
+        and runs it; in loops several times. `ended` is given the place in the plan's order of an
+        `END` and the addresses of its arguments. Addresses hold for the time of a call. Neither
+        arena nor fusion are other than in any run.
 
         Errors: as `__call__`.
         """
         context, arrays, results = self._begin(inputs, None)
-        begins = [*context.first_entries, context.n_entries]
-        for index in range(len(self.plan.steps)):
-            first = context.steps_address + begins[index] * native.STEP_BYTES
-            count = begins[index + 1] - begins[index]
-            run = partial(driver().run_steps, first, count, self.pool.address, None)
+        step_at = dict(zip(self._places, range(len(self.plan.steps)), strict=True))
+        for place in range(len(self._starts) - 1):
+            context.arguments_at(place)  # which writes them
+        place = 0
+        while place < len(self._starts) - 1:
+            index = step_at.get(place)
+            if index is None:
+                flow = self.plan.order[place]
+                if ended is not None and isinstance(flow, Flow) and flow.kind is FlowKind.END:
+                    ended(place, context.arguments_at(place))
+                place = context.go_on(place)
+                continue
+            begin, end = self._starts[place : place + 2]
+            first = context.steps_address + begin * native.STEP_BYTES
+            run = partial(driver().run_steps, first, end - begin, self.pool.address, None)
             around(index, context.arguments(index), run)
+            place += 1
         self._finish(context)
         del arrays
         return results
@@ -208,8 +228,7 @@ class NativeSegment(Shown):
         Errors: as `__call__`.
         """
         context, arrays, results = self._begin(inputs, None)
-        for step in range(len(self.plan.steps)):
-            context.arguments(step)  # which writes them
+        context.begin_loops()
         yield context
         self._discard(context)
         del arrays, results
@@ -231,18 +250,26 @@ class NativeSegment(Shown):
     def _finish(self, context: Context) -> None:
         """Makes a context that a call has used ready for others.
 
-        Errors: I320 where the call met an index out of range.
+        Errors: I266 where a loop turned too often, I320 where the call met an index out of range.
         """
         self._heed(context)
         self._give_back(context)
 
     def _heed(self, context: Context) -> None:
-        """Errors: I320 where the call met an index out of range; others may have the context."""
+        """Errors: I266, I320 where the call met what stops it; others may have the context."""
+        if self.plan.loops and context.loops.stopped:
+            self._give_back(context)
+            self._heed_loops(context)
         if context.records != self._no_records:
             fault = context.first_fault()
             assert fault is not None, "records that are not zero"
             self._give_back(context)
             self._refuse(*fault)
+
+    def _heed_loops(self, context: Context) -> None:
+        """Errors: I266 where a loop of the call turned too often."""
+        if context.loops.stopped:
+            raise too_many_turns(current().loop_steps)
 
     def _discard(self, context: Context) -> None:
         """Makes a context ready for others whose steps ran one by one, and may have read as indices
@@ -277,6 +304,8 @@ class NativeSegment(Shown):
                 for array in arrays
             ]
         context = self._take()
+        if self.plan.loops:
+            context.loops.clear(current().loop_steps)
         bases = context.bases
         position = 0
         for array in arrays:
@@ -341,10 +370,11 @@ class NativeSegment(Shown):
         context = Context(self.plan, self._library, self.pool.threads, memory.places())
         for position, buffer in enumerate([*memory.inputs, *memory.outputs]):
             context.bases[position] = buffer.address
-        self._run(
-            context.segment_address, context.bases_address, self.pool.address, self._watch_address
-        )
+        if self.plan.loops:
+            context.loops.clear(current().loop_steps)
+        self._go(context)
         memory.check(arrays)
+        self._heed_loops(context)
         fault = context.first_fault()
         if fault is not None:
             self._refuse(*fault)

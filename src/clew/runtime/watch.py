@@ -19,7 +19,9 @@ class Watch:
         self._ticks = np.zeros(max(1, steps), np.int64)
         self._steps = steps
         self._words = np.zeros(native.WATCH_BYTES // 8, np.int64)
+        self._counts = np.zeros_like(self._ticks)
         self._words[native.WATCH_TICKS // 8] = address_of(self._ticks)
+        self._words[native.WATCH_COUNTS // 8] = address_of(self._counts)
         self.address = address_of(self._words)
         self.time(0, steps)
 
@@ -41,9 +43,15 @@ class Watch:
     def clear(self) -> None:
         """Sets times and calls back to none."""
         self._ticks[:] = 0
+        self._counts[:] = 0
         self._words[native.WATCH_CALLS // 8] = 0
         self._words[native.WATCH_WHOLE // 8] = 0
 
     def ns(self) -> np.ndarray:
         """Returns f64[steps]: nanoseconds of each step in all calls, with what its stamps took."""
         return self._ticks[: self._steps] * driver().ns_per_tick()
+
+    @property
+    def counts(self) -> np.ndarray:
+        """i64[steps]: how often each step was timed. Those in loops are in each turn."""
+        return self._counts[: self._steps].copy()

@@ -188,7 +188,12 @@ def check_loop_steps(steps: int) -> None:
     """
     most = current().loop_steps
     if steps > most:
-        raise exceeded(RunError, "I266", "turns of a loop", f"more than {most}", "loop_steps", most)
+        raise too_many_turns(most)
+
+
+def too_many_turns(most: int) -> ClewError:
+    """Returns the error (I266) of a loop that takes more turns than its budget allows."""
+    return exceeded(RunError, "I266", "turns of a loop", f"more than {most}", "loop_steps", most)
 
 
 def check_run_operations(what: str, count: int) -> None:

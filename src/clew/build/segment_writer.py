@@ -1,0 +1,246 @@
+"""Writes segments: the kernels of a group with its branches and loops, whose parts are written in
+place, as one order of steps over one memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import numpy as np
+
+from clew.build.lowering import operator_calls
+from clew.codegen.artifact import KernelCode
+from clew.ir.expr import Call, Function, If, While
+from clew.ir.types import to_numpy
+from clew.runtime.memory import plan_segment
+from clew.runtime.plan import (
+    BufferKind,
+    BufferRef,
+    BufferSpec,
+    Flow,
+    FlowKind,
+    LoopPlan,
+    SegmentPlan,
+    Step,
+)
+
+if TYPE_CHECKING:
+    from clew.build.program_builder import ProgramBuilder
+
+# What a segment does: kernels, and branches and loops of kernels.
+Work: TypeAlias = Call | If | While
+
+_COUNTER_BYTES: Final = 8
+
+
+@dataclass
+class _Scope:
+    """A function that is being written: where its values are, by the slots that own memory."""
+
+    builder: ProgramBuilder
+    refs: dict[int, BufferRef] = field(default_factory=dict)
+    made: set[int] = field(default_factory=set)
+
+
+class SegmentWriter:
+    """Writes one segment. `calls` are its kernels' calls in the order of its steps, `inputs` the
+    slots that it is given.
+    """
+
+    def __init__(self, builder: ProgramBuilder, outputs: Sequence[int]) -> None:
+        self.calls: list[Call] = []
+        self.inputs: list[int] = []
+        self._outputs = outputs
+        self._outer = _Scope(builder)
+        self._outer.refs = {s: BufferRef(BufferKind.OUTPUT, n) for n, s in enumerate(outputs)}
+        self._steps: list[Step] = []
+        self._order: list[int | Flow] = []
+        self._loops: list[LoopPlan] = []
+        self._moving = 0
+        self._constants: list[np.ndarray[Any, Any]] = []
+        self._arena: list[int] = []
+
+    def write(self, group: Sequence[Work]) -> SegmentPlan:
+        """Returns the plan of a group of the builder's."""
+        self._outer.made = self._outer.builder.written(group)
+        self._write(self._outer, group)
+        order = sorted(range(len(self.inputs)), key=lambda n: self.inputs[n])
+        renumber = {old: new for new, old in enumerate(order)}
+        steps = [replace(s, args=_renumbered(s.args, renumber)) for s in self._steps]
+        flow: list[int | Flow] = []
+        if self._loops or any(isinstance(entry, Flow) for entry in self._order):
+            flow = [
+                e if isinstance(e, int) else replace(e, args=_renumbered(e.args, renumber))
+                for e in self._order
+            ]
+        self.inputs = [self.inputs[n] for n in order]
+        inputs, outputs = map(self._spec, self.inputs), map(self._spec, self._outputs)
+        return plan_segment(
+            steps, list(inputs), list(outputs), self._constants, self._arena, flow, self._loops
+        )
+
+    def _spec(self, slot: int) -> BufferSpec:
+        type_ = self._outer.builder.tensor(slot)
+        return BufferSpec(f"v{slot}", type_.concrete, to_numpy(type_.dtype).name)
+
+    def _room(self, size_bytes: int) -> BufferRef:
+        self._arena.append(size_bytes)
+        return BufferRef(BufferKind.ARENA, len(self._arena) - 1)
+
+    def _ref(self, scope: _Scope, part: int) -> BufferRef:
+        """Returns where a slot's value is."""
+        builder = scope.builder
+        slot, offset = builder.root(part)
+        if slot not in scope.refs:
+            if slot in builder.constants:
+                scope.refs[slot] = BufferRef(BufferKind.CONSTANT, len(self._constants))
+                self._constants.append(np.ascontiguousarray(builder.constants[slot]))
+            elif slot in scope.made:
+                scope.refs[slot] = self._room(builder.tensor(slot).size_bytes)
+            else:
+                assert scope is self._outer, "a value of nowhere"
+                scope.refs[slot] = BufferRef(BufferKind.INPUT, len(self.inputs))
+                self.inputs.append(slot)
+        ref = scope.refs[slot]
+        at = ref.offset_bytes + offset * to_numpy(builder.tensor(slot).dtype).itemsize
+        return replace(ref, offset_bytes=at)
+
+    # --- what a group does ---
+
+    def _write(self, scope: _Scope, group: Sequence[Work]) -> None:
+        for node in group:
+            match node:
+                case Call():
+                    self._kernel(scope, node)
+                case If():
+                    self._branch(scope, node)
+                case While():
+                    self._loop(scope, node)
+
+    def _kernel(self, scope: _Scope, call: Call) -> None:
+        builder = scope.builder
+        assert isinstance(call.op, Function)
+        code = builder.codes[call.op.id]
+        slots = (*builder.reads(call), *builder.slots[call.id])
+        args = [self._ref(scope, s) for s in slots]
+        args += map(self._room, code.workspace_bytes)
+        self._order.append(len(self._steps))
+        self._steps.append(Step(code, tuple(args), call.op_name, _checked(call.op, code)))
+        self.calls.append(call)
+
+    def _branch(self, scope: _Scope, node: If) -> None:
+        """Each branch writes its results where those of the node are."""
+        builder = scope.builder
+        cond, *given = (self._ref(scope, s) for s in builder.reads(node))
+        results = [self._ref(scope, s) for s in builder.slots[node.id]]
+        unless = self._flow(Flow(FlowKind.UNLESS, (cond,)))
+        then, orelse = builder.parts[node.id]
+        self._function(then, given, results)
+        jump = self._flow(Flow(FlowKind.JUMP))
+        self._aim(unless)
+        self._function(orelse, given, results)
+        self._aim(jump)
+        self._flow(Flow(FlowKind.END, tuple(results), node=node.id))
+
+    def _loop(self, scope: _Scope, node: While) -> None:
+        """What the body passes on unchanged is where it was; other states move between buffers,
+        and are copied from there to where the results are.
+        """
+        builder = scope.builder
+        cond, body = builder.parts[node.id]
+        fixed = builder.fixed_states(node)
+        init = [self._ref(scope, s) for s in builder.reads(node)]
+        results = [self._ref(scope, s) for s in builder.slots[node.id]]
+        sizes = [builder.tensor(s).size_bytes for s in builder.slots[node.id]]
+        moving = [n for n in range(len(init)) if n not in fixed]
+        stacks = results[len(init) :]
+        trips = node.trips
+        assert isinstance(trips, int) or trips is None
+        rows = [size // trips if trips else 0 for size in sizes[len(init) :]]
+        loop = LoopPlan(self._moving, tuple(sizes[n] for n in moving), tuple(rows), trips)
+        number, counter = len(self._loops), self._room(_COUNTER_BYTES)
+        self._loops.append(loop)
+        self._moving += len(loop.moving_bytes)
+
+        def moved(column: int) -> BufferRef:
+            return BufferRef(BufferKind.MOVING, loop.first + column)
+
+        begin = [counter]
+        for n in moving:
+            begin += [init[n], self._room(sizes[n]), self._room(sizes[n])]
+        now, new = dict(enumerate(init)), dict(enumerate(init))
+        now.update((n, moved(3 * k)) for k, n in enumerate(moving))
+        new.update((n, moved(3 * k + 1)) for k, n in enumerate(moving))
+        written = [new[n] for n in range(len(init))]
+        written += [moved(3 * len(moving) + k) for k in range(len(stacks))]
+        given = [counter, *(now[n] for n in range(len(init)))]
+        self._flow(Flow(FlowKind.BEGIN, (*begin, *stacks), loop=number))
+        turn = len(self._order)
+        decides = self._function(cond, given) if trips is None else ()
+        test = self._flow(Flow(FlowKind.TEST, (counter, *decides), loop=number))
+        self._function(body, given, written)
+        self._flow(Flow(FlowKind.TURN, (counter,), target=turn, loop=number))
+        self._aim(test)
+        for n in moving:
+            self._copy(results[n], now[n], sizes[n])
+        self._flow(Flow(FlowKind.END, tuple(results), loop=number, node=node.id))
+
+    def _function(
+        self,
+        builder: ProgramBuilder,
+        given: Sequence[BufferRef],
+        wanted: Sequence[BufferRef] | None = None,
+    ) -> list[BufferRef]:
+        """Writes a branch, or a part of a loop; returns where its results are: where they are
+        wanted, if anywhere.
+        """
+        group, results = builder.whole_group(), builder.slots[builder.function.body.id]
+        scope = _Scope(builder)
+        params = [s for p in builder.function.params for s in builder.slots[p.id]]
+        scope.refs.update(zip(params, given, strict=True))
+        builder.reuse_dying(group, {builder.root(s)[0] for s in results})
+        scope.made = builder.written(group)
+        if wanted is None:
+            self._write(scope, group)
+            return [self._ref(scope, s) for s in results]
+        for slot, ref in zip(results, wanted, strict=True):
+            root, offset = builder.root(slot)
+            whole = offset == 0 and builder.tensor(root).size_bytes == builder.size_bytes(slot)
+            if root in scope.made and whole and root not in scope.refs:
+                scope.refs[root] = ref
+        self._write(scope, group)
+        for slot, ref in zip(results, wanted, strict=True):
+            self._copy(ref, self._ref(scope, slot), builder.size_bytes(slot))
+        return list(wanted)
+
+    # --- control flow ---
+
+    def _flow(self, flow: Flow) -> int:
+        self._order.append(flow)
+        return len(self._order) - 1
+
+    def _aim(self, place: int) -> None:
+        """Has control flow at a place go on with what is written next."""
+        flow = self._order[place]
+        assert isinstance(flow, Flow)
+        self._order[place] = replace(flow, target=len(self._order))
+
+    def _copy(self, to: BufferRef, source: BufferRef, size_bytes: int) -> None:
+        if to != source and size_bytes:
+            self._flow(Flow(FlowKind.COPY, (to, source), size_bytes=size_bytes))
+
+
+def _renumbered(args: Sequence[BufferRef], renumber: dict[int, int]) -> tuple[BufferRef, ...]:
+    return tuple(
+        replace(r, index=renumber[r.index]) if r.kind is BufferKind.INPUT else r for r in args
+    )
+
+
+def _checked(kernel: Function, code: KernelCode) -> tuple[str, ...]:
+    """Returns the layers whose indices each of a kernel's checks is about."""
+    if not code.checks:
+        return ()
+    calls = operator_calls(kernel)
+    return tuple(", ".join(calls[check.operator].layers[:3]) for check in code.checks)

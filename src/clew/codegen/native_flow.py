@@ -1,0 +1,226 @@
+"""LLVM text of the driver's control flow: branches, loops, and copies between buffers.
+
+A step of a kind other than `KERNEL` calls no kernel, but says which step comes next. Its argument
+table holds addresses, as a kernel's does.
+
+- `BEGIN`: the loop's counter is 0. Arguments: the counter, then where each *moving* buffer of the
+  loop is in its first turn.
+- `TEST`: whether there is another turn; if not, the target comes next. Arguments: the counter and,
+  of a loop whose number of turns is not known, a condition of one byte.
+- `TURN`: the counter counts, moving buffers move, the target comes next.
+- `COPY`: copies bytes from its second argument to its first.
+- `UNLESS`: the target comes next unless the byte that its argument points to is set.
+- `JUMP`: the target comes next.
+- `END`: where a loop or branch is over. Does nothing.
+
+A loop moves three buffers for each of its states: that which a turn reads, that which it writes,
+and a spare one. The turn after reads what this one has written, and writes what is spare; only the
+first reads a fourth, where the state came from. For each stack it moves one, which goes on by the
+bytes of a row. After that the loop's patches write the addresses into the argument tables of the
+steps that read and write there, those of other loops among them.
+
+A loop ends early, with its fault set, where it takes more turns than its limit in one call.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+KERNEL, BEGIN, TEST, TURN, COPY, UNLESS, JUMP, END = range(8)
+
+# A loop: 64-bit words. `TRIPS` is -1 where conditions decide; `TOTAL` counts the turns of all the
+# times that the loop began since Python last set it back.
+LOOP_LIMIT, LOOP_TRIPS, LOOP_TOTAL, LOOP_FAULT = 0, 8, 16, 24
+LOOP_MOVING, LOOP_STATES, LOOP_STACKS, LOOP_STRIDES = 32, 40, 48, 56
+LOOP_PATCHES, LOOP_N_PATCHES, LOOP_BYTES = 64, 72, 80
+
+EXPORTS: Final = ("clew_go_on",)
+
+TEXT: Final = """
+declare ptr @memmove(ptr, ptr, i64)
+
+define internal void @patch(ptr %patches, i64 %n, ptr %bases) nounwind {
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %next, %patch ]
+  %more = icmp ult i64 %i, %n
+  br i1 %more, label %patch, label %exit
+patch:
+  %at = mul i64 %i, {PATCH_BYTES}
+  %p = getelementptr i8, ptr %patches, i64 %at
+  %basep = getelementptr i8, ptr %p, i64 {PATCH_BASE}
+  %offsetp = getelementptr i8, ptr %p, i64 {PATCH_OFFSET}
+  %slot = load ptr, ptr %p, align 8
+  %index = load i64, ptr %basep, align 8
+  %offset = load i64, ptr %offsetp, align 8
+  %sourcep = getelementptr ptr, ptr %bases, i64 %index
+  %base = load ptr, ptr %sourcep, align 8
+  %address = getelementptr i8, ptr %base, i64 %offset
+  store ptr %address, ptr %slot, align 8
+  %next = add i64 %i, 1
+  br label %loop
+exit:
+  ret void
+}
+
+define internal void @patch_loop(ptr %loop, ptr %moving) nounwind {
+  %patchesp = getelementptr i8, ptr %loop, i64 {LOOP_PATCHES}
+  %countp = getelementptr i8, ptr %loop, i64 {LOOP_N_PATCHES}
+  %patches = load ptr, ptr %patchesp, align 8
+  %count = load i64, ptr %countp, align 8
+  call void @patch(ptr %patches, i64 %count, ptr %moving)
+  ret void
+}
+
+define i64 @clew_go_on(ptr %step, i64 %next) noinline nounwind {
+entry:
+  %kindp = getelementptr i8, ptr %step, i64 {STEP_KIND}
+  %targetp = getelementptr i8, ptr %step, i64 {STEP_TARGET}
+  %extrap = getelementptr i8, ptr %step, i64 {STEP_EXTRA}
+  %kind = load i64, ptr %kindp, align 8
+  %args = load ptr, ptr %step, align 8
+  %target = load i64, ptr %targetp, align 8
+  %bytes = load i64, ptr %extrap, align 8
+  %loop = load ptr, ptr %extrap, align 8
+  switch i64 %kind, label %fall [
+    i64 {BEGIN}, label %begin
+    i64 {TEST}, label %test
+    i64 {TURN}, label %turn
+    i64 {COPY}, label %copy
+    i64 {UNLESS}, label %unless
+    i64 {JUMP}, label %jump
+  ]
+fall:
+  ret i64 %next
+jump:
+  ret i64 %target
+copy:
+  %fromp = getelementptr i8, ptr %args, i64 8
+  %to = load ptr, ptr %args, align 8
+  %from = load ptr, ptr %fromp, align 8
+  %moved = call ptr @memmove(ptr %to, ptr %from, i64 %bytes)
+  ret i64 %next
+unless:
+  %decides = load ptr, ptr %args, align 8
+  %decision = load i8, ptr %decides, align 1
+  %taken = icmp ne i8 %decision, 0
+  %after = select i1 %taken, i64 %next, i64 %target
+  ret i64 %after
+begin:
+  %zerop = load ptr, ptr %args, align 8
+  store i64 0, ptr %zerop, align 8
+  %bmovingp = getelementptr i8, ptr %loop, i64 {LOOP_MOVING}
+  %bstatesp = getelementptr i8, ptr %loop, i64 {LOOP_STATES}
+  %bstacksp = getelementptr i8, ptr %loop, i64 {LOOP_STACKS}
+  %bmoving = load ptr, ptr %bmovingp, align 8
+  %bstates = load i64, ptr %bstatesp, align 8
+  %bstacks = load i64, ptr %bstacksp, align 8
+  %three = mul i64 %bstates, 3
+  %all = add i64 %three, %bstacks
+  br label %place
+place:
+  %n = phi i64 [ 0, %begin ], [ %n1, %placed ]
+  %unplaced = icmp ult i64 %n, %all
+  br i1 %unplaced, label %placed, label %begun
+placed:
+  %n1 = add i64 %n, 1
+  %givenp = getelementptr ptr, ptr %args, i64 %n1
+  %given = load ptr, ptr %givenp, align 8
+  %movesp = getelementptr ptr, ptr %bmoving, i64 %n
+  store ptr %given, ptr %movesp, align 8
+  br label %place
+begun:
+  call void @patch_loop(ptr %loop, ptr %bmoving)
+  ret i64 %next
+test:
+  %countedp = load ptr, ptr %args, align 8
+  %counted = load i64, ptr %countedp, align 8
+  %ttripsp = getelementptr i8, ptr %loop, i64 {LOOP_TRIPS}
+  %ttotalp = getelementptr i8, ptr %loop, i64 {LOOP_TOTAL}
+  %ttrips = load i64, ptr %ttripsp, align 8
+  %ttotal = load i64, ptr %ttotalp, align 8
+  %limit = load i64, ptr %loop, align 8
+  %known = icmp sge i64 %ttrips, 0
+  br i1 %known, label %count, label %condition
+count:
+  %left = icmp slt i64 %counted, %ttrips
+  br label %tested
+condition:
+  %condp = getelementptr i8, ptr %args, i64 8
+  %cond = load ptr, ptr %condp, align 8
+  %holdsb = load i8, ptr %cond, align 1
+  %holds = icmp ne i8 %holdsb, 0
+  br label %tested
+tested:
+  %goes = phi i1 [ %left, %count ], [ %holds, %condition ]
+  br i1 %goes, label %check, label %over
+check:
+  %within = icmp slt i64 %ttotal, %limit
+  br i1 %within, label %within_limit, label %fault
+within_limit:
+  ret i64 %next
+fault:
+  %faultp = getelementptr i8, ptr %loop, i64 {LOOP_FAULT}
+  store i64 1, ptr %faultp, align 8
+  ret i64 %target
+over:
+  ret i64 %target
+turn:
+  %counterp = load ptr, ptr %args, align 8
+  %before = load i64, ptr %counterp, align 8
+  %counter = add i64 %before, 1
+  store i64 %counter, ptr %counterp, align 8
+  %totalp = getelementptr i8, ptr %loop, i64 {LOOP_TOTAL}
+  %total = load i64, ptr %totalp, align 8
+  %total1 = add i64 %total, 1
+  store i64 %total1, ptr %totalp, align 8
+  %tripsp = getelementptr i8, ptr %loop, i64 {LOOP_TRIPS}
+  %movingp = getelementptr i8, ptr %loop, i64 {LOOP_MOVING}
+  %statesp = getelementptr i8, ptr %loop, i64 {LOOP_STATES}
+  %stacksp = getelementptr i8, ptr %loop, i64 {LOOP_STACKS}
+  %stridesp = getelementptr i8, ptr %loop, i64 {LOOP_STRIDES}
+  %trips = load i64, ptr %tripsp, align 8
+  %moving = load ptr, ptr %movingp, align 8
+  %states = load i64, ptr %statesp, align 8
+  %stacks0 = load i64, ptr %stacksp, align 8
+  %strides = load ptr, ptr %stridesp, align 8
+  %last = icmp eq i64 %counter, %trips
+  %stacks = select i1 %last, i64 0, i64 %stacks0
+  br label %rotate
+rotate:
+  %s = phi i64 [ 0, %turn ], [ %s1, %rotated ]
+  %m = phi i64 [ 0, %turn ], [ %m3, %rotated ]
+  %unrotated = icmp ult i64 %s, %states
+  br i1 %unrotated, label %rotated, label %advance
+rotated:
+  %readp = getelementptr ptr, ptr %moving, i64 %m
+  %writep = getelementptr ptr, ptr %readp, i64 1
+  %sparep = getelementptr ptr, ptr %readp, i64 2
+  %write = load ptr, ptr %writep, align 8
+  %spare = load ptr, ptr %sparep, align 8
+  store ptr %write, ptr %readp, align 8
+  store ptr %spare, ptr %writep, align 8
+  store ptr %write, ptr %sparep, align 8
+  %s1 = add i64 %s, 1
+  %m3 = add i64 %m, 3
+  br label %rotate
+advance:
+  %k = phi i64 [ 0, %rotate ], [ %k1, %advanced ]
+  %unmoved = icmp ult i64 %k, %stacks
+  br i1 %unmoved, label %advanced, label %turned
+advanced:
+  %column = add i64 %m, %k
+  %rowp = getelementptr ptr, ptr %moving, i64 %column
+  %stridep = getelementptr i64, ptr %strides, i64 %k
+  %row = load ptr, ptr %rowp, align 8
+  %stride = load i64, ptr %stridep, align 8
+  %following = getelementptr i8, ptr %row, i64 %stride
+  store ptr %following, ptr %rowp, align 8
+  %k1 = add i64 %k, 1
+  br label %advance
+turned:
+  call void @patch_loop(ptr %loop, ptr %moving)
+  ret i64 %target
+}
+"""
