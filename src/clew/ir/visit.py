@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from clew.ir.expr import Call, Expr, Function, If, Var, While
+from clew.ir.expr import Call, Expr, Function, If, Tuple, Var, While
 from clew.support import walk
 
 
@@ -57,3 +57,11 @@ def inner_functions(node: Expr) -> tuple[Function, ...]:
 def free_vars(roots: Iterable[Expr]) -> list[Var]:
     """Returns the variables that the expressions use, in order of first use."""
     return [node for node in post_order(list(roots)) if isinstance(node, Var)]
+
+
+def passed_on(loop: While) -> list[int]:
+    """Returns which states the body of a loop passes on unchanged, in the order of its states."""
+    result = loop.body.body
+    fields = result.fields if isinstance(result, Tuple) else ()
+    params = loop.body.params[1:]
+    return [n for n, (field, p) in enumerate(zip(fields, params, strict=False)) if field is p]

@@ -10,11 +10,11 @@ from typing import Any, Final
 import numpy as np
 
 from clew.ir.dims import SymDim
-from clew.ir.expr import Call, Constant, Expr, Function, Tuple
+from clew.ir.expr import Call, Constant, Expr, Function, If, Tuple, While
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
 from clew.ir.types import HOST_DTYPES, TensorType, bits, leaves, to_numpy
-from clew.ir.visit import post_order
+from clew.ir.visit import passed_on, post_order
 from clew.ops.registry import Op
 from clew.passes.base import Pass, PassContext
 from clew.support.arrays import aligned_copy
@@ -60,6 +60,9 @@ class FoldConstant(Pass):
     Where all of a function's together would take more than `max_widened_bytes` beyond what they
     take as stored, the large ones stay as they are, and each run widens them, one after the other.
 
+    A constant that a branch is given, or that a loop hands on from turn to turn unchanged, is a
+    constant inside: weights in a loop are packed at compile time like any others.
+
     An index out of range among constants is an error (I320). In a branch or loop, which may never
     run, it is left to the run.
 
@@ -84,6 +87,8 @@ class _Folder(Rewriter):
         self._ctx = ctx
         self._uses: dict[int, int] = {}
         self._keeps_narrow = False
+        # Constants by the parameter, of a branch or of a part of a loop, that always is them.
+        self._given: dict[int, Constant] = {}
         # What sums and products may still take: they are weights' preparation, not the model's run.
         self._operations_left = current().folded_operations
 
@@ -97,6 +102,32 @@ class _Folder(Rewriter):
         for node in nodes:
             for child in node.children:
                 self._uses[child.id] = self._uses.get(child.id, 0) + 1
+        for param in function.params:
+            if param.id in self._given:
+                self.memo[param.id] = self._given[param.id]
+
+    def order(self, function: Function) -> Sequence[Expr]:
+        # Branches and bodies are visited with what runs them: by then it is known what is constant.
+        return [n for n in super().order(function) if not isinstance(n, Function)]
+
+    def _visit(self, node: Expr) -> Expr:
+        if isinstance(node, (If, While)) and node.id not in self.memo:
+            self._give_constants(node)
+        return super()._visit(node)
+
+    def _give_constants(self, node: If | While) -> None:
+        """Notes which parameters of a branch or loop are constants."""
+        if isinstance(node, If):
+            given = [(n, self._visited(arg)) for n, arg in enumerate(node.args)]
+            functions = (node.then, node.orelse)
+        else:
+            init = [self._visited(arg) for arg in node.init]
+            given = [(n + 1, init[n]) for n in passed_on(node)]
+            functions = (node.cond, node.body)
+        for n, value in given:
+            for function in functions:
+                if isinstance(value, Constant) and value.type == function.params[n].type:
+                    self._given[function.params[n].id] = value
 
     def rewrite_constant(self, old: Constant) -> Expr:
         if old.is_splat or old.is_lazy or old.data.size == 0 or not _all_equal(old.data):
