@@ -29,6 +29,7 @@ from clew.ir.types import TensorType, TupleType, Type, leaves, to_numpy
 from clew.ir.visit import inner_functions, post_order
 from clew.ops.registry import Op
 from clew.passes.views import part_offsets, view_offsets
+from clew.runtime.plan import Flow
 from clew.runtime.program import NO_NODE, Instruction, RunSegment
 from clew.runtime.segment import NativeSegment
 
@@ -191,7 +192,14 @@ def _observe(
                 results = tuple(map(_copied, writes, addresses[len(reads) :]))
                 note(Ran(use, operands, results))
 
-            return segment.step_by_step(given, around_step)
+            def ended(place: int, addresses: list[int]) -> None:
+                flow = segment.plan.order[place]
+                if isinstance(flow, Flow) and flow.node in types:
+                    type_ = types[flow.node]
+                    found = map(_copied, leaves(type_), addresses)
+                    hosts[flow.node] = _packed(type_, found)
+
+            return segment.step_by_step(given, around_step, ended)
         results = run()
         node = getattr(instruction, "node", NO_NODE)
         if node != NO_NODE and node in types:

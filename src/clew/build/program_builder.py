@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
 
@@ -54,13 +53,6 @@ from clew.runtime.program import (
 SegmentMaker = Callable[[SegmentPlan], Runnable]
 # Runs a primitive function whose shapes only the run tells, given the sizes of these names.
 DeferredMaker = Callable[[Call, tuple[str, ...]], Callable[..., Any]]
-
-
-@dataclass
-class _Pending:
-    """Kernel calls collected for the next segment."""
-
-    calls: list[Call] = field(default_factory=list)
 
 
 class ProgramBuilder:

@@ -17,7 +17,7 @@ from clew.codegen.artifact import KernelCode
 from clew.runtime.container import write_container
 from clew.runtime.cpu import needs_of
 from clew.runtime.model import InputSpec, SizesKey
-from clew.runtime.plan import SegmentPlan
+from clew.runtime.plan import BufferRef, Flow, SegmentPlan
 from clew.runtime.program import (
     Branch,
     Instruction,
@@ -149,7 +149,7 @@ def _segment(writer: _Writer, plan: SegmentPlan, build: Build) -> dict[str, Any]
     steps = [
         {
             "kernel": writer.kernel(step.code, build),
-            "args": [[ref.kind.value, ref.index, ref.offset_bytes] for ref in step.args],
+            "args": _refs(step.args),
             "label": step.label,
             "checked": step.checked,
         }
@@ -162,7 +162,23 @@ def _segment(writer: _Writer, plan: SegmentPlan, build: Build) -> dict[str, Any]
         "constants": [writer.array(constant) for constant in plan.constants],
         "arena_bytes": plan.arena_bytes,
         "arena": [[b.size_bytes, b.offset_bytes] for b in plan.arena],
+        "order": [entry if isinstance(entry, int) else _flow(entry) for entry in plan.order],
+        "loops": [asdict(loop) for loop in plan.loops],
     }
+
+
+def _flow(flow: Flow) -> dict[str, Any]:
+    return {
+        "do": flow.kind.name.lower(),
+        "args": _refs(flow.args),
+        "target": flow.target,
+        "loop": flow.loop,
+        "size_bytes": flow.size_bytes,
+    }
+
+
+def _refs(args: Sequence[BufferRef]) -> list[list[Any]]:
+    return [[ref.kind.value, ref.index, ref.offset_bytes] for ref in args]
 
 
 def _program(writer: _Writer, program: Program, numbers: Mapping[int, int]) -> dict[str, Any]:

@@ -64,7 +64,7 @@ class SegmentWriter:
 
     def write(self, group: Sequence[Work]) -> SegmentPlan:
         """Returns the plan of a group of the builder's."""
-        self._outer.made = self._outer.builder.written(group)
+        self._outer.made = set(self._outer.builder.written(group))
         self._write(self._outer, group)
         order = sorted(range(len(self.inputs)), key=lambda n: self.inputs[n])
         renumber = {old: new for new, old in enumerate(order)}
@@ -201,7 +201,7 @@ class SegmentWriter:
         params = [s for p in builder.function.params for s in builder.slots[p.id]]
         scope.refs.update(zip(params, given, strict=True))
         builder.reuse_dying(group, {builder.root(s)[0] for s in results})
-        scope.made = builder.written(group)
+        scope.made = set(builder.written(group))
         if wanted is None:
             self._write(scope, group)
             return [self._ref(scope, s) for s in results]

@@ -185,7 +185,7 @@ turn:
   %states = load i64, ptr %statesp, align 8
   %stacks0 = load i64, ptr %stacksp, align 8
   %strides = load ptr, ptr %stridesp, align 8
-  %last = icmp eq i64 %counter, %trips
+  %last = icmp sge i64 %counter, %trips
   %stacks = select i1 %last, i64 0, i64 %stacks0
   br label %rotate
 rotate:
@@ -221,6 +221,9 @@ advanced:
   br label %advance
 turned:
   call void @patch_loop(ptr %loop, ptr %moving)
-  ret i64 %target
+  %most = load i64, ptr %loop, align 8
+  %again = icmp sle i64 %total1, %most
+  %whither = select i1 %again, i64 %target, i64 %next
+  ret i64 %whither
 }
 """

@@ -6,9 +6,10 @@ Functions:
   address and the number in the *step word* into the ring of samples of the thread, then sets the
   thread's timer again. It takes no lock, allocates nothing and knows nothing of Python; other
   senders of the signal are ignored.
-- `i64 clew_run_sampled(run_steps, steps, rows, n_rows, pool, word)`: runs rows of steps, one step a
-  call of the driver, after writing its number into the step word, which is -1 whenever no step
-  runs. So the driver itself stays as it is. Returns how many steps did not get the pool.
+- `i64 clew_run_sampled(run_steps, go_on, steps, rows, n_rows, pool, word)`: runs rows of steps, one
+  step a call of the driver, after writing its number into the step word, which is -1 whenever no
+  step runs; `go_on` says which comes next. So the driver itself stays as it is. Returns how many
+  steps did not get the pool.
 - `void clew_divide(out, by, n)`: a loop of `n` divisions, each waiting for the one before: by where
   samples of it fall one sees which instruction a sample on this machine is about.
 
@@ -149,7 +150,7 @@ exit:
 }
 
 define i64 @clew_run_sampled(
-  ptr %run, ptr %steps, ptr %rows, i64 %n, ptr %pool, ptr %word
+  ptr %run, ptr %go_on, ptr %steps, ptr %rows, i64 %n, ptr %pool, ptr %word
 ) nounwind {
 entry:
   br label %row
@@ -203,7 +204,8 @@ run_step:
   %serially = icmp ne i32 %status, 0
   %one = zext i1 %serially to i64
   %alone3 = add i64 %alone2, %one
-  %s1 = add i64 %s, 1
+  %onward = add i64 %s, 1
+  %s1 = call i64 %go_on(ptr %first, i64 %onward)
   br label %step
 repeat_done:
   %j1 = add i64 %j, 1

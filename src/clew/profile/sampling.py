@@ -119,7 +119,9 @@ def sample_kernels(
 
 
 class _Segment:
-    """A segment that is sampled: its kernels' uses by step, and what each takes in a run."""
+    """A segment that is sampled: its kernels' uses by step, what each takes in a run, and in one of
+    its turns, where it is in a loop.
+    """
 
     def __init__(
         self, native: NativeSegment, inputs: list[np.ndarray], uses: Sequence[KernelUse]
@@ -131,6 +133,9 @@ class _Segment:
         if times.sum() < _SHORT_NS:
             times = native.profile(inputs, 5)
         self.times_ns = [max(1, int(t)) for t in times.min(axis=0)]
+        self.turns = native.turns(inputs).tolist()
+        times_ns = zip(self.times_ns, self.turns, strict=True)
+        self.turn_ns = [max(1, time // max(1, turns)) for time, turns in times_ns]
         self.run_ns = sum(self.times_ns)
 
 
@@ -179,7 +184,11 @@ class _Plan:
         self._all = _Group()
         self.groups: dict[str, _Group] = {}
         for segment in segments:
-            for use, time_ns in zip(segment.uses, segment.times_ns, strict=True):
+            for use, time_ns, turns in zip(
+                segment.uses, segment.times_ns, segment.turns, strict=True
+            ):
+                if not turns:
+                    continue
                 if every or len(_calls(use)) > 1:
                     self.groups.setdefault(use.source.key, _Group()).run_ns += time_ns
         self._missing: dict[str, int] = {}
@@ -208,20 +217,23 @@ class _Plan:
             yield from self._stretched(segment, context)
 
     def _stretched(self, segment: _Segment, context: Context) -> Iterator[_Call]:
-        bounds = [*context.first_entries, context.n_entries]
+        bounds = [segment.native.entries_of(step) for step in range(len(segment.uses))]
         rows: list[Row] = []
         ran: Counter[str] = Counter()
         total_ns = 0
-        for step, (use, time_ns) in enumerate(zip(segment.uses, segment.times_ns, strict=True)):
+        for step, (use, time_ns) in enumerate(zip(segment.uses, segment.turn_ns, strict=True)):
+            if not segment.turns[step]:  # in a branch that is not taken
+                continue
             times = self._times(use.source.key)
             restore = context.overwritten(segment.native.plan, step) if times > 1 else (0, 0)
             if times > 1 and not restore[1] and self.groups[use.source.key].samples < _KNOWN:
                 if rows:
                     yield _Call(rows, ran)
-                yield from self._until_known(bounds[step : step + 2], use.source.key, time_ns)
+                share_ns = segment.times_ns[step]
+                yield from self._until_known(bounds[step], use.source.key, time_ns, share_ns)
                 rows, ran, total_ns = [], Counter(), 0
                 continue
-            rows.append(Row(bounds[step], bounds[step + 1], times, restore))
+            rows.append(Row(*bounds[step], times, restore))
             ran[use.source.key] += times * time_ns
             total_ns += times * time_ns
             if total_ns > _CALL_NS:
@@ -230,19 +242,22 @@ class _Plan:
         if rows:
             yield _Call(rows, ran)
 
-    def _until_known(self, bounds: Sequence[int], key: str, time_ns: int) -> Iterator[_Call]:
+    def _until_known(
+        self, bounds: tuple[int, int], key: str, time_ns: int, share_ns: int
+    ) -> Iterator[_Call]:
         """Yields calls of one step until it has its part of the samples: what it takes when it is
-        repeated, its operands in the cache, is not known before.
+        repeated, its operands in the cache, is not known before. It takes `time_ns` each time, and
+        `share_ns` in a run.
         """
         group = self.groups[key]
         before = group.samples
-        wanted = self._missing[key] * time_ns / group.run_ns
+        wanted = self._missing[key] * share_ns / group.run_ns
         for _ in range(_ATTEMPTS):
             left = wanted - (group.samples - before)
             if left <= wanted / 4:
                 return
             times = max(1, math.ceil(left / self._per_ns(key) / time_ns))
-            yield _Call([Row(bounds[0], bounds[1], times)], {key: times * time_ns})
+            yield _Call([Row(*bounds, times)], {key: times * time_ns})
             if self._times(key) == 1:
                 return
 

@@ -113,6 +113,7 @@ def _measured(ready: Ready[Any], turns: Turns) -> Measured:
     plain, timed = np.array(timings.plain_ns, float), np.array(timings.timed_ns, float)
     typical = middle_half(plain + timed)
     by_segment = {n: timings.kernel_ns(n) for n, calls in enumerate(first.calls) if calls}
+    runs = {n: first.calls[n] * timings.timed.runs(n) for n in by_segment}
     hosts = np.array([r.hosts for r in timings.rounds], float)
 
     def part_time(values: np.ndarray) -> Time:
@@ -121,9 +122,9 @@ def _measured(ready: Ready[Any], turns: Turns) -> Measured:
     return Measured(
         ready=ready,
         kernels=[
-            (kernel, first.calls[segment], part_time(by_segment[segment][:, step]))
+            (kernel, float(runs[segment][step]), part_time(by_segment[segment][:, step]))
             for kernel, segment, step in ready.uses
-            if segment in by_segment
+            if segment in by_segment and runs[segment][step]
         ],
         hosts=[
             (host, calls, part_time(hosts[:, n]))

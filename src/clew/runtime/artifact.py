@@ -14,7 +14,17 @@ from clew.runtime.cpu import MachineNeeds
 from clew.runtime.jit import Library
 from clew.runtime.kinds import Kind
 from clew.runtime.model import InputSpec, SizesKey
-from clew.runtime.plan import ArenaBuffer, BufferKind, BufferRef, BufferSpec, SegmentPlan, Step
+from clew.runtime.plan import (
+    ArenaBuffer,
+    BufferKind,
+    BufferRef,
+    BufferSpec,
+    Flow,
+    FlowKind,
+    LoopPlan,
+    SegmentPlan,
+    Step,
+)
 from clew.runtime.program import (
     Branch,
     Instruction,
@@ -138,11 +148,13 @@ class BuildReader:
             constants=tuple(self._array(array) for array in record["constants"]),
             arena_bytes=record["arena_bytes"],
             arena=tuple(ArenaBuffer(size, offset) for size, offset in record["arena"]),
+            order=tuple(e if isinstance(e, int) else _flow(e) for e in record["order"]),
+            loops=tuple(map(_loop, record["loops"])),
         )
         return NativeSegment(plan, self._library, self._pool)
 
     def _step(self, record: Json) -> Step:
-        args = tuple(BufferRef(BufferKind(k), index, at) for k, index, at in record["args"])
+        args = _refs(record["args"])
         code, checked = self._codes[record["kernel"]], tuple(record["checked"])
         assert len(checked) == len(code.checks), f"{record['label']} checks other indices"
         return Step(code, args, record["label"], checked)
@@ -183,6 +195,23 @@ class BuildReader:
                 empty = tuple(map(_no_turns, record["empty"]))
                 return Repeat(cond, body, reads, writes, record["scans"], empty)
         raise ValueError(f"unknown instruction {record['do']!r}")
+
+
+def _refs(records: Sequence[Any]) -> tuple[BufferRef, ...]:
+    return tuple(BufferRef(BufferKind(kind), index, at) for kind, index, at in records)
+
+
+def _flow(record: Json) -> Flow:
+    """Returns a step of control flow; one that no plan checks would pass fails its checks."""
+    kind = FlowKind[record["do"].upper()]
+    target, loop, size_bytes = (int(record[name]) for name in ("target", "loop", "size_bytes"))
+    return Flow(kind, _refs(record["args"]), target, loop, size_bytes)
+
+
+def _loop(record: Json) -> LoopPlan:
+    states, rows = tuple(map(int, record["states_bytes"])), tuple(map(int, record["rows_bytes"]))
+    trips = None if record["trips"] is None else int(record["trips"])
+    return LoopPlan(int(record["first"]), states, rows, trips)
 
 
 def _no_turns(record: Json) -> NoTurns:

@@ -216,8 +216,11 @@ class Context(Shown):
         self.steps_address = address_of(self._steps)
         slice_ticks = int(_SLICE_NS / driver().ns_per_tick()) if plan.loops else 0
         self._segment = np.array(
-            [self.steps_address, len(steps), address_of(self._patches), self._n_patches]
-            + [0, slice_ticks],
+            [
+                *(self.steps_address, len(steps)),
+                *(address_of(self._patches), self._n_patches),
+                *(0, slice_ticks),
+            ],
             np.int64,
         )
         assert self._segment.nbytes == native.SEGMENT_BYTES

@@ -1,68 +1,103 @@
-"""Checks of a plan's control flow: whatever it does, no step reads or writes outside its buffers."""
+"""Checks of a plan's control flow: whichever way it goes, all steps stay inside their buffers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from clew.runtime.plan import BufferKind, BufferRef, Flow, FlowKind, SegmentPlan
+from clew.runtime.plan import BufferKind, BufferRef, Flow, FlowKind, LoopPlan, SegmentPlan
 
 _COUNTER_BYTES = 8
 
 
 def check_flow(plan: SegmentPlan, limits: Mapping[BufferKind, Sequence[int]]) -> None:
-    """Asserts that steps and loops are each in the order once, that jumps stay inside it, and that
-    what moves or is copied has room where it goes. `limits` are the bytes of all buffers.
+    """Asserts that each step and loop is in the order once, that jumps neither leave the order nor
+    enter or leave loops, that only turns of loops jump back, and that what moves or is copied has
+    room where it goes. `limits` are the bytes of all buffers.
     """
-
-    def room(ref: BufferRef) -> int:
-        return limits[ref.kind][ref.index] - ref.offset_bytes
-
     steps = [n for n in plan.order if isinstance(n, int)]
     assert steps == list(range(len(plan.steps))), "steps are not each in the order once"
     moving = 0
     for number, loop in enumerate(plan.loops):
         assert loop.first == moving, f"loop {number}: moving buffers are not its own"
+        assert min((0, *loop.moving_bytes)) >= 0, f"loop {number}: negative sizes"
+        assert loop.trips is None or loop.trips >= 0, f"loop {number}: negative turns"
+        assert loop.trips is not None or not loop.rows_bytes, f"loop {number}: endless stacks"
         moving += len(loop.moving_bytes)
-    began: list[int] = []
-    open_loops: list[int] = []
+    around, begins = _loops_around(plan)
     for place, entry in enumerate(plan.order):
         if isinstance(entry, int):
             continue
         where = f"{entry.kind.name} at {place}"
-        assert 0 <= entry.target <= len(plan.order), f"{where}: jumps outside"
-        match entry.kind:
-            case FlowKind.COPY:
-                assert len(entry.args) == 2, where
-                assert all(entry.size_bytes <= room(ref) for ref in entry.args), f"{where}: no room"
-            case FlowKind.UNLESS:
-                assert len(entry.args) == 1, where
-                assert room(entry.args[0]) >= 1, f"{where}: no condition"
-            case FlowKind.BEGIN:
-                assert entry.loop == len(began), f"{where}: loops out of order"
-                began.append(place)
-                open_loops.append(entry.loop)
-                _check_begin(plan, entry, room(entry.args[0]), where)
-                loop = plan.loops[entry.loop]
-                for ref, size in zip(entry.args[1:], loop.moving_bytes, strict=True):
-                    assert ref.kind is not BufferKind.MOVING or ref.index < loop.first, where
-                    assert size <= room(ref), f"{where}: no room"
-                rows = entry.args[len(entry.args) - len(loop.rows_bytes) :]
-                for ref, size in zip(rows, loop.rows_bytes, strict=True):
-                    assert loop.trips is not None, f"{where}: stacks of no known size"
-                    assert size * loop.trips <= room(ref), f"{where}: no room for a stack"
-            case FlowKind.TEST | FlowKind.TURN:
-                assert open_loops[-1:] == [entry.loop], f"{where}: not in its loop"
-                assert room(entry.args[0]) >= _COUNTER_BYTES, f"{where}: no counter"
-                decides = entry.kind is FlowKind.TEST and plan.loops[entry.loop].trips is None
-                assert len(entry.args) == 1 + decides, f"{where}: no condition"
-            case FlowKind.END if entry.loop >= 0:
-                assert open_loops.pop() == entry.loop, f"{where}: not in its loop"
-    assert not open_loops, "a loop without an end"
-    assert len(began) == len(plan.loops), "loops that never begin"
+        if entry.kind in (FlowKind.TEST, FlowKind.TURN, FlowKind.UNLESS, FlowKind.JUMP):
+            first = begins[entry.loop] if entry.kind is FlowKind.TURN else place
+            assert first < entry.target <= len(plan.order), f"{where}: jumps to {entry.target}"
+            assert around[entry.target] == around[place], f"{where}: jumps into or out of a loop"
+        _check_arguments(plan, entry, limits, where)
 
 
-def _check_begin(plan: SegmentPlan, entry: Flow, counter: int, where: str) -> None:
-    loop = plan.loops[entry.loop]
-    assert entry.args[0].kind is BufferKind.ARENA, f"{where}: the counter is not in the arena"
-    assert counter >= _COUNTER_BYTES, f"{where}: no counter"
-    assert len(entry.args) == 1 + len(loop.moving_bytes), f"{where}: moves another number"
+def _loops_around(plan: SegmentPlan) -> tuple[list[tuple[int, ...]], list[int]]:
+    """Returns of each place in the order, and of that after the last, the loops that have begun and
+    not ended; and where each loop begins.
+    """
+    found: list[tuple[int, ...]] = []
+    begins: list[int] = []
+    inside: tuple[int, ...] = ()
+    for place, entry in enumerate(plan.order):
+        found.append(inside)
+        if isinstance(entry, int):
+            continue
+        where = f"{entry.kind.name} at {place}"
+        if entry.kind is FlowKind.BEGIN:
+            assert entry.loop == len(begins) < len(plan.loops), f"{where}: loops out of order"
+            begins.append(place)
+            inside = (*inside, entry.loop)
+        elif entry.kind in (FlowKind.TEST, FlowKind.TURN):
+            assert inside[-1:] == (entry.loop,), f"{where}: not in its loop"
+        elif entry.kind is FlowKind.END and entry.loop >= 0:
+            assert inside[-1:] == (entry.loop,), f"{where}: not in its loop"
+            inside = inside[:-1]
+    assert not inside, "a loop without an end"
+    assert len(begins) == len(plan.loops), "loops that never begin"
+    return [*found, ()], begins
+
+
+def _check_arguments(
+    plan: SegmentPlan, entry: Flow, limits: Mapping[BufferKind, Sequence[int]], where: str
+) -> None:
+    def room(ref: BufferRef) -> int:
+        return limits[ref.kind][ref.index] - ref.offset_bytes
+
+    args = entry.args
+    match entry.kind:
+        case FlowKind.COPY:
+            assert len(args) == 2, where
+            assert 0 <= entry.size_bytes <= min(map(room, args)), f"{where}: no room"
+        case FlowKind.UNLESS:
+            assert len(args) == 1, where
+            assert room(args[0]) >= 1, f"{where}: no condition"
+        case FlowKind.BEGIN:
+            loop = plan.loops[entry.loop]
+            assert len(args) == 1 + len(loop.moving_bytes), f"{where}: moves another number"
+            _check_counter(args[0], room(args[0]), where)
+            needed = _bytes_needed(loop)
+            for ref, size in zip(args[1:], needed, strict=True):
+                outer = ref.kind is not BufferKind.MOVING or ref.index < loop.first
+                assert outer, f"{where}: moves what it moves"
+                assert size <= room(ref), f"{where}: no room"
+        case FlowKind.TEST | FlowKind.TURN:
+            _check_counter(args[0], room(args[0]), where)
+            decides = entry.kind is FlowKind.TEST and plan.loops[entry.loop].trips is None
+            assert len(args) == 1 + decides, f"{where}: no condition"
+            assert all(room(ref) >= 1 for ref in args), f"{where}: no condition"
+
+
+def _bytes_needed(loop: LoopPlan) -> list[int]:
+    """Returns of each moving buffer of a loop how much room it goes through."""
+    states = len(loop.moving_bytes) - len(loop.rows_bytes)
+    rows = [size * (loop.trips or 0) for size in loop.rows_bytes]
+    return [*loop.moving_bytes[:states], *rows]
+
+
+def _check_counter(ref: BufferRef, room: int, where: str) -> None:
+    assert ref.kind is BufferKind.ARENA, f"{where}: the counter is not in the arena"
+    assert room >= _COUNTER_BYTES, f"{where}: no counter"

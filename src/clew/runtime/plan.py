@@ -132,8 +132,8 @@ class SegmentPlan:
     """Everything that one native call runs, in order.
 
     With an empty `arena` the arena is a single buffer of `arena_bytes`, so that references into it
-    are `BufferRef(ARENA, 0, offset)`. `order` has the steps' numbers with control flow between; none
-    is there where they run one after the other. `runtime.memory.plan_segment` makes plans.
+    are `BufferRef(ARENA, 0, offset)`. `order` has the steps' numbers with control flow between; it
+    is empty where they run one after the other. `runtime.memory.plan_segment` makes plans.
     """
 
     steps: tuple[Step, ...]

@@ -158,6 +158,7 @@ class Sampler:
         with self.ticking():
             alone: int = sampling_functions().run(
                 driver().address("clew_run_steps"),
+                driver().address("clew_go_on"),
                 steps_address,
                 address_of(table),
                 len(rows),
@@ -345,7 +346,7 @@ def sampling_functions() -> Functions:
     code = native_object(text, native.EXPORTS, default_cache())
     library = Library([code], addresses_of(*native.IMPORTS))
     pointer, count, real = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
-    run = ctypes.CFUNCTYPE(count, pointer, pointer, pointer, count, pointer, pointer)
+    run = ctypes.CFUNCTYPE(count, *[pointer] * 4, count, pointer, pointer)
     divide = ctypes.CFUNCTYPE(None, pointer, real, count)
     return Functions(
         code,

@@ -41,6 +41,7 @@ from clew.support.shown import Shown, counted
 Run: TypeAlias = Callable[[], object]
 # A context holds an arena. More exist while more calls run at once; this many are kept.
 _IDLE_CONTEXTS = 4
+_ENDLESS = 1 << 62
 
 
 class NativeSegment(Shown):
@@ -145,6 +146,15 @@ class NativeSegment(Shown):
             times[number] = watch.ns()
         return self.by_step(times)
 
+    def turns(self, inputs: Sequence[np.ndarray]) -> np.ndarray:
+        """Returns i64[steps]: how often each step of the plan runs in a call with these inputs.
+
+        Errors: as `__call__`.
+        """
+        watch = Watch(self.n_entries)
+        self.watched(watch)(inputs)
+        return watch.counts[[self._starts[place] for place in self._places]]
+
     def time_step(self, index: int, inputs: Sequence[np.ndarray], repeats: int = 10) -> np.ndarray:
         """Returns f64[repeats]: nanoseconds of one step, run again and again after one whole run.
 
@@ -228,6 +238,7 @@ class NativeSegment(Shown):
         Errors: as `__call__`.
         """
         context, arrays, results = self._begin(inputs, None)
+        context.loops.clear(_ENDLESS)
         context.begin_loops()
         yield context
         self._discard(context)

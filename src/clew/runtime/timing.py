@@ -62,6 +62,8 @@ class TimedProgram:
         self._program = program
         self._segments = list(segments)
         self._watches = [Watch(s.n_entries) for s in segments]
+        # How often a call runs each of the driver's steps: those in loops, several times.
+        self._turns = [np.ones(s.n_entries) for s in segments]
         watched = (s.watched(w) for s, w in zip(segments, self._watches, strict=True))
         self._watched = {id(s): w for s, w in zip(segments, watched, strict=True)}
         self._host_ns = [0] * len(self.hosts)
@@ -75,7 +77,8 @@ class TimedProgram:
         program = self.part(0)
         self.clear()
         run(program)
-        stamps = sum(w.calls * s.n_entries for w, s in self._pairs())
+        self._turns = [w.counts / max(1, w.calls) for w in self._watches]
+        stamps = sum(int(w.counts.sum()) for w in self._watches)
         hosts = sum(self._host_calls) * _HOST_STAMP_NS
         least = min(run(self._program) for _ in range(3))
         if stamps and least < _SHORT_RUN_NS:
@@ -89,13 +92,18 @@ class TimedProgram:
         return zip(self._watches, self._segments, strict=True)
 
     def entries(self, segment: int) -> np.ndarray:
-        """Returns i64[steps]: the stamps of each kernel of a segment in one call."""
+        """Returns f64[steps]: the stamps of each kernel of a segment in one call."""
+        return self._segments[segment].by_step(self._turns[segment])
+
+    def runs(self, segment: int) -> np.ndarray:
+        """Returns f64[steps]: how often each kernel of a segment runs in one call of it."""
         made = self._segments[segment]
-        return made.by_step(np.ones(made.n_entries, np.int64))
+        firsts = [made.entries_of(step)[0] for step in range(len(made.plan.steps))]
+        return self._turns[segment][firsts]
 
     def stamps(self, taken: Round) -> float:
         """Returns how many stamps a round has."""
-        return sum(n * s.n_entries for n, s in zip(taken.calls, self._segments, strict=True))
+        return sum(n * float(t.sum()) for n, t in zip(taken.calls, self._turns, strict=True))
 
     def outside(self, arrays: Sequence[Any]) -> dict[str, tuple[int, float]]:
         """Returns what a run does outside kernels and host steps: how often, and nanoseconds.
@@ -208,11 +216,11 @@ class TimedProgram:
     def round(self) -> Round:
         """Returns what the parts run since `clear` have taken."""
         kernels, calls, stamps = [], [], 0.0
-        for watch, segment in self._pairs():
+        for (watch, segment), turns in zip(self._pairs(), self._turns, strict=True):
             runs = watch.calls / self.parts
             kernels.append(segment.by_step(watch.ns()))
             calls.append(runs)
-            stamps += runs * segment.n_entries / self.parts
+            stamps += runs * float(turns.sum()) / self.parts
         native = [ns - stamps * self._stamp_ns for ns in self._native_ns]
         return Round(kernels, calls, native, list(self._host_ns), list(self._host_calls))
 
@@ -267,10 +275,11 @@ class Timings:
         least = math.inf
         for number, calls in enumerate(self.rounds[0].calls):
             entries = self.timed.entries(number)
-            if calls and entries.size:
+            ran = entries > 0
+            if calls and ran.any():
                 median = np.median([r.kernels[number] for r in self.rounds], axis=0)
                 usual = np.minimum(self._stamped(number), median)
-                least = min(least, float((usual / entries).min()) / calls)
+                least = min(least, float((usual[ran] / entries[ran]).min()) / calls)
         return least
 
     def kernel_ns(self, segment: int) -> np.ndarray:
