@@ -108,6 +108,15 @@ def _dense(x: Expr, weight: Expr) -> Expr:
     return call("nn.dense", x, weight, weight_layout="NK")
 
 
+def _input_part(x: Expr, weight: Expr, *biases: Expr) -> Expr:
+    """Returns what the inputs of all steps and sequences give to the gates, as one product."""
+    seq, batch, size = x.tensor.shape
+    rows = _dense(reshaped(x, (seq * batch, size)), weight)
+    for bias in biases:
+        rows = call("add", rows, bias)
+    return reshaped(rows, (seq, batch, weight.tensor.shape[0]))
+
+
 def _biases(layer: Layer, direction: int, gates: int, hidden: int) -> tuple[Expr, Expr] | None:
     """Returns the biases of the inputs' and of the recurrent part."""
     bias = layer.optional(3)
@@ -242,9 +251,8 @@ def lstm(layer: Layer) -> Result:
 
     def cell(layer: Layer, x: Expr, direction: int) -> Cell:
         gate, squash, out = _activations(layer, ("sigmoid", "tanh", "tanh"), direction)
-        inputs = _dense(x, _pick(layer.input(1), direction))
-        for bias in _biases(layer, direction, 4, hidden) or ():
-            inputs = call("add", inputs, bias)
+        biases = _biases(layer, direction, 4, hidden) or ()
+        inputs = _input_part(x, _pick(layer.input(1), direction), *biases)
         peepholes = _peepholes(layer, direction, hidden)
 
         def step(now: Expr, state: Sequence[Expr], weights: Sequence[Expr]) -> list[Expr]:
@@ -277,32 +285,44 @@ def gru(layer: Layer) -> Result:
 
     def cell(layer: Layer, x: Expr, direction: int) -> Cell:
         gate, squash = _activations(layer, ("sigmoid", "tanh"), direction)
-        inputs = _dense(x, _pick(layer.input(1), direction))
         biases = _biases(layer, direction, 3, hidden)
         sizes = (2 * hidden, hidden)
         recurrent = _pick(layer.input(2), direction)
-        weights = fields(call("split", recurrent, sizes=sizes, axis=0), 2)
+        added: list[Expr] = []
+        weights = [recurrent]
         if biases is not None:
-            inputs = call("add", inputs, biases[0])
             # The bias of h lies inside the reset where that comes after the product.
             gates, rest = fields(call("split", biases[1], sizes=sizes, axis=0), 2)
             outer = filled(0, x.tensor.dtype, (hidden,)) if reset_after else rest
-            inputs = call("add", inputs, call("concatenate", gates, outer, axis=0))
+            added = [biases[0], call("concatenate", gates, outer, axis=0)]
             if reset_after:
                 weights.append(rest)
+        if not reset_after:
+            weights = fields(call("split", recurrent, sizes=sizes, axis=0), 2)
+        inputs = _input_part(x, _pick(layer.input(1), direction), *added)
 
-        def step(now: Expr, state: Sequence[Expr], held: Sequence[Expr]) -> list[Expr]:
-            (h,) = state
+        def reset_last(now: Expr, h: Expr, held: Sequence[Expr]) -> tuple[Expr, Expr]:
+            """One product for all gates."""
+            parts = [
+                fields(call("split", gates, sizes=(hidden,) * 3, axis=1), 3)
+                for gates in (now, _dense(h, held[0]))
+            ]
+            z, r = (gate(call("add", a, b)) for a, b in zip(*(p[:2] for p in parts), strict=True))
+            inner = parts[1][2]
+            inner = call("add", inner, held[1]) if len(held) > 1 else inner
+            return z, squash(call("add", parts[0][2], call("multiply", r, inner)))
+
+        def reset_first(now: Expr, h: Expr, held: Sequence[Expr]) -> tuple[Expr, Expr]:
+            """The product for the new state waits for the reset."""
             part, candidate = fields(call("split", now, sizes=sizes, axis=1), 2)
             both = gate(call("add", part, _dense(h, held[0])))
             z, r = fields(call("split", both, sizes=(hidden, hidden), axis=1), 2)
-            if reset_after:
-                inner = _dense(h, held[1])
-                inner = call("add", inner, held[2]) if len(held) > 2 else inner
-                inner = call("multiply", r, inner)
-            else:
-                inner = _dense(call("multiply", r, h), held[1])
-            new = squash(call("add", candidate, inner))
+            inner = _dense(call("multiply", r, h), held[1])
+            return z, squash(call("add", candidate, inner))
+
+        def step(now: Expr, state: Sequence[Expr], held: Sequence[Expr]) -> list[Expr]:
+            (h,) = state
+            z, new = (reset_last if reset_after else reset_first)(now, h, held)
             return [call("add", new, call("multiply", z, call("subtract", h, new)))]
 
         return Cell(tuple(weights), step, inputs)
@@ -317,9 +337,8 @@ def rnn(layer: Layer) -> Result:
 
     def cell(layer: Layer, x: Expr, direction: int) -> Cell:
         (squash,) = _activations(layer, ("tanh",), direction)
-        inputs = _dense(x, _pick(layer.input(1), direction))
-        for bias in _biases(layer, direction, 1, hidden) or ():
-            inputs = call("add", inputs, bias)
+        biases = _biases(layer, direction, 1, hidden) or ()
+        inputs = _input_part(x, _pick(layer.input(1), direction), *biases)
 
         def step(now: Expr, state: Sequence[Expr], weights: Sequence[Expr]) -> list[Expr]:
             return [squash(call("add", now, _dense(state[0], weights[0])))]
