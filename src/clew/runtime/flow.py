@@ -28,9 +28,10 @@ def check_flow(plan: SegmentPlan, limits: Mapping[BufferKind, Sequence[int]]) ->
         if isinstance(entry, int):
             continue
         where = f"{entry.kind.name} at {place}"
+        assert 0 <= entry.target <= len(plan.order), f"{where}: jumps to {entry.target}"
         if entry.kind in (FlowKind.TEST, FlowKind.TURN, FlowKind.UNLESS, FlowKind.JUMP):
             first = begins[entry.loop] if entry.kind is FlowKind.TURN else place
-            assert first < entry.target <= len(plan.order), f"{where}: jumps to {entry.target}"
+            assert first < entry.target, f"{where}: jumps back to {entry.target}"
             assert around[entry.target] == around[place], f"{where}: jumps into or out of a loop"
         _check_arguments(plan, entry, limits, where)
 
