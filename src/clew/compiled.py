@@ -440,6 +440,7 @@ class CompiledModel(ProfiledModel[Kernel]):
         *inputs: Any,
         output: int | None = None,
         force: bool = False,
+        turns: bool = False,
         **named: Any,
     ) -> Any:
         """Returns values of layers in a run: `compiled.tap("conv1", x)`.
@@ -449,16 +450,18 @@ class CompiledModel(ProfiledModel[Kernel]):
         `clew.Taps`, a mapping. Nothing is compiled otherwise for it: what a kernel writes to memory
         is read there, and brought to the layer's own layout and dtype. What stays inside a kernel
         is refused with the reason and the nearest values in memory, unless `force`: then just that
-        kernel is cut there, for this call. In a branch or loop it is the last value.
+        kernel is cut there, for this call. In a branch or loop it is the last value; with `turns`
+        those in loops have an axis more, the first: the turns in order (a list where their shapes
+        differ).
 
         Errors: I070 (no such layer), I150 (inside a kernel), I151 (computed no more), I152 (a
         pattern that fits no layer), I153 (`output`), I154 (`force` cannot break it), I155 (it did
         not run), I045 (`trace=False`), and those of a run.
         """
-        checked = self.checked(inputs, named, options=("output", "force"))
+        checked = self.checked(inputs, named, options=("output", "force", "turns"))
         if self._symbolic:
             self._build_for(checked)
-        return _room("tap").tap(self, layers, checked, output=output, force=force)
+        return _room("tap").tap(self, layers, checked, output=output, force=force, turns=turns)
 
     def report(
         self,

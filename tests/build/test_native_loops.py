@@ -205,6 +205,24 @@ def test_each_turn_is_seen() -> None:
     assert any(isinstance(v, tuple) and len(v) == 3 for v in values.values())
 
 
+def test_values_are_tapped_by_turn() -> None:
+    compiled = clew.compile(clew.load(model("stacked")), threads=1)
+    (feed,) = feeds("stacked")[:1]
+    layer = "Loop_2/body/Sin_1"
+    every = compiled.tap(layer, feed, turns=True)
+    np.testing.assert_array_equal(every, compiled.run(feed)["s"])
+    np.testing.assert_array_equal(compiled.tap(layer, feed), every[-1])
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "branches"])
+def test_links_inside_are_verified(name: str) -> None:
+    compiled = clew.compile(clew.load(model(name)), threads=1)
+    report = compiled.trace.verify(feeds(name)[2])
+    assert report.ok
+    assert report.checked
+    assert not report.skipped or name == "nested"
+
+
 def test_turns_are_timed_and_counted() -> None:
     compiled = clew.compile(clew.load(model("nested")), threads=1)
     (feed,) = feeds("nested")[:1]

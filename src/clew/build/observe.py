@@ -60,45 +60,86 @@ def observe(
     `inputs` are those of the model, checked. `only` has the ids of the calls to tell of (all by
     default). What `note` is given it may keep.
     """
-    return _observe(build, inputs, note, only, {})
+    return _observe(build, inputs, note, only, lambda node, value: None)
+
+
+class Turns(list[Any]):
+    """The values that a node in a loop had, one of each turn, in order."""
 
 
 def node_values(
-    build: Build, inputs: Sequence[Any], wanted: Collection[int] | None = None
+    build: Build,
+    inputs: Sequence[Any],
+    wanted: Collection[int] | None = None,
+    *,
+    turns: bool = False,
 ) -> dict[int, Any]:
     """Returns what nodes of the last stage were in a run, by id: those outside kernels.
 
     These are the values that exist in memory: inputs, results of kernels and host steps, and what
-    is part of them. Nodes of branches and loops have the last value they had, if they ran.
-    `wanted` are the nodes asked for (all by default); ids of others are left out.
+    is part of them. Nodes of branches and loops have the last value they had, if they ran; with
+    `turns` those in loops have `Turns`. `wanted` are the nodes asked for (all by default); ids of
+    others are left out.
     """
     main = build.stages[-1].module.main
     reach = _Reach(main)
     asked = reach.nodes.keys() if wanted is None else wanted
     needed = reach.behind(asked)
-    known: dict[int, Any] = dict(zip((p.id for p in main.params), inputs, strict=True))
+    known = _Known(reach.in_loops if turns else frozenset())
+    for param, value in zip(main.params, inputs, strict=True):
+        known.put(param.id, value)
 
     def note(ran: Ran) -> None:
-        known[ran.use.call.id] = _packed(ran.use.call.type, iter(ran.results))
+        known.put(ran.use.call.id, _packed(ran.use.call.type, iter(ran.results)))
 
-    _observe(build, inputs, note, None if wanted is None else needed, known)
+    _observe(build, inputs, note, None if wanted is None else needed, known.put)
+    values = known.values
     for node in needed:
         parts = reach.parts(node)
         found = reach.nodes.get(node)
         if isinstance(found, Constant):
-            known[node] = found.data
+            values[node] = found.data
         elif (
-            found is not None and node not in known and parts and all(a.id in known for a in parts)
+            found is not None
+            and node not in values
+            and parts
+            and all(a.id in values for a in parts)
         ):
-            known[node] = _value(found, [known[a.id] for a in parts])
-    return {node: known[node] for node in asked if node in known}
+            values[node] = _value_of(found, [values[a.id] for a in parts])
+    return {node: values[node] for node in asked if node in values}
+
+
+class _Known:
+    """Values of nodes, as they come."""
+
+    def __init__(self, in_loops: Collection[int]) -> None:
+        self.values: dict[int, Any] = {}
+        self._in_loops = in_loops
+
+    def put(self, node: int, value: Any) -> None:
+        """Notes a value: the last one, or the next one of a loop."""
+        if node in self._in_loops:
+            self.values.setdefault(node, Turns()).append(value)
+        else:
+            self.values[node] = value
+
+
+def _value_of(node: Expr, parts: Sequence[Any]) -> Any:
+    """As `_value`, for each turn where parts have several values."""
+    counts = {len(part) for part in parts if isinstance(part, Turns)}
+    if not counts:
+        return _value(node, parts)
+    least = min(counts)  # of a part that a branch gives, there may be fewer
+    rows = ([p[n] if isinstance(p, Turns) else p for p in parts] for n in range(least))
+    return Turns(_value(node, row) for row in rows)
 
 
 class _Reach:
     """The nodes of a function outside kernels, and what is part of what in memory."""
 
     def __init__(self, main: Function) -> None:
-        self.nodes = {n.id: n for n in (*main.params, *_outside_kernels(main))}
+        self.in_loops: set[int] = set()
+        self.nodes = {n.id: n for n in (*main.params, *_outside_kernels(main, self.in_loops))}
         self._bound = {n.var.id: n.value for n in self.nodes.values() if isinstance(n, Let)}
 
     def parts(self, node: int) -> Sequence[Expr]:
@@ -135,14 +176,20 @@ class _Reach:
         return order
 
 
-def _outside_kernels(function: Function) -> Iterator[Expr]:
-    """Yields the nodes of a function's body, then those of its branches and loops."""
-    pending = [function]
+def _outside_kernels(function: Function, in_loops: set[int]) -> Iterator[Expr]:
+    """Yields the nodes of a function's body, then those of its branches and loops; adds the ids of
+    the last to `in_loops`.
+    """
+    pending = [(function, False)]
     while pending:
-        for node in post_order(pending.pop().body):
+        part, looped = pending.pop()
+        for node in post_order(part.body):
+            if looped:
+                in_loops.add(node.id)
             yield node
             if isinstance(node, (If, While)):
-                pending.extend(inner_functions(node))
+                inside = looped or isinstance(node, While)
+                pending.extend((f, inside) for f in inner_functions(node))
 
 
 def _value(node: Expr, parts: Sequence[Any]) -> Any:
@@ -162,9 +209,9 @@ def _observe(
     inputs: Sequence[Any],
     note: Callable[[Ran], None],
     only: Collection[int] | None,
-    hosts: dict[int, Any],
+    put: Callable[[int, Any], None],
 ) -> list[Any]:
-    """As `observe`; puts the values of host steps, branches and loops into `hosts`."""
+    """As `observe`; tells `put` of host steps, branches and loops: their nodes, and values."""
     uses = {(use.segment, use.step): use for use in build.uses}
     numbers = {id(s): n for n, s in enumerate(build.segments)}
     main = build.stages[-1].module.main
@@ -197,13 +244,13 @@ def _observe(
                 if isinstance(flow, Flow) and flow.node in types:
                     type_ = types[flow.node]
                     found = map(_copied, leaves(type_), addresses)
-                    hosts[flow.node] = _packed(type_, found)
+                    put(flow.node, _packed(type_, found))
 
             return segment.step_by_step(given, around_step, ended)
         results = run()
         node = getattr(instruction, "node", NO_NODE)
         if node != NO_NODE and node in types:
-            hosts[node] = _packed(types[node], iter(results))
+            put(node, _packed(types[node], iter(results)))
         return results
 
     return build.program.observed(inputs, around)

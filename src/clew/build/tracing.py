@@ -58,7 +58,7 @@ def _verify(trace: Trace, inputs: Mapping[str, Any], rtol: float, atol: float) -
 def evaluate(
     module: Module, inputs: Mapping[str, Any], known: Mapping[int, Any], results: Results
 ) -> dict[int, Any]:
-    """Returns the values of all nodes that have one in a run: those outside branches and loops.
+    """Returns the values of the nodes that have one in a run: of those in loops, in the last turn.
 
     `results` are those of operators in the stages before.
 
@@ -71,15 +71,17 @@ def evaluate(
             f"inputs missing or unknown: {', '.join(sorted(missing))}",
             hint=f"the inputs are {', '.join(module.input_names)}",
         )
-    wanted = _run_once(module)
+    wanted = _used_once(module)
     args = [inputs[name] for name in module.input_names]
     own = {n: v for n, v in known.items() if n in wanted}
     results.next_run()
     return own | interpret_values(module.main, args, wanted, module, own, results)
 
 
-def _run_once(module: Module) -> set[int]:
-    """Returns ids of the nodes of `main`, and of functions inside that are called exactly once."""
+def _used_once(module: Module) -> set[int]:
+    """Returns ids of the nodes of `main`, and of functions that are used in one place: kernels,
+    branches, and the parts of loops.
+    """
     uses: dict[int, int] = {}
     for node in post_order(module.main, into_functions=True):
         for function in inner_functions(node):
@@ -90,8 +92,7 @@ def _run_once(module: Module) -> set[int]:
         for node in post_order(pending.pop()):
             if not isinstance(node, Function):
                 found.add(node.id)
-            if isinstance(node, Call) and isinstance(node.op, Function) and uses[node.op.id] == 1:
-                pending.append(node.op)
+            pending += [f for f in inner_functions(node) if uses[f.id] == 1]
     return found
 
 

@@ -43,6 +43,9 @@ def tap(
     force: Annotated[
         bool, typer.Option("--force", help="Break the fusions that keep a value in registers.")
     ] = False,
+    turns: Annotated[
+        bool, typer.Option("--turns", help="Of values in loops all turns, not the last.")
+    ] = False,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="File (.npy) for one value, folder for several."),
@@ -63,7 +66,7 @@ def tap(
         document, shown = _states(compiled)
     else:
         arrays = model_inputs(compiled, inputs, random, seed)
-        taps = compiled.tap(layers, arrays, output=result, force=force)
+        taps = compiled.tap(layers, arrays, output=result, force=force, turns=turns)
         document, shown = _values(taps)
         if taps.forced is not None:
             note(str(taps.forced))

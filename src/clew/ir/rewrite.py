@@ -26,7 +26,7 @@ from clew.ir.expr import (
     retype,
 )
 from clew.ir.module import Module
-from clew.ir.types import TensorType, Type, leaves, substitute_type
+from clew.ir.types import TensorType, TupleType, Type, leaves, substitute_type
 from clew.ir.visit import post_order
 from clew.support.errors import ClewError
 from clew.trace.lineage import context, note_same
@@ -150,11 +150,20 @@ def layer_names(node: Expr) -> tuple[str, ...]:
 
 def replaces(old: Expr, new: Expr) -> None:
     """Notes that `new` computes the value of `old`. Built after it, it takes over its output
-    marks.
+    marks. A tuple of which fields are left out has another value.
     """
-    note_same(old.id, new.id)
+    if not _leaves_out(old.type, new.type):
+        note_same(old.id, new.id)
     if new.id > old.id:
         carry_marks(old, new)
+
+
+def _leaves_out(old: Type, new: Type) -> bool:
+    return (
+        isinstance(old, TupleType)
+        and isinstance(new, TupleType)
+        and len(old.fields) != len(new.fields)
+    )
 
 
 class Rewriter:

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from clew.build.observe import node_values
+from clew.build.observe import Turns, node_values
 from clew.build.tracing import relayout
 from clew.compiled import CompiledModel
 from clew.ir.expr import Constant
@@ -102,6 +102,7 @@ def tap(
     *,
     output: int | None = None,
     force: bool = False,
+    turns: bool = False,
 ) -> Any:
     """Returns values of layers in a run of the last build with these inputs, which are checked.
 
@@ -119,7 +120,8 @@ def tap(
         if state is not State.MEMORY and k not in inside
     }
     _raise_for([r for k, r in refused.items() if wanted[k]], force)
-    found = _read(where, [k for k, s in states.items() if s is State.MEMORY], inputs, {})
+    held = [k for k, s in states.items() if s is State.MEMORY]
+    found = _read(where, held, inputs, {}, turns=turns)
     broken = None
     if inside:
         broken = session.broken.get(inside)
@@ -129,7 +131,7 @@ def tap(
             while len(session.broken) >= _KEPT_BUILDS:
                 session.broken.pop(next(iter(session.broken)))
             session.broken[inside] = broken
-        found |= _read(where, inside, inputs, broken.values, broken.where)
+        found |= _read(where, inside, inputs, broken.values, broken.where, turns=turns)
     for key in states:
         if key not in found and key not in refused:
             refused[key] = Refusal(*key, State.IDLE, "it did not run")
@@ -246,15 +248,19 @@ def _read(
     inputs: Sequence[Any],
     instead: Mapping[Key, LayerValue],
     there: Whereabouts | None = None,
+    *,
+    turns: bool,
 ) -> dict[Key, Any]:
     """Returns the values that are in memory in a run, as the layers have them.
 
-    `instead` and `there` say where they are in another build of the same model.
+    `instead` and `there` say where they are in another build of the same model. With `turns` those
+    in loops are there once for each turn.
     """
     source = there or where
     nodes = source.trace.nodes(source.trace.last)
     ids = {k: source.node_of(instead.get(k, where.values[k])) for k in keys}
-    held = node_values(source.build, inputs, {n for n in ids.values() if n is not None})
+    asked = {n for n in ids.values() if n is not None}
+    held = node_values(source.build, inputs, asked, turns=turns)
     found = {}
     for key, number in ids.items():
         assert number is not None, f"the value of {key} is in no node outside kernels"
@@ -267,8 +273,19 @@ def _read(
             continue  # in a branch or loop that did not run
         first = where.values[key]
         target = where.trace.nodes(0)[first.first.node].type
-        found[key] = _as_layer(value, node.type, target, where.logical_shape(first))
+        shape = where.logical_shape(first)
+        if isinstance(value, Turns):
+            rows = [_as_layer(v, node.type, target, shape) for v in value]
+            found[key] = _stacked(rows)
+        else:
+            found[key] = _as_layer(value, node.type, target, shape)
     return found
+
+
+def _stacked(rows: list[Any]) -> Any:
+    """Returns values of turns as one array; as a list where they are of several shapes."""
+    alike = {row.shape if isinstance(row, np.ndarray) else None for row in rows}
+    return np.stack(rows) if len(alike) == 1 and None not in alike else rows
 
 
 def _as_layer(value: Any, source: Type, target: Type, shape: tuple[int, ...] | None) -> Any:

@@ -45,8 +45,9 @@ class FalseLink:
 class VerifyReport(Shown):
     """How many links hold, which do not, and how many could not be evaluated.
 
-    `worst` is the largest relative error among those that hold. Values inside branches, loops and
-    kernels called more than once are many, so links between them are left out.
+    `worst` is the largest relative error among those that hold. Values inside loops are those of
+    the last turn. What does not run on these inputs (a branch, say) cannot be evaluated, and links
+    inside kernels called more than once are left out, as their values are many.
     """
 
     checked: int
