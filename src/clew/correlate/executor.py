@@ -232,7 +232,7 @@ class _GraphReader:
                 self._nest(node, {"then": expr.then, "else": expr.orelse})
             case While():
                 node = self._add(WHILE, "while", expr, expr.init, self._reader.on_host(expr.type))
-                self._nest(node, {"cond": expr.cond, "body": expr.body})
+                self._nest(node, self._parts(expr))
             case Var() | Function():
                 pass
 
@@ -250,6 +250,14 @@ class _GraphReader:
     def _nest(self, node: Node, functions: dict[str, Function]) -> None:
         for name, function in functions.items():
             node.graphs[name] = self._reader.graph(function, node.name, name)
+
+    def _parts(self, loop: While) -> dict[str, Function]:
+        """Returns what a loop runs: no condition where native code counts its turns."""
+        kernels = [n for n in post_order(loop.cond.body) if _is_kernel(n)]
+        counted = isinstance(loop.trips, int) and not any(
+            n.id in self._reader.uses for n in kernels
+        )
+        return {"body": loop.body} if counted else {"cond": loop.cond, "body": loop.body}
 
     def _kernel(self, call: Call, function: Function) -> None:
         """Adds a kernel, and what its step in the plan says of the places of its operands."""
@@ -279,6 +287,10 @@ class _GraphReader:
         first = self._storage(self._of(call.args[0])[0])
         place = first.at(-offsets[0] * _element_bytes(call.type))
         self._add(JOIN, _short(call), call, call.args, [place], [call])
+
+
+def _is_kernel(node: Expr) -> bool:
+    return isinstance(node, Call) and isinstance(node.op, Function)
 
 
 def parameter_name(constant: Constant) -> str:

@@ -30,7 +30,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from clew.ir.expr import ArgRef, Attrs, Call, Constant, Expr
+from clew.ir.expr import ArgRef, Attrs, Call, Constant, Expr, Function
 from clew.ir.parser import operators_from
 from clew.ir.types import (
     TensorType,
@@ -97,6 +97,7 @@ class Op:
     reference_rule: Callable[..., Any] | None = None
     type_rule: TypeRule | None = None
     dynamic_rule: Callable[[Sequence[Type], Attrs], Type] | None = None
+    known_rule: Callable[..., Function | None] | None = None
     resolver_rule: Callable[[Sequence[TensorType], dict[str, Any]], dict[str, Any]] | None = None
     layout_rule: Callable[..., Any] | None = None
     quantize_rule: Callable[..., Any] | None = None
@@ -164,6 +165,15 @@ class Op:
         have to be said otherwise. It settles what depends on the inputs, as reshape's 0 and -1 do.
         """
         self.resolver_rule = rule
+        return rule
+
+    def once_known(self, rule: Callable[..., Function | None]) -> Callable[..., Function | None]:
+        """Decorator: what a call of an operator whose meaning depends on its inputs' types is, once
+        these are known: the inputs' types, the values of those that are constants (None of the
+        others) and the attributes to a function of all inputs, made anew each time; None where
+        there is none.
+        """
+        self.known_rule = rule
         return rule
 
     def decompose(self, rule: Callable[..., Expr | None]) -> Callable[..., Expr | None]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeGuard
 
 from clew.ir.deciding import decided_by
 from clew.ir.dims import Dim, SymDim, substitute
@@ -17,11 +17,11 @@ from clew.ir.types import (
     Type,
     empty_array,
     is_empty,
-    is_native,
     leaves,
     substitute_type,
 )
 from clew.ir.values import KnownValues
+from clew.ir.visit import post_order
 from clew.ops.registry import Op
 from clew.passes.base import Pass, PassContext
 from clew.support.errors import Hint, InputError
@@ -41,10 +41,12 @@ class Specialize(Pass):
     After:
         %1: f32[2, 4] = nn.relu(%x); %2: i64[2] = const [2, 4]
 
-    Attributes bound at run time are settled where their argument is known now; a remark names each
-    input whose value took part, and what it decides. Branches that these sizes rule out, and bodies
-    of loops that never run, are left out. Two sizes that broadcast are taken to be equal before:
-    where one turns out to be 1, and attributes were made of it, they may be wrong (I042). `shapes`
+    Operators whose meaning depends on ranks (`onnx.layer`) become what they are, where the ranks
+    follow. Attributes bound at run time are settled where their argument is known now; a remark
+    names each input whose value took part, and what it decides. Of a branch that these sizes settle
+    its results are left, and bodies of loops that never run are left out. Two sizes that broadcast
+    are taken to be equal before: where one turns out to be 1, and attributes were made of it, they
+    may be wrong (I042). `shapes`
     gives whole shapes of parameters, whose sizes need not be plain names then (`min(40, ?3)`).
     Preconditions: `sizes` and `shapes` fit the inputs. Non-goals: sizes that depend on data.
     """
@@ -130,7 +132,11 @@ class _Specializer(Rewriter):
         if node.id in self.memo:
             return self.memo[node.id]
         if isinstance(node, If):
-            self._take_branch(node)
+            new = self._taken(node)
+            if new is not None:
+                replaces(node, new)
+                self.memo[node.id] = new
+                return new
         elif isinstance(node, While) and node.trips is not None:
             new = self._no_turns(node, substitute(node.trips, self.sizes))
             if new is not None:
@@ -139,32 +145,31 @@ class _Specializer(Rewriter):
                 return new
         return super()._visit(node)
 
-    def _take_branch(self, node: If) -> None:
-        """Leaves out the branch that is not taken, where that is known: it may be wrong for these
-        sizes. It gives zeros instead.
+    def _taken(self, node: If) -> Expr | None:
+        """Returns the results of the branch that is taken, where that is known: the other may be
+        wrong for these sizes.
         """
         cond = self._visited(node.cond)
         if not isinstance(cond, Constant):
-            return
-        taken, other = node.then, node.orelse
-        if not bool(cond.data.reshape(-1)[0]):
-            taken, other = other, taken
-        new = self._visited(taken)
-        assert isinstance(new, Function)
-        self.memo[other.id] = self._with_zeros(node, other, new.body.type) or new
-
-    def _with_zeros(self, node: If, function: Function, type_: Type) -> Function | None:
-        """Returns a function of the same parameters that gives zeros; None for another type than
-        of tensors whose sizes are known.
-        """
-        parts = leaves(type_)
-        if not all(isinstance(t, TensorType) and t.is_static and is_native(t) for t in parts):
             return None
-        params = [self._visited(p) for p in function.params]
+        taken = node.then if bool(cond.data.reshape(-1)[0]) else node.orelse
+        args = [self._visited(arg) for arg in node.args]
         with building_for(node):
-            zeros = [Constant.splat(0, t) for t in parts]  # type: ignore[arg-type]
-            body = zeros[0] if isinstance(type_, TensorType) else Tuple(zeros)
-            return Function(params, body, function.attrs)  # type: ignore[arg-type]
+            return self._inlined(taken, args)
+
+    def _inlined(self, function: Function, args: Sequence[Expr]) -> Expr:
+        """Returns the body of a function over arguments that are visited."""
+        nodes = [n for n in post_order(function.body) if not isinstance(n, Function)]
+        own = [n.id for n in (*function.params, *nodes)]
+        before = {n: self.memo.pop(n) for n in own if n in self.memo}
+        self.memo.update(zip((p.id for p in function.params), args, strict=True))
+        for node in nodes:
+            self._visit(node)
+        result = self.memo[function.body.id]
+        for n in own:  # another call of the function has other arguments
+            self.memo.pop(n, None)
+        self.memo.update(before)
+        return result
 
     def _no_turns(self, node: While, trips: Dim) -> Expr | None:
         """Returns the value of a loop that never runs, whose body may be wrong for these sizes;
@@ -186,6 +191,8 @@ class _Specializer(Rewriter):
     def rewrite_call(self, old: Call, new: Call) -> Expr:
         if not isinstance(new.op, Op):
             return new
+        if new.op.known_rule is not None:
+            return self._once_known(new, new.op.known_rule)
         resolved = new.op.resolve(new)
         type_ = resolved.type
         self._compare(old, type_)
@@ -198,6 +205,17 @@ class _Specializer(Rewriter):
             if value is not None and value.dtype != object:
                 return Constant(value)
         return resolved
+
+    def _once_known(self, call: Call, rule: Callable[..., Function | None]) -> Expr:
+        """Returns what a call is whose meaning depends on types, where these are known by now."""
+        types = [arg.type for arg in call.args]
+        if not all(isinstance(t, TensorType) and t.is_static for t in types):
+            return call
+        values = [arg.data if _is_small(arg) else None for arg in call.args]
+        function = rule(types, values, **call.attrs)
+        if function is None:
+            return call
+        return self._inlined(function, call.args)
 
     def _compare(self, old: Call, found: Type) -> None:
         """Notes the names of sizes in a call's attributes, and in its type where it was another."""
@@ -223,6 +241,10 @@ def _decision(main: Function, param: Var) -> str:
     ]
     what = "; ".join(found) or "which graph the model is"
     return f"the value of {param.name} decides {what}: each new value costs a build"
+
+
+def _is_small(arg: Expr) -> TypeGuard[Constant]:
+    return isinstance(arg, Constant) and arg.data.size <= _MAX_FOLDED_ELEMENTS
 
 
 def _names_in(value: object) -> frozenset[str]:

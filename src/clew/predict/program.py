@@ -123,6 +123,8 @@ def _whole_bytes(plan: SegmentPlan, ref: BufferRef) -> int:
             return plan.outputs[ref.index].size_bytes
         case BufferKind.CONSTANT:
             return plan.constants[ref.index].nbytes
+        case BufferKind.MOVING:
+            return [size for loop in plan.loops for size in loop.moving_bytes][ref.index]
     return plan.arena_buffers[ref.index].size_bytes
 
 

@@ -167,3 +167,48 @@ def test_a_mistake_of_the_importer_has_a_code_and_numbers_may_avoid_it(monkeypat
     assert caught.value.layer == "relu"
     x = values(3)
     assert clew.compile(made, threads=1)(x).tolist() == np.maximum(x, 0).tolist()
+
+
+def test_names_for_any_size_are_no_names():
+    graph = helper.make_graph(
+        [node("Relu", ["x"], ["y"])], "g", [info("x", ["_", "?", "_"])], [info("y", None)]
+    )
+    compiled = clew.compile(clew.load(helper.make_model(graph, ir_version=9)), threads=1)
+    x = np.ones((2, 3, 4), np.float32)
+    np.testing.assert_array_equal(compiled(x), x)
+
+
+def test_layers_of_unknown_rank_are_plain_layers_once_sizes_tell_it():
+    """As `if x.dim() == 1: x = x.unsqueeze(0)` is exported, behind a squeeze of free sizes."""
+    axis = numpy_helper.from_array(np.array([0]), "axis")
+    then = helper.make_graph([node("Unsqueeze", ["s", "axis"], ["t"])], "t", [], [info("t", None)])
+    orelse = helper.make_graph([node("Identity", ["s"], ["e"])], "e", [], [info("e", None)])
+    single = helper.make_graph([node("Identity", ["r"], ["i"])], "i", [], [info("i", None)])
+    double = helper.make_graph(
+        [node("Unsqueeze", ["r", "axis"], ["u"])], "u", [], [info("u", None)]
+    )
+    nodes = [
+        node("Relu", ["x"], ["r"]),
+        node("Shape", ["r"], ["first"]),
+        node("Gather", ["first", "zero"], ["batch"]),
+        helper.make_node("Equal", ["batch", "two"], ["small"], name="small"),
+        helper.make_node("If", ["small"], ["s"], name="by", then_branch=single, else_branch=double),
+        helper.make_node("Shape", ["s"], ["shape"], name="shape_of_s"),
+        helper.make_node("Size", ["shape"], ["rank"], name="rank"),
+        helper.make_node("Equal", ["rank", "two"], ["flat"], name="flat"),
+        helper.make_node("If", ["flat"], ["y"], name="again", then_branch=then, else_branch=orelse),
+        helper.make_node("Exp", ["y"], ["z"], name="exp"),
+    ]
+    numbers = [numpy_helper.from_array(np.array(n), name) for name, n in (("zero", 0), ("two", 2))]
+    graph = helper.make_graph(
+        nodes, "g", [info("x", ["n", "m"])], [info("z", None)], [axis, *numbers]
+    )
+    opsets = [helper.make_opsetid("", 18)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
+    compiled = clew.compile(clew.load(model), threads=1)
+    for shape in ((2, 3), (4, 3)):
+        x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+        np.testing.assert_allclose(compiled(x), np.exp(np.maximum(x, 0))[None], rtol=1e-6)
+        assert compiled.build.program.is_native
+        assert "exp" in compiled.trace.layers
+        assert compiled.trace.verify({"x": x}).ok

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,8 @@ from clew.support.errors import Hint, InputError, ModelError, UnsupportedError
 from clew.support.near import did_you_mean
 
 Shapes: TypeAlias = "Mapping[str, Sequence[int | str]]"
+# What exporters write as the name of a size that may be any.
+_ANY: Final = frozenset(("_", "?", "*", "-1", "None", "none", "unk"))
 
 
 class Inputs:
@@ -103,7 +105,7 @@ class Inputs:
         shape = [
             int(d.dim_value)
             if _is_fixed(d, len(tensor.shape.dim))
-            else d.dim_param or f"{value.name}_{axis}"
+            else _name(d) or f"{value.name}_{axis}"
             for axis, d in enumerate(tensor.shape.dim)
         ]
         return DeclaredInput(value.name, dtype, tuple(shape))
@@ -159,8 +161,8 @@ class Inputs:
     def _dim(self, dim: Any, rank: int, fallback: str) -> Dim:
         if _is_fixed(dim, rank):
             return int(dim.dim_value)
-        if dim.dim_param:
-            return SymDim.symbol(self._symbols.named(dim.dim_param))
+        if name := _name(dim):
+            return SymDim.symbol(self._symbols.named(name))
         return SymDim.symbol(self._symbols.fresh(fallback))
 
 
@@ -171,6 +173,14 @@ def _is_fixed(dim: Any, rank: int) -> bool:
     return bool(
         dim.HasField("dim_value") and (dim.dim_value > 0 or (not dim.dim_value and rank == 1))
     )
+
+
+def _name(dim: Any) -> str:
+    """Returns the name of a size; "" where it has none, or one that exporters write for any size:
+    such sizes need not be equal.
+    """
+    name: str = dim.dim_param
+    return "" if name in _ANY else name
 
 
 def _settled(graph: GraphProto, shapes: Shapes) -> dict[str, tuple[int | str, ...]]:
@@ -185,16 +195,16 @@ def _settled(graph: GraphProto, shapes: Shapes) -> dict[str, tuple[int | str, ..
         declared = dims.get(name, ())
         if len(declared) == len(given):
             for dim, size in zip(declared, given, strict=True):
-                if dim.dim_param and isinstance(size, int):
-                    sizes.setdefault(dim.dim_param, set()).add(size)
+                if _name(dim) and isinstance(size, int):
+                    sizes.setdefault(_name(dim), set()).add(size)
     known = {name: min(found) for name, found in sizes.items() if len(found) == 1}
     return {
         name: tuple(
             int(d.dim_value)
             if _is_fixed(d, len(declared))
-            else known.get(d.dim_param, d.dim_param or f"{name}_{axis}")
+            else known.get(_name(d), _name(d) or f"{name}_{axis}")
             for axis, d in enumerate(declared)
         )
         for name, declared in dims.items()
-        if name not in shapes and any(d.dim_param in known for d in declared)
+        if name not in shapes and any(_name(d) in known for d in declared)
     }

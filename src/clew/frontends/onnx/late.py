@@ -26,7 +26,7 @@ from clew.frontends.onnx.names import display
 from clew.frontends.onnx.registry import call
 from clew.frontends.onnx.survey import subgraphs
 from clew.frontends.onnx.value_types import type_proto, value_type
-from clew.ir.expr import Expr, TupleGetItem, unknown_dim
+from clew.ir.expr import Expr, Function, Tuple, TupleGetItem, Var, unknown_dim
 from clew.ir.interpret import interpret
 from clew.ir.module import Module
 from clew.ir.syntax import type_text
@@ -78,7 +78,7 @@ def late_layer(layer: Layer, domain: str) -> list[Expr]:
 
 def _node(layer: Layer, domain: str) -> NodeProto:
     """Returns the layer as a node that stands alone."""
-    node = NodeProto(op_type=layer.op_type, domain=domain)
+    node = NodeProto(name=layer.name, op_type=layer.op_type, domain=domain)
     node.input.extend("" if x is None else f"x{n}" for n, x in enumerate(layer.inputs))
     used = [bool(name) for name in layer.outputs]
     node.output.extend(f"y{n}" if u else "" for n, u in enumerate(used))
@@ -209,6 +209,39 @@ def _onnx_layer_types(
         raise GraphTypeError("T157", f"onnx.layer: {len(values)} inputs for {len(inputs)} types")
     types = (_fresh(type_named("onnx.layer", text)) for text in results)
     return TupleType(tuple(types))
+
+
+@onnx_layer.once_known
+def _onnx_layer_once_known(
+    types: Sequence[Type],
+    values: Sequence[Array | None],
+    *,
+    node: str,
+    domain: str,
+    version: int,
+    captured: tuple[str, ...],
+    **attrs: Any,
+) -> Function | None:
+    """Returns the layer, imported for these types; None where it cannot be: a branch that they rule
+    out need not fit them.
+    """
+    own = _parsed(node)
+    names = [*(name for name in own.input if name), *captured]
+    constants = {n: v for n, v in zip(names, values, strict=True) if v is not None}
+    inputs = list(zip(names, types, strict=True))
+    try:
+        module = _imported(own, domain, version, inputs, constants)
+    except ClewError:
+        return None
+    taken = {p.name: p for p in module.main.params}
+    params = [taken.get(name) or Var(name, type_) for name, type_ in inputs]
+    results = dict(zip(module.output_names, _results(module.main.body), strict=True))
+    fields = [results[name] if name else Tuple(()) for name in own.output]
+    return Function(params, Tuple(fields))
+
+
+def _results(body: Expr) -> Sequence[Expr]:
+    return body.fields if isinstance(body, Tuple) else (body,)
 
 
 def _fresh(type_: Type) -> Type:
