@@ -98,6 +98,8 @@ class ProgramBuilder:
         self.segment_calls: list[list[Call]] = []
         self._groups: list[list[Work] | Expr] = []
         self._reused: set[int] = set()
+        # Slots of which only a view of the whole is read outside their segment, and that view.
+        self._shown: dict[int, int] = {}
         # Of native branches and loops, by node: the builders of their parts, and which results (of
         # loops) show what was there before.
         self.parts: dict[int, tuple[ProgramBuilder, ProgramBuilder]] = {}
@@ -118,6 +120,7 @@ class ProgramBuilder:
         inputs = self.collect()
         outputs = self.slots[self.function.body.id]
         needed = self._needed(outputs)
+        self._shown = self._shown_once(outputs)
         for group in self._groups:
             if isinstance(group, list):
                 self._segment(group, needed[id(group)])
@@ -347,7 +350,39 @@ class ProgramBuilder:
         self.plans.append(plan)
         self.segment_calls.append(writer.calls)
         segment = self.make_segment(plan)
-        self.instructions.append(RunSegment(segment, tuple(writer.inputs), tuple(outputs)))
+        shown = tuple(self.shown_as(slot) for slot in outputs)
+        self.instructions.append(RunSegment(segment, tuple(writer.inputs), shown))
+
+    def shown_as(self, slot: int) -> int:
+        """Returns the slot that a segment's output goes to: a view of it, if that is all that is
+        read outside.
+        """
+        return self._shown.get(slot, slot)
+
+    def _shown_once(self, outputs: Sequence[int]) -> dict[int, int]:
+        """Returns slots of which nothing is read outside the segment that writes them but one view
+        of the whole, and that view.
+        """
+        wanted = set(outputs) | self._host_reads()
+        inside = {
+            self.root(s)[0]
+            for number, group in enumerate(self._groups, 1)
+            if isinstance(group, list)
+            for node in group
+            for s in self.reads(node)
+            if self.made_in.get(self.root(s)[0]) != number
+        }
+        views: dict[int, list[int]] = {}
+        for slot in wanted & self.views.keys():
+            root, offset = self.root(slot)
+            views.setdefault(root, []).append(-1 if offset else slot)
+        return {
+            root: found[0]
+            for root, found in views.items()
+            if root in self.made_in and root not in wanted | inside
+            if len(found) == 1 and found[0] >= 0
+            if self.size_bytes(root) == self.size_bytes(found[0])
+        }
 
     def written(self, group: Sequence[Work]) -> dict[int, None]:
         """Returns the slots with memory of their own that a group writes."""
@@ -401,6 +436,7 @@ class ProgramBuilder:
     def _views(self, wanted: set[int]) -> None:
         """Adds the views that host steps and results show of memory that exists now."""
         done = {i.target for i in self.instructions if isinstance(i, View)}
+        done |= set(self._shown.values())
         for slot in self.views:
             if slot in done or slot not in wanted:
                 continue

@@ -76,7 +76,8 @@ class SegmentWriter:
                 for e in self._order
             ]
         self.inputs = [self.inputs[n] for n in order]
-        inputs, outputs = map(self._spec, self.inputs), map(self._spec, self._outputs)
+        inputs = map(self._spec, self.inputs)
+        outputs = (self._spec(self._outer.builder.shown_as(s)) for s in self._outputs)
         return plan_segment(
             steps, list(inputs), list(outputs), self._constants, self._arena, flow, self._loops
         )

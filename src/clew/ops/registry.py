@@ -45,7 +45,7 @@ from clew.ir.types import (
     to_numpy,
 )
 from clew.ops.binding import OnnxBinding, binding_of
-from clew.ops.signature import Signature, convert, fits, signature_of
+from clew.ops.signature import Signature, convert, fits, is_declaration, signature_of
 from clew.support.budgets import check_run_bytes
 from clew.support.errors import GraphTypeError, UnsupportedError
 from clew.te.analysis import Kind, kind_of, view_offset
@@ -81,6 +81,7 @@ class Sample:
 
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
+KnownRule: TypeAlias = "Callable[..., Function | None]"
 TypeRule = Callable[..., Type]
 Compute = Callable[..., "Tensor | tuple[Tensor, ...]"]
 
@@ -97,7 +98,7 @@ class Op:
     reference_rule: Callable[..., Any] | None = None
     type_rule: TypeRule | None = None
     dynamic_rule: Callable[[Sequence[Type], Attrs], Type] | None = None
-    known_rule: Callable[..., Function | None] | None = None
+    known_rule: KnownRule | None = None
     resolver_rule: Callable[[Sequence[TensorType], dict[str, Any]], dict[str, Any]] | None = None
     layout_rule: Callable[..., Any] | None = None
     quantize_rule: Callable[..., Any] | None = None
@@ -167,11 +168,10 @@ class Op:
         self.resolver_rule = rule
         return rule
 
-    def once_known(self, rule: Callable[..., Function | None]) -> Callable[..., Function | None]:
-        """Decorator: what a call of an operator whose meaning depends on its inputs' types is, once
-        these are known: the inputs' types, the values of those that are constants (None of the
-        others) and the attributes to a function of all inputs, made anew each time; None where
-        there is none.
+    def once_known(self, rule: KnownRule) -> KnownRule:
+        """Decorator: what a call is whose meaning depends on its inputs' types, once they are known:
+        the types, the values of constants (None of others) and the attributes to a function of all
+        inputs, made anew each time; None where there is none.
         """
         self.known_rule = rule
         return rule
@@ -557,7 +557,7 @@ def register_op(
         )
         if host:
             op.reference_rule = function
-        elif not _is_declaration(function):
+        elif not is_declaration(function):
             op.compute = function
         _REGISTRY[name] = op
         return op
@@ -573,20 +573,6 @@ def bound_to(domain: str, name: str, version: int) -> Op | None:
         if op.onnx and (op.onnx.domain, op.onnx.name) == (domain, name) and op.onnx.since <= version
     ]
     return max(found, key=lambda op: op.onnx.since if op.onnx else 0, default=None)
-
-
-def _is_declaration(function: Callable[..., Any]) -> bool:
-    """Whether a function's body is nothing but a docstring or `...`."""
-    code = getattr(function, "__code__", None)
-    bodies = (_empty.__code__.co_code, _documented.__code__.co_code)
-    return code is not None and code.co_code in bodies and not code.co_names
-
-
-def _empty() -> None: ...
-
-
-def _documented() -> None:
-    """A docstring moves the place of `None` among the constants, and so the code."""
 
 
 def get_op(name: str) -> Op:

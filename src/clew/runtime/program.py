@@ -150,16 +150,18 @@ class Program(Shown):
         return f"of {counted(len(self.instructions), 'instruction')}"
 
     def _single_segment(self) -> Runnable | None:
-        """Returns the segment that is the whole program, if one is."""
-        if len(self.instructions) == 1:
-            only = self.instructions[0]
-            if (
-                isinstance(only, RunSegment)
-                and only.inputs == self.inputs
-                and only.outputs == self.outputs
-            ):
-                return only.segment
-        return None
+        """Returns the segment that is the whole program, if one is: it may leave inputs unread."""
+        if len(self.instructions) != 1:
+            return None
+        only = self.instructions[0]
+        if not isinstance(only, RunSegment) or only.outputs != self.outputs:
+            return None
+        if only.inputs == self.inputs:
+            return only.segment
+        if not set(only.inputs) <= set(self.inputs):
+            return None
+        segment, places = only.segment, [self.inputs.index(slot) for slot in only.inputs]
+        return lambda arrays: segment([arrays[place] for place in places])
 
     @property
     def is_native(self) -> bool:
