@@ -169,9 +169,9 @@ class Op:
         return rule
 
     def once_known(self, rule: KnownRule) -> KnownRule:
-        """Decorator: what a call is whose meaning depends on its inputs' types, once they are known:
-        the types, the values of constants (None of others) and the attributes to a function of all
-        inputs, made anew each time; None where there is none.
+        """Decorator: what a call is whose meaning depends on its inputs' types, once these are
+        known: the types, the values of constants (None of others) and the attributes to a function
+        of all inputs, made anew each time; None where there is none.
         """
         self.known_rule = rule
         return rule
