@@ -25,6 +25,7 @@ from clew.ops.common import (
     widen,
 )
 from clew.ops.registry import Sample, register_op
+from clew.ops.windows import blocks
 from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor
 
@@ -275,26 +276,36 @@ def _attention_reference(
     layout: str,
 ) -> Array:
     queries, keys, values = (
-        np.transpose(x, [order.index(axis) for axis in AXES]).astype(np.float64)
+        np.transpose(x, [order.index(axis) for axis in AXES])
         for x, order in ((q, q_layout), (k, k_layout), (v, v_layout))
     )
-    group = queries.shape[1] // keys.shape[1]
-    keys, values = np.repeat(keys, group, axis=1), np.repeat(values, group, axis=1)
-    with np.errstate(all="ignore"):
-        logits = np.matmul(queries, np.swapaxes(keys, 2, 3))
-        logits *= scale or 1.0 / math.sqrt(queries.shape[-1] or 1)
-        if mask is not None:
-            bias = np.where(mask, 0.0, -np.inf) if mask.dtype == bool else mask
-            logits = logits + bias.astype(np.float64)
-        if causal:
-            rows, columns = logits.shape[-2:]
-            logits = np.where(np.arange(columns) <= np.arange(rows)[:, None], logits, -np.inf)
-        top = logits.max(axis=-1, keepdims=True, initial=-np.inf)
-        power = np.exp(logits - top)
-        weights = power / power.sum(axis=-1, keepdims=True)
-        if guard:
-            weights = np.where(
-                np.isnan(weights) if guard == "nan" else np.isneginf(top), 0, weights
-            )
-        result = np.matmul(weights, values)
-    return np.transpose(result, [AXES.index(axis) for axis in layout]).astype(q.dtype)
+    batch, heads, rows, width = queries.shape
+    columns, group = keys.shape[2], heads // keys.shape[1]
+    factor = scale or 1.0 / math.sqrt(width or 1)
+    masks = None if mask is None else np.broadcast_to(mask, (batch, heads, rows, columns))
+    result = np.empty((batch, heads, rows, values.shape[3]), q.dtype)
+    for b, h in np.ndindex(batch, heads):
+        there = keys[b, h // group].T.astype(np.float64)
+        held = values[b, h // group].astype(np.float64)
+        for some in blocks(rows, columns):
+            with np.errstate(all="ignore"):
+                logits = queries[b, h, some].astype(np.float64) @ there * factor
+                if masks is not None:
+                    bias = masks[b, h, some]
+                    bias = np.where(bias, 0.0, -np.inf) if bias.dtype == bool else bias
+                    logits += bias.astype(np.float64)
+                if causal:
+                    seen = np.arange(columns) <= np.arange(some.start, some.stop)[:, None]
+                    logits = np.where(seen, logits, -np.inf)
+                result[b, h, some] = _weighted(logits, held, guard).astype(q.dtype)
+    return np.transpose(result, [AXES.index(axis) for axis in layout])
+
+
+def _weighted(logits: Array, values: Array, guard: str) -> Array:
+    """Returns `softmax(logits) values`, with the rows that a guard names made 0."""
+    top = logits.max(axis=-1, keepdims=True, initial=-np.inf)
+    power = np.exp(logits - top)
+    weights = power / power.sum(axis=-1, keepdims=True)
+    if guard:
+        weights = np.where(np.isnan(weights) if guard == "nan" else np.isneginf(top), 0, weights)
+    return np.asarray(weights @ values)

@@ -334,18 +334,20 @@ def _conv2d_parts_reference(
     panels = len(weight)
     filters = weight.astype(np.float64).transpose(3, 0, 5, 1, 4, 6, 2)
     filters = filters.reshape(parts, panels * PANEL, blocks * TILE_DEPTH, *kernel)[:, :channels]
-    pixels = data.astype(np.float64).transpose(5, 0, 1, 6, 2, 3, 4)
-    pixels = pixels.reshape(parts, batch, blocks * TILE_DEPTH, *pixels.shape[4:])
-    rows = np.zeros((batch, channels, places.rows))
-    for y, x in np.ndindex(*kernel):
-        line, column = y * dilation[0], x * dilation[1]
-        start = line // strides[0] * places.width + column // strides[1]
-        seen = pixels[..., line % strides[0], column % strides[1], start : start + places.rows]
-        for left in range(parts):
-            for right in range(parts - left):
-                rows += np.einsum("oi,nip->nop", filters[right, :, :, y, x], seen[left])
-    whole = np.zeros((batch, channels, places.lines.pixels * places.width))
-    whole[:, :, : places.rows] = rows
-    cut = whole.reshape(batch, channels, -1, places.width)[..., : places.columns.pixels]
-    blocked = cut.reshape(batch, -1, _BLOCK, *cut.shape[2:]).transpose(0, 1, 3, 4, 2)
-    return np.ascontiguousarray(blocked.astype(np.float32))
+    size = (places.lines.pixels, places.columns.pixels)
+    result = np.empty((batch, channels // _BLOCK, *size, _BLOCK), np.float32)
+    for tiles, into in zip(data, result, strict=True):
+        pixels = tiles.astype(np.float64).transpose(4, 0, 5, 1, 2, 3)
+        pixels = pixels.reshape(parts, blocks * TILE_DEPTH, *pixels.shape[3:])
+        whole = np.zeros((channels, size[0] * places.width))
+        rows = whole[:, : places.rows]
+        for y, x in np.ndindex(*kernel):
+            line, column = y * dilation[0], x * dilation[1]
+            start = line // strides[0] * places.width + column // strides[1]
+            seen = pixels[..., line % strides[0], column % strides[1], start : start + places.rows]
+            for left in range(parts):
+                for right in range(parts - left):
+                    rows += filters[right, :, :, y, x] @ seen[left]
+        cut = whole.reshape(-1, _BLOCK, size[0], places.width)[..., : size[1]]
+        into[:] = cut.transpose(0, 2, 3, 1)
+    return result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from clew.ir.types import from_numpy, to_numpy
 from clew.ops.common import differ, f16, f32, need_float, need_rank
 from clew.ops.convolution import check_pairs, product_dtypes
 from clew.ops.registry import Sample, register_op
+from clew.ops.windows import blocks
 from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor
 
@@ -110,27 +112,30 @@ def _reference(data: Array, weight: Array, attrs: dict[str, Any]) -> Array:
     dtype = to_numpy(from_numpy(data.dtype))
     strides, dilation, pads = attrs["strides"], attrs["dilation"], attrs["padding"]
     extra = attrs["output_padding"] or (0,) * spatial
-    inner = data.shape[1] // groups
-    x = data.astype("f8").reshape(data.shape[0], groups, inner, *data.shape[2:])
-    w = weight.astype("f8").reshape(groups, inner, *weight.shape[1:])
+    inner, kernel, sizes = data.shape[1] // groups, weight.shape[2:], data.shape[2:]
+    x = data.reshape(len(data), groups, inner, math.prod(sizes))
+    w = weight.reshape(groups, inner, weight.shape[1], *kernel)
     full = [
-        (data.shape[2 + n] - 1) * strides[n]
-        + (weight.shape[2 + n] - 1) * dilation[n]
-        + 1
-        + extra[n]
-        for n in range(spatial)
+        (size - 1) * s + (k - 1) * d + 1 + more
+        for size, s, k, d, more in zip(sizes, strides, kernel, dilation, extra, strict=True)
     ]
-    result = np.zeros((x.shape[0], groups, w.shape[2], *full))
-    for tap in np.ndindex(*w.shape[3:]):
-        window = tuple(
-            slice(t * d, t * d + max((size - 1) * s + 1, 0), s)
-            for t, d, s, size in zip(tap, dilation, strides, x.shape[3:], strict=True)
-        )
-        taken: Array = w[(slice(None),) * 3 + tap]
-        result[(slice(None),) * 3 + window] += np.einsum("ngi...,gio->ngo...", x, taken)
     crop = tuple(slice(pads[n], full[n] - pads[n + spatial]) for n in range(spatial))
-    whole: Array = result.reshape(x.shape[0], groups * w.shape[2], *full)
-    return whole[(slice(None),) * 2 + crop].astype(dtype)
+    cropped = [size - pads[n] - pads[n + spatial] for n, size in enumerate(full)]
+    result = np.empty((len(data), groups, w.shape[2], *cropped), dtype)
+    for image, into in zip(x, result, strict=True):
+        for some in blocks(groups, inner * math.prod(sizes) + w.shape[2] * math.prod(full)):
+            read, taken = image[some].astype("f8"), w[some].astype("f8")
+            sums = np.zeros((len(read), w.shape[2], *full))
+            for tap in np.ndindex(*kernel):
+                window = tuple(
+                    slice(t * d, t * d + max((size - 1) * s + 1, 0), s)
+                    for t, d, s, size in zip(tap, dilation, strides, sizes, strict=True)
+                )
+                product = np.matmul(taken[(slice(None),) * 3 + tap].swapaxes(1, 2), read)
+                part = sums[(slice(None), slice(None), *window)]
+                part += product.reshape(*product.shape[:2], *sizes)
+            into[some] = sums[(slice(None), slice(None), *crop)].astype(dtype)
+    return result.reshape(len(data), groups * w.shape[2], *cropped)
 
 
 def _attrs(

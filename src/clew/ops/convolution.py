@@ -17,6 +17,7 @@ from clew.ops.common import (
 )
 from clew.ops.layouts import Layout, parse_layout, stored_shape, transform
 from clew.ops.layouts import logical_sizes as sizes_of
+from clew.ops.windows import Windows, blocks
 from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor
 from clew.te.expr import as_scalar
@@ -280,33 +281,30 @@ def _filter_place(
 
 
 def convolved(spatial: str, data: Array, weight: Array, attrs: dict[str, Any]) -> Array:
-    """Returns a convolution by one matrix product a tap, summed in float64 or int32."""
-    n = len(spatial)
+    """Returns a convolution by matrix products of weights and what windows hold, summed in float64
+    or whole numbers: an image at a time, in blocks of groups.
+    """
     plain, groups = "NC" + spatial, attrs["groups"]
     wide, dtype = product_dtypes(
         from_numpy(data.dtype), from_numpy(weight.dtype), "nn.conv", attrs.get("out_dtype", "")
     )
-    exact = np.float64 if is_float(wide) else to_numpy(wide)
-    x: Array = transform(data, attrs["data_layout"], plain).astype(exact)
-    w: Array = transform(weight, attrs["weight_layout"], "OI" + spatial).astype(exact)
-    if attrs["channels"]:
-        w = w[: attrs["channels"]]
-    pads = attrs["padding"]
-    x = np.pad(x, [(0, 0), (0, 0), *zip(pads[:n], pads[n:], strict=True)])
-    sizes = [
-        (x.shape[2 + a] - (w.shape[2 + a] - 1) * attrs["dilation"][a] - 1) // attrs["strides"][a]
-        + 1
-        for a in range(n)
-    ]
-    x = x.reshape(x.shape[0], groups, w.shape[1], *x.shape[2:])
-    w = w.reshape(groups, w.shape[0] // groups, *w.shape[1:])
-    result = np.zeros((x.shape[0], groups, w.shape[1], *sizes), exact)
-    for tap in np.ndindex(*w.shape[3:]):
-        window = tuple(
-            slice(t * d, t * d + (size - 1) * s + 1, s)
-            for t, d, s, size in zip(tap, attrs["dilation"], attrs["strides"], sizes, strict=True)
-        )
-        taken: Array = x[(slice(None),) * 3 + window]
-        result += np.einsum("ngi...,goi->ngo...", taken, w[(slice(None),) * 3 + tap])
-    flat = result.reshape(x.shape[0], -1, *sizes).astype(to_numpy(dtype))
+    small = data.dtype.itemsize <= 2  # float64 holds sums of their products exactly
+    exact = np.float64 if is_float(wide) or small else to_numpy(wide)
+    x: Array = transform(data, attrs["data_layout"], plain)
+    w: Array = transform(weight, attrs["weight_layout"], "OI" + spatial)
+    w = w[: attrs["channels"] or None]
+    inner, members = w.shape[1], len(w) // groups
+    w = w.reshape(groups, members, *w.shape[1:])
+    windows = Windows(
+        x.shape[2:], w.shape[3:], attrs["strides"], attrs["padding"], attrs["dilation"]
+    )
+    result = np.empty((len(x), groups, members, *windows.sizes), to_numpy(dtype))
+    x = x.reshape(len(x), groups, inner, *x.shape[2:])
+    for image, sums in zip(x, result, strict=True):
+        for some in blocks(groups, inner * windows.padded_elems):
+            pieces = windows.products(image[some].astype(exact), w[some].astype(exact))
+            for rows, piece in pieces:
+                whole = piece if is_float(wide) else piece.astype(np.int64)
+                sums[some, :, rows] = whole.astype(result.dtype)
+    flat = result.reshape(len(x), -1, *windows.sizes)
     return transform(flat, plain, attrs["out_layout"] or attrs["data_layout"])

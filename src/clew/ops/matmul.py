@@ -24,6 +24,7 @@ from clew.ops.parts import (
     whole_parts,
 )
 from clew.ops.registry import Sample, register_op
+from clew.ops.windows import blocks
 from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor, as_scalar
 
@@ -197,15 +198,20 @@ def _dense_reference(
     factors = data.dtype if whole else weight.dtype
     wide, dtype = product_dtypes(from_numpy(data.dtype), from_numpy(factors), "nn.dense", out_dtype)
     exact = np.float64 if wide[0] == "f" else to_numpy(wide)
-    matrix = transform(weight, weight_layout, "KN")
-    matrix = (np.concatenate(cut_parts(matrix, parts)) if whole else matrix).astype(exact)
-    if parts > 1:
-        flat = part_products(data.astype(exact), matrix, parts, math.prod(rows), start)
-        result: Array = flat.reshape(*rows, flat.shape[-1])
-    else:
-        result = np.asarray(np.matmul(data.astype(exact), matrix[: data.shape[-1]]))
-    result = result[..., :units] if units else result
-    return result.astype(to_numpy(dtype))
+    matrix = transform(weight, weight_layout, "KN")[:, : units or None]
+    matrix = np.concatenate(cut_parts(matrix, parts)) if whole else matrix
+    lead = rows if parts > 1 else data.shape[:-1]
+    result = np.empty((*lead, matrix.shape[1]), to_numpy(dtype))
+    x = data.astype(exact)
+    for some in blocks(matrix.shape[1], len(matrix)):
+        factors = matrix[:, some].astype(exact)
+        if parts > 1:
+            flat = part_products(x, factors, parts, math.prod(rows), start)
+            product = flat.reshape(*rows, -1)
+        else:
+            product = np.matmul(x, factors[: data.shape[-1]])
+        result[..., some] = product.astype(result.dtype)
+    return result
 
 
 @register_op(

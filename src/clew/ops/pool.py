@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
 
 from clew import te
 from clew.ir.dims import Dim, dim_max, dim_min, product
 from clew.ir.expr import Attrs
-from clew.ir.types import TensorType
+from clew.ir.types import TensorType, from_numpy
 from clew.ops.common import accumulator, f16, f32, i8, need_float, need_number, widen
 from clew.ops.convolution import check_pairs, padded, window_size
-from clew.ops.layouts import logical_sizes, parse_layout
+from clew.ops.layouts import Layout, logical_sizes, parse_layout
 from clew.ops.reduce import reduce_over
 from clew.ops.registry import Sample, register_op
+from clew.ops.windows import combined
 from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor
 from clew.te.expr import Index, unary
 from clew.te.interpret import identity_of
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
 
 _WINDOWS = (
     Sample(f32(1, 3, 8, 8), kernel=(2, 2), strides=(2, 2)),
@@ -42,10 +48,14 @@ def _spatial(name: str, x: Tensor, layout: str) -> tuple[str, list[int], dict[st
     """
     parsed = parse_layout(layout)
     sizes = logical_sizes(parsed, x.shape)
-    letters = [a for a in parsed.plain if a not in "NC"]
+    letters = _letters(parsed)
     if not letters or any(parsed.factor(a) != 1 for a in letters):
         raise GraphTypeError("T109", f"{name}: layout {layout} has no plain spatial axes")
     return "".join(letters), [parsed.axes.index(a) for a in letters], sizes
+
+
+def _letters(layout: Layout) -> list[str]:
+    return [a for a in layout.plain if a not in "NC"]
 
 
 def pooled_size(
@@ -77,6 +87,31 @@ class _Window:
     dilation: tuple[int, ...]
     ceil_mode: bool
     layout: str
+
+    def axes(self) -> list[int]:
+        """Returns the positions of the spatial axes."""
+        parsed = parse_layout(self.layout)
+        return [n for n, letter in enumerate(parsed.axes) if letter in _letters(parsed)]
+
+    def combined(self, name: str, x: Array, combine: np.ufunc, start: Any) -> Array:
+        """Returns what `combine` makes of the elements of `x` in each window, an axis after the
+        other, in the dtype of `start`. What lies outside counts nothing.
+        """
+        axes = self.axes()
+        for n, axis in enumerate(axes):
+            low, high = self.padding[n], self.padding[n + len(axes)]
+            kernel, stride, dilation = self.kernel[n], self.strides[n], self.dilation[n]
+            count = pooled_size(
+                name, x.shape[axis], kernel, stride, low, high, dilation, self.ceil_mode
+            )
+            assert isinstance(count, int)
+            x = combined(x, axis, count, self.taps(n, low), stride, combine, start)
+        return x
+
+    def taps(self, n: int, before: int) -> range:
+        """Returns where the taps of an axis's first window are, which starts `before` the array."""
+        reach = self.kernel[n] * self.dilation[n]
+        return range(-before, reach - before, self.dilation[n])
 
     def place(
         self, i: Sequence[Scalar], axes: Sequence[int], taps: Sequence[Scalar]
@@ -169,6 +204,12 @@ def max_pool2d(
     if wide is x:
         return top
     return te.compute(shape, lambda *i: te.cast(x.dtype, top[i]), "max_pool2d", layout=x.layout)
+
+
+@max_pool2d.reference
+def _max_pool2d_reference(x: Array, **attrs: Any) -> Array:
+    start = np.asarray(identity_of("max", from_numpy(x.dtype)), x.dtype)[()]
+    return _Window(**attrs).combined("nn.max_pool2d", x, np.maximum, start)
 
 
 max_pool2d.layout(_pool_layout)
@@ -356,6 +397,13 @@ def lp_pool2d(
     return te.compute(shape, root, "lp_pool2d", layout=x.layout)
 
 
+@lp_pool2d.reference
+def _lp_pool2d_reference(x: Array, *, p: int, **attrs: Any) -> Array:
+    powers = np.abs(x.astype(np.float64)) ** p
+    total = _Window(**attrs).combined("nn.lp_pool2d", powers, np.add, np.float64(0))
+    return np.asarray(total ** (1 / p)).astype(x.dtype)
+
+
 lp_pool2d.layout(_pool_layout)
 
 
@@ -364,6 +412,21 @@ def _inside(start: Scalar, kernel: int, dilation: int, low: Dim, high: Dim) -> S
     first = te.maximum((te.size(low) - start + (dilation - 1)) // dilation, 0)
     last = te.minimum((te.size(high) - start + (dilation - 1)) // dilation, kernel)
     return te.maximum(last - first, 1)
+
+
+@avg_pool2d.reference
+def _avg_pool2d_reference(x: Array, *, count_include_pad: bool, **attrs: Any) -> Array:
+    window = _Window(**attrs)
+    total = window.combined("nn.avg_pool2d", x, np.add, np.float64(0))
+    axes = window.axes()
+    for n, axis in enumerate(axes):
+        low, high = window.padding[n], window.padding[n + len(axes)]
+        outer = (low, high) if count_include_pad else (0, 0)
+        counted = np.ones(x.shape[axis] + sum(outer))
+        count, taps = total.shape[axis], window.taps(n, low - outer[0])
+        held = combined(counted, 0, count, taps, window.strides[n], np.add, 0.0)
+        total /= np.maximum(held, 1).reshape([-1] + [1] * (x.ndim - axis - 1))
+    return total.astype(x.dtype)
 
 
 avg_pool2d.layout(_pool_layout)

@@ -31,6 +31,7 @@ from clew.ops.common import (
     tensor_type,
 )
 from clew.ops.registry import Sample, get_op, register_op
+from clew.ops.windows import blocks
 from clew.support.budgets import check_run_bytes
 from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor
@@ -439,11 +440,15 @@ def _stft_reference(
     x: Array, window: Array | None = None, *, step: int, length: int, onesided: bool
 ) -> Array:
     whole = np.lib.stride_tricks.sliding_window_view(x, length, 1)[:, ::step]
-    pieces = np.moveaxis(whole, -1, 2).astype(np.float64)
-    if window is not None:
-        pieces = pieces * window.astype(np.float64)[:, None]
-    found = _dft_reference(pieces, axis=2, length=None, inverse=False, onesided=onesided)
-    return np.asarray(found.astype(x.dtype))
+    frames = np.moveaxis(whole, -1, 2)
+    parts = []
+    for some in blocks(frames.shape[1], frames[:, :1].size):
+        pieces = frames[:, some].astype(np.float64)
+        if window is not None:
+            pieces *= window.astype(np.float64)[:, None]
+        found = _dft_reference(pieces, axis=2, length=None, inverse=False, onesided=onesided)
+        parts.append(found.astype(x.dtype))
+    return np.concatenate(parts, axis=1)
 
 
 @stft.decompose

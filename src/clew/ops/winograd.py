@@ -18,6 +18,7 @@ from clew import te
 from clew.ops.common import differ, f16, f32, need_rank, same_dtype
 from clew.ops.convolution import window_size
 from clew.ops.registry import Sample, register_op
+from clew.ops.windows import blocks
 from clew.support.arrays import aligned_empty
 from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor
@@ -330,21 +331,27 @@ def _conv2d_winograd_reference(
     back = matrices.out_rows @ matrices.out_parts
     n = len(to_tiles)
     top, left, bottom, right = padding
+    _, inner, panel = weight.shape
+    w = weight.reshape(n, n, -1, inner, panel).transpose(0, 1, 3, 2, 4)
+    w = w.reshape(n, n, inner, -1).astype(np.float64)
     batch, _, high, wide, c = data.shape
     oh, ow = high + top + bottom - 2, wide + left + right - 2
     rows, columns = -(-oh // tile), -(-ow // tile)
     lower, over = rows * tile + 2 - high - top, columns * tile + 2 - wide - left
-    x: Array = np.pad(data, [(0, 0), (0, 0), (top, lower), (left, over), (0, 0)]).astype(np.float64)
-    view = np.lib.stride_tricks.sliding_window_view(x, (n, n), axis=(2, 3))
-    patches = view[:, :, ::tile, ::tile].transpose(5, 6, 0, 2, 3, 1, 4)  # i, j, N, ty, tx, C/c, c
-    v = np.tensordot(to_tiles, patches.reshape(n, -1), 1).reshape(n, n, -1).transpose(1, 0, 2)
-    v = np.tensordot(to_tiles, v.reshape(n, -1), 1).reshape(n, n, -1).transpose(1, 0, 2)
-    _, inner, panel = weight.shape
-    w = weight.reshape(n, n, -1, inner, panel).transpose(0, 1, 3, 2, 4)
-    w = w.reshape(n, n, inner, -1).astype(np.float64)
-    m = v.reshape(n, n, -1, inner) @ w
-    m = np.tensordot(back, m.reshape(n, -1), 1).reshape(tile, n, -1).transpose(1, 0, 2)
-    m = np.tensordot(back, m.reshape(n, -1), 1).reshape(tile, tile, -1)  # x, y of a tile
-    pixels = m.reshape(tile, tile, batch, rows, columns, -1, c).transpose(2, 5, 3, 1, 4, 0, 6)
-    image = pixels.reshape(batch, -1, rows * tile, columns * tile, c)[:, :, :oh, :ow]
-    return np.ascontiguousarray(image.astype(data.dtype))
+    x: Array = np.pad(data, [(0, 0), (0, 0), (top, lower), (left, over), (0, 0)])
+    view = np.lib.stride_tricks.sliding_window_view(x, (n, n), axis=(2, 3))[:, :, ::tile, ::tile]
+    outer = w.shape[-1]
+    result = np.empty((batch, outer // c, rows * tile, columns * tile, c), data.dtype)
+    for image, pixels in zip(view, result, strict=True):
+        for some in blocks(rows, columns * n * n * (inner + outer)):
+            patches = image[:, some].transpose(4, 5, 1, 2, 0, 3)  # i, j, ty, tx, C/c, c
+            v = _both_axes(to_tiles, patches.astype(np.float64)).reshape(n, n, -1, inner) @ w
+            parts = _both_axes(back, v).reshape(tile, tile, -1, columns, outer // c, c)
+            lines = parts.transpose(4, 2, 0, 3, 1, 5).reshape(outer // c, -1, columns * tile, c)
+            pixels[:, some.start * tile : some.stop * tile] = lines.astype(data.dtype)
+    return np.ascontiguousarray(result[:, :, :oh, :ow])
+
+
+def _both_axes(matrix: Array, x: Array) -> Array:
+    """Returns a transform of the first two axes."""
+    return np.asarray(np.einsum("pi,qj,ij...->pq...", matrix, matrix, x, optimize=True))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from clew.ir.types import bits, is_float, is_integer, to_numpy
 from clew.support.bounds import clamping
+from clew.support.walk import post_order as post_order_of
 from clew.te.convert import convert
 from clew.te.expr import (
     Binary,
@@ -30,6 +32,11 @@ from clew.te.tensor import Tensor, stages
 from clew.te.walk import post_order
 
 Array = np.ndarray[Any, Any]
+_Span: TypeAlias = tuple[int, int]
+_BLOCK_ELEMS: Final = 1 << 17
+"""A block has at most so many elements: its intermediate values stay in a core's caches."""
+_SPREAD: Final = 4
+"""A stage so many times as large as what it reads is not held."""
 
 _BINARY: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "floordiv": np.floor_divide,
@@ -90,35 +97,153 @@ def identity_of(combiner: str, dtype: str) -> Any:
 
 
 def evaluate(outputs: Sequence[Tensor], inputs: Mapping[Tensor, Array]) -> list[Array]:
-    """Returns the values of `outputs`. Each stage is evaluated whole, over numpy index grids."""
-    values: dict[int, Array] = {id(t): np.asarray(a) for t, a in inputs.items()}
+    """Returns the values of `outputs`.
+
+    Each stage is evaluated over numpy index grids, block by block, and freed after its last use. A
+    stage without a reduction that is far larger than what it reads (an image padded to many times
+    its size) is not held at all: its elements are computed where they are read.
+    """
+    order = stages(outputs)
+    kept = {id(t) for t in (*outputs, *inputs)}
+    spread = {id(t) for t in order if id(t) not in kept and _is_spread(t)}
+    last = {id(source): stage for stage in order for source in _read_by(stage, spread)}
+    run = _Evaluation({id(t): np.asarray(a) for t, a in inputs.items()})
     with np.errstate(all="ignore"):
-        for stage in stages(outputs):
-            values[id(stage)] = _stage(stage, values)
-    return [values[id(t)] for t in outputs]
+        for stage in order:
+            if id(stage) in spread:
+                continue
+            run.values[id(stage)] = run.stage(stage)
+            for source in _read_by(stage, spread):
+                if last[id(source)] is stage and id(source) not in kept:
+                    run.values.pop(id(source), None)
+    return [run.values[id(t)] for t in outputs]
 
 
-def _stage(stage: Tensor, values: dict[int, Array]) -> Array:
+def _is_spread(stage: Tensor) -> bool:
+    """Whether a stage is cheap to compute where it is read, and costly to hold.
+
+    Indices are checked wherever a stage is computed, and a reader may compute more than it wants:
+    a stage that checks some is held.
+    """
     assert stage.body is not None
-    shape = stage.type.concrete
-    body, axes = stage.body, list(stage.axes)
-    if isinstance(body, Reduce):
-        axes += body.axes
-    extents = [_extent(a) for a in axes]
-    grid: dict[int, Array] = {}
-    for position, (axis, extent) in enumerate(zip(axes, extents, strict=True)):
-        at = [1] * len(axes)
-        at[position] = extent
-        grid[id(axis)] = np.arange(extent).reshape(at)
-    dtype = to_numpy(stage.dtype)
-    value = body.value if isinstance(body, Reduce) else body
-    full = np.broadcast_to(_value(value, grid, values), extents)
-    if isinstance(body, Reduce):
-        over = tuple(range(len(shape), len(axes)))
-        wide = full.astype(np.float64) if is_float(stage.dtype) else full
-        start = identity_of(body.combiner, stage.dtype)
-        full = COMBINE[body.combiner].reduce(wide, axis=over, initial=start)
-    return np.ascontiguousarray(full.astype(dtype)).reshape(shape)
+    size = math.prod(stage.type.concrete)
+    read = sum(math.prod(source.type.concrete) for source in stage.inputs)
+    if isinstance(stage.body, Reduce) or size <= max(_SPREAD * read, _BLOCK_ELEMS):
+        return False
+    return not any(isinstance(node, Checked) for node in post_order(stage.body))
+
+
+def _read_by(stage: Tensor, spread: Container[int]) -> list[Tensor]:
+    """Returns the tensors that a stage reads, and those that stages computed in place read."""
+    return post_order_of(stage.inputs, lambda t: t.inputs if id(t) in spread else ())
+
+
+class _Evaluation:
+    """Values of tensors, by id; a stage without one is computed where it is read."""
+
+    def __init__(self, values: dict[int, Array]) -> None:
+        self.values = values
+        self._orders: dict[int, tuple[list[Scalar], list[list[int]]]] = {}
+
+    def stage(self, stage: Tensor) -> Array:
+        """Returns a stage's value, computed block by block."""
+        body, rank = stage.body, len(stage.shape)
+        assert body is not None
+        axes = [*stage.axes, *(body.axes if isinstance(body, Reduce) else ())]
+        extents = [_extent(a) for a in axes]
+        steps = _steps(extents)
+        result = np.empty(extents[:rank], to_numpy(stage.dtype))
+        for here in _boxes(extents[:rank], steps[:rank]):
+            place = tuple(slice(*span) for span in here)
+            if not isinstance(body, Reduce):
+                result[place] = self._block(body, axes, here)
+                continue
+            combine = COMBINE[body.combiner]
+            start = identity_of(body.combiner, stage.dtype)
+            total = None
+            for along in _boxes(extents[rank:], steps[rank:]):
+                part = self._block(body.value, axes, (*here, *along))
+                wide = part.astype(np.float64) if is_float(stage.dtype) else part
+                summed = combine.reduce(wide, axis=tuple(range(rank, len(axes))), initial=start)
+                total = summed if total is None else combine(total, summed)
+            result[place] = total
+        return result
+
+    def _block(self, root: Scalar, axes: Sequence[Index], spans: Sequence[_Span]) -> Array:
+        """Returns what an expression gives where the axes are in these spans."""
+        grid: dict[int, Array] = {}
+        for position, (axis, span) in enumerate(zip(axes, spans, strict=True)):
+            at = [1] * len(axes)
+            at[position] = -1
+            grid[id(axis)] = np.arange(*span).reshape(at)
+        places = {
+            id(axis): (n, span) for n, (axis, span) in enumerate(zip(axes, spans, strict=True))
+        }
+        value = self._value(root, grid, places)
+        return np.broadcast_to(value, [stop - start for start, stop in spans])
+
+    def _value(
+        self, root: Scalar, grid: Mapping[int, Array], places: Mapping[int, tuple[int, _Span]]
+    ) -> Array:
+        memo: dict[int, Any] = dict(grid)
+        order, done = self._order(root, grid)
+        for node, unread in zip(order, done, strict=True):
+            args = [memo[id(c)] for c in node.children]
+            memo[id(node)] = (
+                self._load(node, args, places) if isinstance(node, Load) else apply(node, args)
+            )
+            for key in unread:
+                del memo[key]
+        if not clamping() and any(isinstance(node, Checked) for node in order):
+            _check(order, memo)
+        return np.asarray(memo[id(root)])
+
+    def _order(self, root: Scalar, known: Container[int]) -> tuple[list[Scalar], list[list[int]]]:
+        """Returns an expression's parts in order, and which values each is the last to read; the
+        check of indices reads all of them once more.
+        """
+        if id(root) not in self._orders:
+            order = post_order(root, known)
+            done: list[list[int]] = [[] for _ in order]
+            if not any(isinstance(node, Checked) for node in order):
+                last = {id(c): n for n, node in enumerate(order) for c in node.children}
+                for key, n in last.items():
+                    done[n].append(key)
+            self._orders[id(root)] = order, done
+        return self._orders[id(root)]
+
+    def _load(
+        self, load: Load, at: Sequence[Array], places: Mapping[int, tuple[int, _Span]]
+    ) -> Array:
+        source: Tensor = load.source
+        if id(source) not in self.values:
+            assert source.body is not None
+            inside = [np.clip(i, 0, n - 1) for i, n in zip(at, source.type.concrete, strict=True)]
+            grid = {id(axis): i for axis, i in zip(source.axes, inside, strict=True)}
+            return self._value(source.body, grid, {})
+        array = self.values[id(source)]
+        view = _view(array, load.indices, places)
+        return apply(load, list(at), self.values) if view is None else view
+
+
+def _view(
+    array: Array, indices: Sequence[Scalar], places: Mapping[int, tuple[int, _Span]]
+) -> Array | None:
+    """Returns what a load by axes alone reads, without a copy; None for other loads.
+
+    Axes keep their positions in the block, those that the load does not name have size 1.
+    """
+    pieces: list[slice] = []
+    positions: list[int] = []
+    for index, size in zip(indices, array.shape, strict=True):
+        position, span = places.get(id(index), (-1, (0, 0)))
+        if position in (-1, *positions) or span[1] > size:
+            return None
+        pieces.append(slice(*span))
+        positions.append(position)
+    order = sorted(range(len(positions)), key=positions.__getitem__)
+    shown = array[tuple(pieces)].transpose(order)
+    return shown[tuple(slice(None) if n in positions else None for n in range(len(places)))]
 
 
 def _extent(axis: Index) -> int:
@@ -126,14 +251,24 @@ def _extent(axis: Index) -> int:
     return axis.extent
 
 
-def _value(root: Scalar, grid: dict[int, Array], values: dict[int, Array]) -> Array:
-    memo: dict[int, Any] = dict(grid)
-    order = post_order(root, memo)
-    for node in order:
-        memo[id(node)] = apply(node, [memo[id(c)] for c in node.children], values)
-    if not clamping() and any(isinstance(node, Checked) for node in order):
-        _check(order, memo)
-    return np.asarray(memo[id(root)])
+def _steps(extents: Sequence[int]) -> list[int]:
+    """Returns how much of each axis a block takes: inner axes whole, as far as it has room."""
+    steps, elems = [1] * len(extents), 1
+    for n in reversed(range(len(extents))):
+        steps[n] = max(min(extents[n], _BLOCK_ELEMS // elems), 1)
+        elems *= steps[n]
+    return steps
+
+
+def _boxes(extents: Sequence[int], steps: Sequence[int]) -> Iterator[tuple[_Span, ...]]:
+    """Yields the blocks of some axes, each with its part of every axis. An axis without elements
+    has one part, so that a reduction over it starts.
+    """
+    parts = [
+        [(start, min(start + step, extent)) for start in range(0, max(extent, 1), step)]
+        for extent, step in zip(extents, steps, strict=True)
+    ]
+    return product(*parts)
 
 
 def _check(order: Sequence[Scalar], memo: Mapping[int, Any]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -23,6 +23,7 @@ type, for its sizes -> value."""
 
 _NARROW: Final = {"bfloat16": 2.0**-7, "float16": 2.0**-10}
 _WIDE: Final = np.float64
+_BLOCK_ELEMS: Final = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -140,6 +141,8 @@ def difference(a: Any, b: Any, floor: float = 0.0) -> float:
         return max((difference(x, y, floor) for x, y in zip(a, b, strict=True)), default=0.0)
     if a is None or b is None:
         return 0.0 if a is b else float("inf")
+    if a is b:
+        return 0.0
     left, right = np.asarray(a), np.asarray(b)
     if left.shape != right.shape:
         return float("inf")
@@ -147,13 +150,21 @@ def difference(a: Any, b: Any, floor: float = 0.0) -> float:
         return 0.0 if np.array_equal(left, right) else float("inf")
     if left.dtype.kind in "iub" and right.dtype.kind in "iub" and np.array_equal(left, right):
         return 0.0
-    x, y = left.astype(_WIDE), right.astype(_WIDE)
-    finite = np.isfinite(x)
-    same_places = np.array_equal(x[~finite], y[~finite], equal_nan=True)
-    if not same_places or not np.isfinite(y[finite]).all():
-        return float("inf")
-    if not finite.any():
-        return 0.0
-    largest = float(np.abs(x[finite] - y[finite]).max())
-    scale = float(np.abs(x[finite]).max()) + floor
+    largest = scale = 0.0
+    for x, y in _blocks(left, right):
+        finite = np.isfinite(x)
+        same_places = np.array_equal(x[~finite], y[~finite], equal_nan=True)
+        if not same_places or not np.isfinite(y[finite]).all():
+            return float("inf")
+        largest = max(largest, float(np.abs(x[finite] - y[finite]).max(initial=0.0)))
+        scale = max(scale, float(np.abs(x[finite]).max(initial=0.0)))
+    scale += floor
     return largest / scale if scale else largest
+
+
+def _blocks(left: Any, right: Any) -> Iterator[tuple[Any, Any]]:
+    """Yields both arrays' elements in a wide dtype, a block of them after the other."""
+    x, y = left.reshape(-1), right.reshape(-1)
+    for start in range(0, x.size, _BLOCK_ELEMS):
+        here = slice(start, start + _BLOCK_ELEMS)
+        yield x[here].astype(_WIDE), y[here].astype(_WIDE)

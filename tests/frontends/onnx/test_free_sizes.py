@@ -19,8 +19,9 @@ def info(name, shape, kind=F32):
     return helper.make_tensor_value_info(name, kind, shape)
 
 
-def node(op, inputs, outputs, **attributes):
-    return helper.make_node(op, inputs, outputs, name=op.lower(), **attributes)
+def node(op, inputs, outputs, name="", **attributes):
+    name = name or op.lower()
+    return helper.make_node(op, inputs, outputs, name=name, **attributes)
 
 
 def model(nodes, inputs, outputs, constants=None, opset=18):
@@ -212,3 +213,110 @@ def test_layers_of_unknown_rank_are_plain_layers_once_sizes_tell_it():
         assert compiled.build.program.is_native
         assert "exp" in compiled.trace.layers
         assert compiled.trace.verify({"x": x}).ok
+
+
+def bag():
+    """A bag of embeddings as torch.onnx.export(dynamo=True) writes it: in each turn of a loop, the
+    bounds are themselves slices, of as many elements as there are.
+    """
+    body = [
+        node("Reshape", ["turn", "minus"], ["here"]),
+        node("Add", ["here", "one"], ["next"]),
+        node("Add", ["next", "one"], ["over"], "later"),
+        node("Slice", ["ends", "here", "next"], ["start"]),
+        node("Slice", ["ends", "next", "over"], ["end"], "last"),
+        node("Equal", ["start", "end"], ["none"]),
+        node(
+            "If",
+            ["none"],
+            ["row"],
+            then_branch=helper.make_graph(
+                [node("Identity", ["empty"], ["r0"])], "then", [], [info("r0", None)]
+            ),
+            else_branch=helper.make_graph(
+                [
+                    node("Slice", ["table", "start", "end"], ["rows"], "part"),
+                    node("ReduceSum", ["rows", "zero"], ["r1"]),
+                ],
+                "else", [], [info("r1", None)],
+            ),
+        ),
+        node("Identity", ["go"], ["more"]),
+    ]  # fmt: skip
+    turns = helper.make_graph(
+        body, "turns", [info("turn", [], I64), info("go", [], TensorProto.BOOL)],
+        [info("more", [], TensorProto.BOOL), info("row", None)],
+    )  # fmt: skip
+    nodes = [
+        node("Gather", ["w", "i"], ["table"]),
+        node("Shape", ["i"], ["count"]),
+        node("Concat", ["o", "count"], ["ends"], axis=0),
+        node("Size", ["o"], ["bags"]),
+        node("Loop", ["bags", ""], ["y"], body=turns),
+    ]
+    held = {
+        "w": values(20, 4), "minus": np.array([-1]), "one": np.array([1]), "zero": np.array([0]),
+        "empty": np.zeros((1, 4), np.float32),
+    }  # fmt: skip
+    return model(nodes, [info("i", ["n"], I64), info("o", ["b"], I64)], [info("y", None)], held)
+
+
+def test_slices_by_bounds_of_unknown_number():
+    made = bag()
+    feeds = [
+        {"i": np.array([1, 2, 4, 5, 4, 3, 2, 9]), "o": np.array([0, 4, 6])},
+        {"i": np.arange(11), "o": np.array([0, 2, 2, 7])},
+    ]
+    compiled = agrees(made, *feeds)
+    assert not any(i.decides for i in compiled.inputs)
+
+
+@pytest.mark.parametrize("bound", [3, 4])
+def test_any_bound_tells_how_many_there_are(bound):
+    """Axes and steps are as many as starts and ends, whose number the data decide."""
+    nodes = [
+        node("NonZero", ["p"], ["places"]),
+        node("Squeeze", ["places", "none"], ["starts"]),
+        node("Add", ["starts", "two"], ["ends"]),
+        node("Slice", ["x", "starts", "ends", *[""] * (bound - 3), "held"], ["y"]),
+    ]
+    held = {"none": np.array([0]), "two": np.array([2]), "held": np.array([1])}
+    made = model(nodes, [info("x", [5, 6]), info("p", [4])], [info("y", None)], held)
+    p = np.zeros(4, np.float32)
+    p[2] = 1
+    agrees(made, {"x": values(5, 6), "p": p})
+
+
+FOUND = [
+    node("Greater", ["x", "nought"], ["g"]),
+    node("NonZero", ["g"], ["nz"]),
+    node("Shape", ["nz"], ["s"]),
+    node("Gather", ["s", "last"], ["n"]),
+]
+WAITING = {
+    "squeeze": [node("Squeeze", ["nz"], ["y"])],
+    "split": [node("Split", ["nz"], ["y", "z"], axis=1, num_outputs=2)],
+    "scale": [
+        node("Cast", ["nz"], ["f"], to=F32),
+        node("Unsqueeze", ["f", "axes"], ["f4"]),
+        node("Resize", ["f4", "", "scales"], ["y"], mode="nearest"),
+    ],
+    "one_hot": [node("Reshape", ["n", "none"], ["d"]), node("OneHot", ["nz", "d", "ends"], ["y"])],
+}
+
+
+@pytest.mark.parametrize("name", WAITING)
+def test_layers_of_sizes_that_the_data_decide_wait_for_the_run(name):
+    held = {
+        "nought": np.float32(0), "last": np.array([1]), "axes": np.array([0, 1]),
+        "scales": np.array([1, 1, 1, 1.3], np.float32), "none": np.zeros(0, np.int64),
+        "ends": np.array([0, 1]),
+    }  # fmt: skip
+    kind = F32 if name == "scale" else I64
+    made = model([*FOUND, *WAITING[name]], [info("x", [9])], [info("y", None, kind)], held)
+    feeds = []
+    for found in (4, 8, 1) if name != "split" else (4, 8):
+        x = -np.ones(9, np.float32)
+        x[:found] = 1
+        feeds.append({"x": x})
+    agrees(made, *feeds)

@@ -46,6 +46,7 @@ from clew.frontends.onnx.budgets import Budgets, current
 from clew.frontends.onnx.deferred import DeferredModel, advice, asked_for, can_wait, needs_numbers
 from clew.frontends.onnx.given import at_fault
 from clew.frontends.onnx.importer import Importer
+from clew.frontends.onnx.late import RUN_TELLS
 from clew.frontends.onnx.loader import read
 from clew.frontends.onnx.registry import converter, supported
 from clew.frontends.onnx.sources import Annotator, NodeView
@@ -81,6 +82,9 @@ def load(
             return importer.run()
     except ClewError as error:
         waits = can_wait(importer, error) or needs_numbers(make, importer, inputs or {})
+        module = None if waits else _with_late_layers(make, inputs, constants, error)
+        if module is not None:
+            return module
         if waits and not isinstance(error, InputError):
             error.hint = advice(importer, error)
         raise
@@ -105,11 +109,31 @@ def load_or_defer(
             module = importer.run()
     except ClewError as error:
         if not can_wait(importer, error) and not needs_numbers(make, importer, inputs or {}):
-            raise
+            found = _with_late_layers(make, inputs, None, error)
+            if found is None:
+                raise
+            return found
         return DeferredModel(partial(make, keep_constants=True), importer, error)
     if asked_for(importer, None):
         return DeferredModel(partial(make, keep_constants=True), importer, None)
     return module
+
+
+def _with_late_layers(
+    make: Callable[..., Importer],
+    inputs: Mapping[str, Sequence[int | str]] | None,
+    constants: Mapping[str, NDArray[Any]] | None,
+    error: ClewError,
+) -> Module | None:
+    """Returns the graph with the layers left to the run that need what no call tells; None where an
+    import did not fail for that, or fails all the same.
+    """
+    if error.code not in RUN_TELLS:
+        return None
+    try:
+        return make(inputs, constants, late=True).run()
+    except ClewError:
+        return None
 
 
 def _importers(
@@ -126,6 +150,7 @@ def _importers(
         constants: Mapping[str, NDArray[Any]] | None,
         *,
         keep_constants: bool = False,
+        late: bool = False,
     ) -> Importer:
         return Importer(
             loaded,
@@ -134,6 +159,7 @@ def _importers(
             inputs=inputs,
             constants=constants,
             keep_constants=keep_constants,
+            late=late,
         )
 
     return make

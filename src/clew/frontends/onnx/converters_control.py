@@ -354,9 +354,12 @@ def scan_of_batch(layer: Layer) -> Result:
     """
     lengths, inputs = layer.optional(0), [layer.input(n) for n in range(1, len(layer.inputs))]
     states, count = _split(layer, inputs)
-    batch = layer.type_of(inputs[-1]).shape[0] if layer.type_of(inputs[-1]).rank > 1 else None
+    scanned = layer.type_of(inputs[-1])
+    if scanned.rank < 2:
+        raise layer.wrong(f"scans {scanned}, which has no batch")
+    batch = scanned.shape[0]
     if not isinstance(batch, int):
-        raise layer.unsupported(f"over {layer.type_of(inputs[-1])}")
+        raise layer.open_size(f"the batch, {batch},", batch)
     if any(layer.type_of(x).rank < 1 or layer.type_of(x).shape[0] != batch for x in inputs):
         raise layer.wrong("has inputs whose batches differ in size")
     if batch == 0:

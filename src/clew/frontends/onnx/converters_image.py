@@ -132,7 +132,7 @@ def _scaled(layer: Layer, scales: Sequence[float], axes: Sequence[int]) -> list[
         elif (1 / scale).is_integer():
             shape[axis] = size // int(1 / scale)
         else:
-            raise layer.unsupported(f"a scale of {scale} for an axis of size {size}")
+            raise layer.open_size(f"{scale} times the size {size}", size)
     return shape
 
 
@@ -153,7 +153,7 @@ def _to_sizes(layer: Layer, axes: Sequence[int]) -> tuple[list[Dim], list[float]
         return shape, []
     pairs = [(shape[axis], size) for axis, size in zip(axes, wanted, strict=True)]
     if not all(isinstance(a, int) and isinstance(b, int) for a, b in pairs):
-        raise layer.unsupported(f"{policy} with symbolic sizes")
+        raise layer.open_size(f"the size that is {policy}", *(d for pair in pairs for d in pair))
     if policy not in ("not_larger", "not_smaller"):
         raise layer.wrong(f"has an unknown keep_aspect_ratio_policy {policy!r}")
     if any(a == 0 for a, _ in pairs):

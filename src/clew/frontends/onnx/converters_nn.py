@@ -85,7 +85,7 @@ def kernel_of(layer: Layer, weight: int = 1) -> tuple[int, ...]:
     given: tuple[int, ...] = layer.integers("kernel_shape")
     shape = layer.type(weight).shape[2:]
     if not all(isinstance(d, int) for d in shape):
-        raise layer.unsupported(f"with a weight of shape {list(map(str, shape))}")
+        raise layer.open_size(f"the kernel's size in a weight {layer.type(weight)}", *shape)
     if given and given != shape:
         raise layer.wrong(f"has kernel_shape {list(given)}, and the weight {list(shape)}")
     return shape  # type: ignore[return-value]

@@ -128,9 +128,11 @@ def _biases(layer: Layer, direction: int, gates: int, hidden: int) -> tuple[Expr
 
 
 def _hidden(layer: Layer) -> int:
-    size = layer.type(2).shape[-1] if layer.rank(2) else None
+    if not layer.rank(2):
+        raise layer.wrong(f"has recurrence weights {layer.type(2)}")
+    size = layer.type(2).shape[-1]
     if not isinstance(size, int):
-        raise layer.unsupported(f"a hidden size of {size}")
+        raise layer.open_size(f"the hidden size, {size},", size)
     return size
 
 

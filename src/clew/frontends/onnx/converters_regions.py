@@ -35,7 +35,7 @@ def deform_conv(layer: Layer) -> Result:
     kernel = weight.tensor.shape[2:]
     spatial = layer.rank() - 2
     if not all(isinstance(k, int) for k in kernel):
-        raise layer.unsupported(f"with a weight of shape {list(map(str, kernel))}")
+        raise layer.open_size(f"the kernel's size in a weight {weight.type}", *kernel)
     given = layer.integers("kernel_shape")
     if spatial < 1 or len(kernel) != spatial or (given and given != kernel):
         raise layer.wrong(f"has kernel_shape {list(given)}, data {x.type}, weight {weight.type}")

@@ -84,9 +84,7 @@ def squeeze(layer: Layer) -> Result:
     if axes is None:
         symbolic = [d for d in shape if isinstance(d, SymDim)]
         if symbolic:
-            raise layer.unsupported(
-                f"without axes, where the size {symbolic[0]} may be 1", "name the axes"
-            )
+            raise layer.open_size(f"whether the size {symbolic[0]} is 1", *symbolic)
         axes = tuple(n for n, d in enumerate(shape) if d == 1)
     dropped = {layer.positive(a, rank) for a in axes}
     for n in dropped:
@@ -300,7 +298,7 @@ def split(layer: Layer) -> Result:
 def _equal_pieces(layer: Layer, size: Dim, count: int) -> tuple[Dim, ...]:
     if isinstance(size, SymDim):
         if size % count != 0:
-            raise layer.unsupported(f"an axis of size {size} into {count} pieces")
+            raise layer.open_size(f"whether {count} pieces of {size} elements are equal", size)
         return (size // count,) * count
     large = -(-size // count)
     return tuple(max(min(large, size - n * large), 0) for n in range(count))
@@ -333,9 +331,14 @@ def _axes_and_steps(layer: Layer, count: int) -> tuple[tuple[int, ...], tuple[in
 
 
 def _slice_at_run_time(layer: Layer) -> Expr:
-    count = layer.type(1).shape[0] if layer.rank(1) == 1 else None
-    if not isinstance(count, int):
-        raise layer.unsupported(f"starts of type {layer.type(1)}")
+    # Starts, ends, axes and steps are equally many: any of them tells how many.
+    bounds = [layer.type(n) for n in range(1, 5) if layer.optional(n) is not None]
+    if any(t.rank != 1 for t in bounds):
+        raise layer.wrong(f"has bounds of types {', '.join(map(str, bounds))}")
+    counts = [t.shape[0] for t in bounds]
+    count = next((c for c in counts if isinstance(c, int)), None)
+    if count is None:
+        raise layer.open_size(f"the number of starts, {layer.type(1)},", *counts)
     given = {3: "axes", 4: "strides"}
     unknown = {
         name: index

@@ -16,13 +16,12 @@ from onnx import GraphProto
 from clew.frontends.onnx.given import blames_the_file, not_fitting
 from clew.frontends.onnx.importer import Importer
 from clew.frontends.onnx.inputs import Shapes
+from clew.frontends.onnx.late import RUN_TELLS
 from clew.ir.module import Module
 from clew.support.budgets import MAX_DECIDING_ELEMENTS
 from clew.support.errors import ClewError, Hint
 from clew.support.locks import Lock
 
-# Codes of what is known only when the model runs: a value (of an axis, a shape), a size.
-_VALUE_OR_SIZE: Final = frozenset({"U002", "U006", "U101", "U102"})
 # Codes of what may follow from that.
 _CONSEQUENCES: Final = frozenset({"U005", "T007"})
 
@@ -64,13 +63,22 @@ class DeferredModel:
                     failed = error
                 more = [n for n in asked_for(importer, failed) if n not in self._asked]
                 more = [n for n in more if tensors[n].size <= MAX_DECIDING_ELEMENTS]
+                if not more and failed is not None:
+                    return self._late(shapes, values, failed)
                 if not more:
-                    if failed is not None and self._is_file(failed):
-                        raise failed
-                    if failed is not None:
-                        raise not_fitting(failed) from failed
                     return module
                 self._asked = (*self._asked, *more)
+
+    def _late(self, shapes: Shapes, values: Mapping[str, Any], failed: ClewError) -> Module:
+        """Returns the module with layers that are imported when they run: those that need more
+        than the inputs tell. Raises why the import failed where that is no help.
+        """
+        if failed.code in RUN_TELLS:
+            try:
+                return self._make(shapes, values, late=True).run()
+            except ClewError:
+                pass
+        raise failed if self._is_file(failed) else not_fitting(failed) from failed
 
     def _is_file(self, error: ClewError) -> bool:
         """Whether an error is not due to the inputs of a run, as far as can be told: it says
@@ -87,7 +95,7 @@ def asked_for(importer: Importer, error: ClewError | None) -> tuple[str, ...]:
     """
     if error is None:
         return importer.asked.left_open(importer.params)
-    if error.code in _VALUE_OR_SIZE | _CONSEQUENCES:
+    if error.code in RUN_TELLS | _CONSEQUENCES:
         return importer.asked.in_vain(importer.params)
     return ()
 
@@ -96,7 +104,7 @@ def can_wait(importer: Importer, error: ClewError) -> bool:
     """Whether an import that failed may succeed once inputs are there."""
     if asked_for(importer, error):
         return True
-    if error.code not in _VALUE_OR_SIZE:
+    if error.code not in RUN_TELLS:
         return False
     return any(
         i.shape is None or not all(isinstance(d, int) for d in i.shape)
@@ -122,7 +130,7 @@ def needs_numbers(make: MakeImporter, importer: Importer, shapes: Shapes) -> boo
         probe = {
             i.name: [d if isinstance(d, int) else size for d in i.shape or ()] for i in declared
         }
-        tried = make({**shapes, **probe}, None)
+        tried = make({**shapes, **probe}, None, late=True)
         try:
             tried.run()
         except ClewError as error:

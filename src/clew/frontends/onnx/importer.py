@@ -20,7 +20,7 @@ from clew.frontends.onnx.bodies import (
 from clew.frontends.onnx.budgets import Budgets, over
 from clew.frontends.onnx.inputs import Inputs, Shapes
 from clew.frontends.onnx.kinds import check_kinds
-from clew.frontends.onnx.late import late_layer
+from clew.frontends.onnx.late import RUN_TELLS, late_layer
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.loader import Loaded, opsets
 from clew.frontends.onnx.names import UniqueNames, display
@@ -54,7 +54,7 @@ from clew.ir.types import (
 from clew.ir.values import KnownValues
 from clew.ir.visit import post_order
 from clew.ops.registry import get_op
-from clew.support.errors import CompileError, ModelError, UnsupportedError, locate
+from clew.support.errors import ClewError, CompileError, ModelError, UnsupportedError, locate
 from clew.trace.lineage import building
 from clew.trace.span import Source, Span
 
@@ -71,6 +71,7 @@ class Importer:
         inputs: Shapes | None = None,
         constants: Mapping[str, NDArray[Any]] | None = None,
         keep_constants: bool = False,
+        late: bool = False,
     ) -> None:
         self.model = loaded.model
         self.external = loaded.external
@@ -78,6 +79,8 @@ class Importer:
         self.budgets = budgets
         self.known = KnownValues()
         self._annotate = annotate
+        # Whether layers that need what only a run tells are imported when they run.
+        self._late = late
         self.inputs = Inputs(
             self.model.graph, budgets, inputs or {}, constants or {}, keep_constants
         )
@@ -308,8 +311,19 @@ class Importer:
                 raise UnsupportedError("U001", f"{display(node.op_type)} is not supported")
             body = definition_scope(definition, source, attributes, scope, layer)
             return self._body(definition, body, inputs, layer.outputs)
-        result = converter(layer)
+        try:
+            result = converter(layer)
+        except ClewError as error:
+            if not self._waits(layer, error):
+                raise
+            return _late_or(error, layer, domain)
         return [result] if isinstance(result, Expr) else list(result)
+
+    def _waits(self, layer: Layer, error: ClewError) -> bool:
+        """Whether a layer that failed is left to the run: where it needs a value or a size that
+        no call tells.
+        """
+        return error.code in RUN_TELLS and (self._late or layer.waits)
 
     def _body(
         self,
@@ -385,6 +399,16 @@ class Importer:
     def _fate(self, values: Sequence[Expr]) -> str:
         known = bool(values) and all(self.known.get(value) is not None for value in values)
         return "known at import" if known else "result not used"
+
+
+def _late_or(error: ClewError, layer: Layer, domain: str) -> list[Expr]:
+    """Returns the results of a layer that is left to the run; raises the error it is left for
+    where not even the results' types can be told before.
+    """
+    try:
+        return late_layer(layer, domain)
+    except UnsupportedError:
+        raise error from None
 
 
 @contextmanager

@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from clew.frontends.onnx.scope import Scope
 
 Array = np.ndarray[Any, Any]
+RUN_TELLS: Final = frozenset({"U002", "U006", "U101", "U102"})
+"""Codes of what is known only when the model runs: a value (of an axis, a shape), a size."""
 # Inputs with no more elements than this may decide shapes: they are constants of the model.
 _SMALL: Final = 64
 _KEPT: Final = 64
@@ -188,14 +190,20 @@ def onnx_layer(
     ]
     own = _parsed(node)
     names = [*(name for name in own.input if name), *captured]
-    constants = {
+    small = {
         name: value
         for name, value, type_ in zip(names, values, types, strict=True)
-        if isinstance(type_, TensorType)
-        and type_.dtype in ("i64", "i32", "bool")
-        and value.size <= _SMALL
+        if isinstance(type_, TensorType) and type_.dtype != "str" and value.size <= _SMALL
     }
-    module = _module(node, domain, version, tuple(zip(names, types, strict=True)), constants)
+    # Whole numbers are sizes, places and counts; others (scales) only where these do not do.
+    whole = {name: value for name, value in small.items() if value.dtype.kind in "ib"}
+    given = tuple(zip(names, types, strict=True))
+    try:
+        module = _module(node, domain, version, given, whole)
+    except UnsupportedError as error:
+        if error.code != "U026" or len(whole) == len(small):
+            raise
+        module = _module(node, domain, version, given, small)
     wanted = set(module.input_names)
     found = interpret(module, {n: v for n, v in zip(names, values, strict=True) if n in wanted})
     return tuple(found.get(name) for name in own.output)
@@ -321,7 +329,7 @@ def _imported(
     try:
         return Importer(read(model, budgets), budgets, constants=dict(constants)).run()
     except ClewError as error:
-        if error.code not in ("U002", "U101", "U102"):
+        if error.code not in RUN_TELLS:
             raise
         raise UnsupportedError(
             "U026", f"{display(node.op_type)}: an input that decides shapes has too many elements"

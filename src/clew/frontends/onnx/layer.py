@@ -15,7 +15,7 @@ from onnx.helper import get_attribute_value
 from clew.frontends.onnx.names import display
 from clew.frontends.onnx.survey import CustomSchema, Schema
 from clew.frontends.onnx.tensors import to_array
-from clew.ir.dims import Dim, SymDim
+from clew.ir.dims import Dim, SymDim, is_unknown
 from clew.ir.expr import Expr, TupleGetItem
 from clew.ir.types import TensorType, TupleType
 from clew.support.errors import Hint, ModelError, UnsupportedError
@@ -36,7 +36,8 @@ FIX_SHAPES: Final = Hint(
 class Layer:
     """One node of the model at import.
 
-    `version` is the operator's version, `outputs` tells which results are used. Methods that read
+    `version` is the operator's version, `outputs` tells which results are used, `waits` whether
+    the layer needs sizes that the data decide. Methods that read
     the
     node raise M012 where it does not follow the operator's schema.
     """
@@ -61,6 +62,7 @@ class Layer:
         self.scope = scope
         self.schema = schema
         self.given = attributes
+        self.waits = False
         self._check()
 
     def _check(self) -> None:
@@ -85,6 +87,19 @@ class Layer:
     def unsupported(self, what: str, hint: str = "") -> UnsupportedError:
         """Returns the error for a form of the operator that is valid, and not supported."""
         return UnsupportedError("U005", f"{display(self.op_type)}: {what}", hint=hint)
+
+    def unknown(self, what: str) -> UnsupportedError:
+        """Returns the error for a value that only a run tells."""
+        message = f"{self.op_type}: {what} is known only when the model runs"
+        return UnsupportedError("U002", message, hint=FIX_SHAPES)
+
+    def open_size(self, what: str, *sizes: Dim) -> UnsupportedError:
+        """Returns the error for what follows from sizes that the call tells, or the data alone: the
+        layer then waits for the run.
+        """
+        if any(map(is_unknown, sizes)):
+            self.waits = True
+        return self.unknown(what)
 
     # --- inputs ---
 
@@ -149,11 +164,7 @@ class Layer:
         self.input(index)
         found = self.known(index)
         if found is None:
-            raise UnsupportedError(
-                "U002",
-                f"{self.op_type}: {what} is known only when the model runs",
-                hint=FIX_SHAPES,
-            )
+            raise self.unknown(what)
         return found
 
     def known_one(self, index: int) -> Any:
