@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +15,22 @@ import zoo
 from clew.cli import app
 from clew.ir.textfile import load_arrays, save_arrays
 
-MODEL = zoo.path("resnet_tiny")
-LAYERS = [n.name for n in onnx.load(MODEL, load_external_data=False).graph.node]
-FIRST, LAST = LAYERS[6], LAYERS[12]
+
+def model() -> Path:
+    return zoo.path("resnet_tiny")
+
+
+@cache
+def layers() -> list[str]:
+    return [n.name for n in onnx.load(model(), load_external_data=False).graph.node]
+
+
+def first() -> str:
+    return layers()[6]
+
+
+def last() -> str:
+    return layers()[12]
 
 
 def command(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
@@ -29,10 +43,10 @@ def command(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int
 def test_a_range_in_all_forms(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     files = [tmp_path / f"part.{suffix}" for suffix in ("txt", "onnx", "py")]
     asked = [x for f in files for x in ("-o", f)]
-    chosen = ("--from", FIRST, "--to", LAST)
-    code, out, err = command(capsys, "extract", MODEL, *chosen, *asked, "--check", "--seed", 3)
+    chosen = ("--from", first(), "--to", last())
+    code, out, err = command(capsys, "extract", model(), *chosen, *asked, "--check", "--seed", 3)
     assert code == 0, err
-    assert f"{FIRST} to {LAST}: 7 layers" in out
+    assert f"{first()} to {last()}: 7 layers" in out
     assert out.count("same bits") >= 3
     assert "WRONG" not in out
     assert "drawn with seed 3" in err
@@ -44,7 +58,7 @@ def test_a_range_in_all_forms(capsys: pytest.CaptureFixture[str], tmp_path: Path
 
 
 def test_kernels_nodes_and_patterns(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    kernel = clew.compile(MODEL).kernels[2].name
+    kernel = clew.compile(model()).kernels[2].name
     pattern = tmp_path / "own.py"
     pattern.write_text(
         "from clew.patterns import is_op, wildcard\n"
@@ -56,9 +70,9 @@ def test_kernels_nodes_and_patterns(capsys: pytest.CaptureFixture[str], tmp_path
         ("--nodes", "2:5"),
         ("--pattern", "nn.relu(add(*, *))", "--match", 1),
         ("--pattern", f"{pattern}:ACT"),
-        ("--layer", FIRST),
+        ("--layer", first()),
     ):
-        code, out, err = command(capsys, "extract", MODEL, *chosen, "--check", "--json")
+        code, out, err = command(capsys, "extract", model(), *chosen, "--check", "--json")
         assert code == 0, err
         told = json.loads(out)
         assert told["layers"]
@@ -69,7 +83,7 @@ def test_kernels_nodes_and_patterns(capsys: pytest.CaptureFixture[str], tmp_path
         (("nowhere.at_all:X"), "No module named"),
         (("nn.relu(add(*)"), "column"),
     ):
-        code, _, err = command(capsys, "extract", MODEL, "--pattern", wrong)
+        code, _, err = command(capsys, "extract", model(), "--pattern", wrong)
         assert code == 1
         assert "I145" in err
         assert said in err
@@ -79,8 +93,8 @@ def test_given_inputs_are_captured(capsys: pytest.CaptureFixture[str], tmp_path:
     (name, value) = next(iter(zoo.inputs("resnet_tiny").items()))
     np.save(tmp_path / "x.npy", value)
     target = tmp_path / "part.txt"
-    given = ("--input", f"{name}={tmp_path / 'x.npy'}", "--to", LAYERS[0], "-o", target)
-    code, _, err = command(capsys, "extract", MODEL, *given)
+    given = ("--input", f"{name}={tmp_path / 'x.npy'}", "--to", layers()[0], "-o", target)
+    code, _, err = command(capsys, "extract", model(), *given)
     assert code == 0, err
     np.testing.assert_array_equal(clew.load_part(target).inputs[name], value)
 
@@ -89,19 +103,20 @@ def test_given_inputs_are_captured(capsys: pytest.CaptureFixture[str], tmp_path:
     ("arguments", "code", "said"),
     [
         (("--from", "node_rel"), "I130", "near it are"),
-        (("--from", LAST, "--to", FIRST), "I132", "wrong way round"),
+        (("--from", "{last}", "--to", "{first}"), "I132", "wrong way round"),
         (("--pattern", "tanh(*)"), "I146", "no match"),
         (("--kernel", "conv"), "I141", "no kernel is called"),
         (("--nodes", "1:1000"), "I143", "which are 0:"),
         ((), "I144", "nothing says which part"),
-        (("--from", FIRST, "-o", "part.bin"), "I135", "no suffix"),
-        (("--from", FIRST, "-o", "/dev/null/part.txt"), "I138", "cannot write"),
+        (("--from", "{first}", "-o", "part.bin"), "I135", "no suffix"),
+        (("--from", "{first}", "-o", "/dev/null/part.txt"), "I138", "cannot write"),
     ],
 )
 def test_what_is_refused(
     capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], code: str, said: str
 ) -> None:
-    left, out, err = command(capsys, "extract", MODEL, *arguments)
+    given = [a.format(first=first(), last=last()) for a in arguments]
+    left, out, err = command(capsys, "extract", model(), *given)
     assert left == 1
     assert not out
     assert f"error[{code}]" in err
@@ -110,33 +125,33 @@ def test_what_is_refused(
 
 def test_a_part_that_is_not_as_captured(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     part = tmp_path / "part.txt"
-    command(capsys, "extract", MODEL, "--from", FIRST, "-o", part)
+    command(capsys, "extract", model(), "--from", first(), "-o", part)
     arrays = load_arrays(part.with_suffix(".npz"))
     save_arrays(part.with_suffix(".npz"), {**arrays, "out0": arrays["out0"] + 1})
     code, out, err = command(capsys, "extract", part, "--check")
     assert code == 1
     assert "WRONG" in out
     assert "C130" in err
-    code, _, err = command(capsys, "extract", part, "--from", FIRST, "-o", tmp_path / "x.onnx")
+    code, _, err = command(capsys, "extract", part, "--from", first(), "-o", tmp_path / "x.onnx")
     assert code == 1
     assert "I137" in err
 
 
 def test_partition(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     folder = tmp_path / "parts"
-    asked = ("--at", FIRST, "--at", LAST, "-o", folder, "--check")
-    code, out, err = command(capsys, "partition", MODEL, *asked)
+    asked = ("--at", first(), "--at", last(), "-o", folder, "--check")
+    code, out, err = command(capsys, "partition", model(), *asked)
     assert code == 0, err
-    assert f"up to {FIRST}" in out
+    assert f"up to {first()}" in out
     assert "in sequence, opt level 3" in out
     assert (folder / "manifest.json").is_file()
     code, out, err = command(capsys, "partition", folder, "--check", "--json")
     assert code == 0, err
     told = json.loads(out)
-    assert [p["name"] for p in told["parts"]] == [f"up to {FIRST}", f"up to {LAST}", "the rest"]
+    assert [p["name"] for p in told["parts"]] == [f"up to {first()}", f"up to {last()}", "the rest"]
     assert all(check["passed"] for check in told["checks"])
-    ranges = ("--from", FIRST, "--to", LAST, "--form", "onnx", "-o", tmp_path / "onnx", "--check")
-    code, out, err = command(capsys, "partition", MODEL, *ranges)
+    ranges = ("--from", first(), "--to", last(), "--form", "onnx", "-o", tmp_path / "onnx", "--check")
+    code, out, err = command(capsys, "partition", model(), *ranges)
     assert code == 0, err
     assert (tmp_path / "onnx" / "part1.onnx").is_file()
     captured = folder / "captured.npz"
@@ -149,12 +164,12 @@ def test_partition(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
 
 def test_partition_used_wrongly(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     for wrong in (
-        ("--at", FIRST, "--from", FIRST, "--to", LAST),
-        ("--from", FIRST),
-        ("--at", FIRST, "--form", "c"),
+        ("--at", first(), "--from", first(), "--to", last()),
+        ("--from", first()),
+        ("--at", first(), "--form", "c"),
     ):
-        assert command(capsys, "partition", MODEL, *wrong)[0] == 2
-    assert command(capsys, "partition", tmp_path, "--at", FIRST)[0] == 2
-    code, _, err = command(capsys, "partition", MODEL)
+        assert command(capsys, "partition", model(), *wrong)[0] == 2
+    assert command(capsys, "partition", tmp_path, "--at", first())[0] == 2
+    code, _, err = command(capsys, "partition", model())
     assert code == 1
     assert "I144" in err

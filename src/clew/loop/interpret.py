@@ -3,24 +3,27 @@
 Parallel, vector and unrolled loops run one iteration after another, but what makes those kinds of
 loop wrong is asserted: that iterations of a parallel loop stay out of each other's elements, and
 that nothing is read before it is set. An index outside of its buffer is an assertion too.
+
+Each statement becomes a Python function once, which then runs for every element; `scalar_code.py`
+does the same for the expressions in it.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from clew.ir.types import to_numpy
 from clew.loop.ir import Block, Buffer, For, If, Nest, Prefetch, Stmt, Store, TileProduct
-from clew.te.expr import INDEX, Binary, Checked, Imm, Index, Inlined, Load, Scalar, Select
-from clew.te.interpret import COMBINE, apply
+from clew.loop.scalar_code import COMBINE, Code, Expressions
+from clew.te.expr import Load, Scalar
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
-Element: TypeAlias = tuple[int, int]
+Step: TypeAlias = "Callable[[], object]"
 
 
 def interpret(nest: Nest, inputs: Sequence[Array]) -> list[Array]:
@@ -31,176 +34,41 @@ def interpret(nest: Nest, inputs: Sequence[Array]) -> list[Array]:
     """
     run = _Run()
     for buffer, array in zip(nest.inputs, inputs, strict=True):
-        assert array.size == math.prod(buffer.shape), f"{buffer} is given {array.shape}"
-        run.memory[id(buffer)] = _Memory(array.reshape(buffer.shape), np.ones(buffer.shape, bool))
+        assert array.size == prod(buffer.shape), f"{buffer} is given {array.shape}"
+        run.memory[id(buffer)] = _Memory(array.reshape(-1), bytearray(b"\1" * array.size))
+    step = run.statement(nest.body, _Place())
     with np.errstate(all="ignore"):
-        run.statement(nest.body)
+        step()
     for buffer in nest.outputs:
-        assert run.of(buffer).is_set.all(), f"{buffer} is not set everywhere"
-    return [run.of(b).values for b in nest.outputs]
+        assert 0 not in run.of(buffer).is_set, f"{buffer} is not set everywhere"
+    return [run.of(b).values.reshape(b.shape) for b in nest.outputs]
 
 
-@dataclass
 class _Memory:
-    """A buffer's elements, and which of them have been set."""
+    """The elements of a buffer and its views, one after another, and which of them have been set.
 
-    values: Array
-    is_set: Array
+    `written` and `read` are elements that iterations of a parallel loop have used, and which did.
+    """
 
-
-@dataclass
-class _Touched:
-    """Elements of shared memory that iterations of a parallel loop have used, and which one did."""
-
-    iteration: int = -1
-    written: dict[Element, int] = field(default_factory=dict)
-    read: dict[Element, int] = field(default_factory=dict)
+    def __init__(self, values: Array, is_set: bytearray, private: bool = False) -> None:
+        self.values = values
+        self.is_set = is_set
+        self.private = private
+        self.written: dict[int, int] = {}
+        self.read: dict[int, int] = {}
 
 
-class _Run:
-    def __init__(self) -> None:
-        self.memory: dict[int, _Memory] = {}
-        self.private: dict[int, Buffer] = {}
-        self.loops: dict[int, int] = {}
-        self.names: dict[int, str] = {}
-        self.touched: _Touched | None = None
-        self.stmt: Stmt | None = None
-        self.memo: dict[int, Any] = {}
+@dataclass(frozen=True)
+class _Place:
+    """Where a statement is: the loops around it, with the number that each is at."""
 
-    def of(self, buffer: Buffer) -> _Memory:
-        """Returns a buffer's memory, nothing of it set at first."""
-        found = self.memory.get(id(buffer))
-        if found is None and buffer.memory is not None:
-            whole = self.of(buffer.memory)
-            views = whole.values.reshape(buffer.shape), whole.is_set.reshape(buffer.shape)
-            found = self.memory[id(buffer)] = _Memory(*views)
-        if found is None:
-            values = np.zeros(buffer.shape, to_numpy(buffer.dtype))
-            found = self.memory[id(buffer)] = _Memory(values, np.zeros(buffer.shape, bool))
-            if buffer.scope in ("scratch", "register"):
-                self.private[id(buffer)] = buffer
-        return found
+    loops: tuple[tuple[For, list[int]], ...] = ()
+    stmt: Stmt | None = None
+    parallel: bool = False
 
-    # --- statements ---
-
-    def statement(self, stmt: Stmt) -> None:
-        """Runs a statement."""
-        match stmt:
-            case Block():
-                for child in stmt.stmts:
-                    self.statement(child)
-            case For():
-                self._for(stmt)
-            case If():
-                self._begin(stmt)
-                if self.value(stmt.cond):
-                    self.statement(stmt.body)
-            case Store():
-                self._store(stmt)
-            case TileProduct():
-                self.statement(stmt.body)
-            case Prefetch():
-                pass  # a hint: any address will do
-
-    def _begin(self, stmt: Stmt) -> None:
-        self.stmt, self.memo = stmt, {}
-
-    def _for(self, loop: For) -> None:
-        outermost = loop.kind == "parallel" and self.touched is None
-        if outermost:
-            self.touched = _Touched()
-        self.names[id(loop.index)] = loop.name
-        for n in range(loop.extent):
-            self.loops[id(loop.index)] = n
-            if loop.kind == "parallel" and self.touched is not None:
-                self.touched.iteration += 1
-                for buffer in self.private.values():  # each thread has its own
-                    self.of(buffer).is_set[...] = False
-            self.statement(loop.body)
-        self.loops.pop(id(loop.index), None)
-        if outermost:
-            self.touched = None
-
-    def _store(self, stmt: Store) -> None:
-        self._begin(stmt)
-        at = self._element(stmt.buffer, stmt.indices)
-        value = self.value(stmt.value)
-        memory = self.of(stmt.buffer)
-        if stmt.combiner:
-            old = self._read(stmt.buffer, at)
-            value = np.asarray(COMBINE[stmt.combiner](old, value), memory.values.dtype)
-        memory.values[at] = value
-        memory.is_set[at] = True
-        if self.touched is not None and id(stmt.buffer) not in self.private:
-            key, now = _element(stmt.buffer, at), self.touched.iteration
-            other = self.touched.written.setdefault(key, now)
-            assert other == now, self._say(f"writes {stmt.buffer.name}{list(at)} again")
-            other = self.touched.read.get(key, now)
-            assert other == now, self._say(f"writes {stmt.buffer.name}{list(at)}, read before")
-
-    # --- values ---
-
-    def value(self, expr: Scalar) -> Any:
-        """Returns an expression's value. The branch of a select that is not taken is not run."""
-        match expr:
-            case Imm():
-                return expr.value if expr.dtype == INDEX else apply(expr, [])
-            case Index():
-                return self._index(expr)
-            case Inlined():
-                return self.value(expr.value)
-        found = self.memo.get(id(expr))
-        if found is None:
-            found = self.memo[id(expr)] = self._compute(expr)
-        return found
-
-    def _index(self, index: Index) -> int:
-        value = self.loops.get(id(index))
-        if value is None:
-            assert index.extent == 1, self._say(f"uses loop variable {index.name} out of its loop")
-            return 0
-        return value
-
-    def _compute(self, expr: Scalar) -> Any:
-        match expr:
-            case Select():
-                return self.value(expr.a if self.value(expr.cond) else expr.b)
-            case Load():
-                return self._read(expr.source, self._element(expr.source, expr.indices))
-            case Binary(op="and", dtype="bool"):
-                return self.value(expr.a) and self.value(expr.b)
-            case Checked():
-                return self._checked(expr)
-        args = [self.value(c) for c in expr.children]
-        if expr.children[0].dtype == INDEX:
-            args = [np.asarray(a, np.int64) for a in args]
-        return apply(expr, args)[()]
-
-    def _checked(self, expr: Checked) -> int:
-        """Errors: I320 for an index out of range."""
-        index, places = int(self.value(expr.value)), expr.places
-        if not places.low <= index < places.count:
-            raise places.error(index)
-        return index + places.count if index < 0 else index
-
-    def _element(self, buffer: Buffer, indices: Sequence[Scalar]) -> tuple[int, ...]:
-        at = tuple(int(self.value(i)) for i in indices)
-        inside = all(0 <= i < n for i, n in zip(at, buffer.shape, strict=True))
-        assert inside, self._say(f"accesses {buffer} at {list(at)}")
-        return at
-
-    def _read(self, buffer: Buffer, at: tuple[int, ...]) -> Any:
-        memory = self.of(buffer)
-        assert memory.is_set[at], self._say(f"reads {buffer.name}{list(at)} before it is set")
-        if self.touched is not None and id(buffer) not in self.private:
-            key, now = _element(buffer, at), self.touched.iteration
-            self.touched.read[key] = now
-            other = self.touched.written.get(key, now)
-            assert other == now, self._say(f"reads {buffer.name}{list(at)}, written elsewhere")
-        return memory.values[at]
-
-    def _say(self, what: str) -> str:
-        values = ", ".join(f"{self.names[i]}={n}" for i, n in self.loops.items())
+    def say(self, what: str) -> str:
+        """Returns what is wrong, in which statement and iteration."""
+        values = ", ".join(f"{loop.name}={at[0]}" for loop, at in self.loops)
         match self.stmt:
             case Store() as store:
                 place = f"{store.buffer.name}[{', '.join(map(str, store.indices))}]"
@@ -212,6 +80,187 @@ class _Run:
         return f"{what} in `{text}` at {values}"
 
 
-def _element(buffer: Buffer, at: tuple[int, ...]) -> Element:
-    """Returns what is the same for all views of an element."""
-    return id(buffer.root), sum(i * step for i, step in zip(at, buffer.strides, strict=True))
+class _Run:
+    def __init__(self) -> None:
+        self.memory: dict[int, _Memory] = {}
+        self.iteration = [-1]  # of the outermost parallel loop and those in it
+
+    def of(self, buffer: Buffer) -> _Memory:
+        """Returns a buffer's memory, nothing of it set at first."""
+        if buffer.memory is not None:
+            return self.of(buffer.memory)
+        found = self.memory.get(id(buffer))
+        if found is None:
+            size, private = prod(buffer.shape), buffer.scope in ("scratch", "register")
+            values = np.zeros(size, to_numpy(buffer.dtype))
+            found = self.memory[id(buffer)] = _Memory(values, bytearray(size), private)
+        return found
+
+    # --- statements ---
+
+    def statement(self, stmt: Stmt, place: _Place) -> Step:
+        """Returns what runs a statement."""
+        match stmt:
+            case Block():
+                return _one_after_another([self.statement(s, place) for s in stmt.stmts])
+            case For():
+                return self._for(stmt, place)
+            case If():
+                return self._if(stmt, place)
+            case Store():
+                return self._store(stmt, replace(place, stmt=stmt))
+            case TileProduct():
+                return self.statement(stmt.body, place)
+            case Prefetch():
+                return _nothing  # a hint: any address will do
+
+    def _for(self, loop: For, place: _Place) -> Step:
+        at, extent = [0], loop.extent
+        parallel = loop.kind == "parallel"
+        inside = replace(
+            place, loops=(*place.loops, (loop, at)), parallel=place.parallel or parallel
+        )
+        body = self.statement(loop.body, inside)
+        outermost, memory, iteration = not place.parallel, self.memory, self.iteration
+
+        def serial() -> None:
+            for n in range(extent):
+                at[0] = n
+                body()
+
+        def in_parallel() -> None:
+            if outermost:
+                iteration[0] = -1
+                for each in memory.values():
+                    each.written, each.read = {}, {}
+            private = [m for m in memory.values() if m.private]
+            for n in range(extent):
+                at[0] = n
+                iteration[0] += 1
+                for each in private:  # each thread has its own
+                    each.is_set[:] = bytes(len(each.is_set))
+                body()
+
+        return in_parallel if parallel else serial
+
+    def _if(self, stmt: If, place: _Place) -> Step:
+        body, inside = self.statement(stmt.body, place), replace(place, stmt=stmt)
+        code = self._expressions(inside, stmt.cond)
+        holds, start = code.of(stmt.cond), code.start
+
+        def run() -> None:
+            start()
+            if holds():
+                body()
+
+        return run
+
+    def _expressions(self, place: _Place, *roots: Scalar) -> Expressions:
+        def load(node: Load, indices: Sequence[Code]) -> Code:
+            return self._load(node.source, indices, place)
+
+        at = {id(loop.index): at for loop, at in place.loops}
+        return Expressions(roots, at, load, place.say)
+
+    def _store(self, stmt: Store, place: _Place) -> Step:
+        code = self._expressions(place, *stmt.indices, stmt.value)
+        element = _element(stmt.buffer, [code.of(i) for i in stmt.indices], place)
+        value, start = code.of(stmt.value), code.start
+        memory, name = self.of(stmt.buffer), stmt.buffer.name
+        values, is_set = memory.values, memory.is_set
+        combine = COMBINE[stmt.combiner] if stmt.combiner else None
+        old_at = self._read(stmt.buffer, place)
+        iteration, shared = self.iteration, place.parallel and not memory.private
+
+        def run() -> None:
+            start()
+            at = element()
+            new = value()
+            values[at] = new if combine is None else combine(old_at(at), new)
+            is_set[at] = 1
+            if shared:
+                now = iteration[0]
+                if memory.written.setdefault(at, now) != now:
+                    raise AssertionError(
+                        place.say(f"writes {name}{_indices(stmt.buffer, at)} again")
+                    )
+                if memory.read.get(at, now) != now:
+                    what = f"writes {name}{_indices(stmt.buffer, at)}, read before"
+                    raise AssertionError(place.say(what))
+
+        return run
+
+    # --- elements ---
+
+    def _load(self, buffer: Buffer, indices: Sequence[Code], place: _Place) -> Code:
+        element, read = _element(buffer, indices, place), self._read(buffer, place)
+        return lambda: read(element())
+
+    def _read(self, buffer: Buffer, place: _Place) -> Callable[[int], Any]:
+        memory, name, iteration = self.of(buffer), buffer.name, self.iteration
+        values, is_set = memory.values, memory.is_set
+
+        def read(at: int) -> Any:
+            if not is_set[at]:
+                what = f"reads {name}{_indices(buffer, at)} before it is set"
+                raise AssertionError(place.say(what))
+            return values[at]
+
+        def read_shared(at: int) -> Any:
+            now = iteration[0]
+            found = read(at)
+            memory.read[at] = now
+            if memory.written.get(at, now) != now:
+                what = f"reads {name}{_indices(buffer, at)}, written elsewhere"
+                raise AssertionError(place.say(what))
+            return found
+
+        return read_shared if place.parallel and not memory.private else read
+
+
+def _nothing() -> None:
+    pass
+
+
+def _one_after_another(steps: Sequence[Step]) -> Step:
+    if len(steps) == 1:
+        return steps[0]
+
+    def run() -> None:
+        for step in steps:
+            step()
+
+    return run
+
+
+def _element(buffer: Buffer, indices: Sequence[Code], place: _Place) -> Callable[[], int]:
+    """Returns what tells where an element lies, and asserts that it is one of the buffer's."""
+    axes = list(zip(indices, buffer.shape, buffer.strides, strict=True))
+
+    def outside() -> AssertionError:
+        at = [int(index()) for index in indices]
+        return AssertionError(place.say(f"accesses {buffer} at {at}"))
+
+    def of_one() -> int:
+        at = int(first())
+        if not 0 <= at < extent:
+            raise outside()
+        return at
+
+    def of_any() -> int:
+        at = 0
+        for index, count, step in axes:
+            i = int(index())
+            if not 0 <= i < count:
+                raise outside()
+            at += i * step
+        return at
+
+    if len(axes) == 1:
+        ((first, extent, _),) = axes
+        return of_one
+    return of_any
+
+
+def _indices(buffer: Buffer, at: int) -> list[int]:
+    return [at // step % extent for step, extent in zip(buffer.strides, buffer.shape, strict=True)]
