@@ -451,7 +451,7 @@ class CompiledModel(ProfiledModel[Kernel]):
         is refused with the reason and the nearest values in memory, unless `force`: then just that
         kernel is cut there, for this call. In a branch or loop it is the last value.
 
-        Errors: I070 (no such layer), I150 (inside a kernel), I151 (computed no more), I152 (a
+        Errors: I070 (no such layer), I150 (inside a kernel), I151 (no longer computed), I152 (a
         pattern that fits no layer), I153 (`output`), I154 (`force` cannot break it), I155 (it did
         not run), I045 (`trace=False`), and those of a run.
         """

@@ -26,14 +26,20 @@ _MOST_LAYERS = 3
 def correlate(
     model: opt.Model,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File to write graph.json to.")
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="File to write graph.json to."),
     ] = None,
     kernel: Annotated[
         str | None,
-        typer.Option("--kernel", help="Show a node: its operators, at each stage that changed it."),
+        typer.Option(
+            "--kernel",
+            metavar="NAME",
+            help="Show a node: its operators, at each stage that changed it.",
+        ),
     ] = None,
     layer: Annotated[
-        str | None, typer.Option("--layer", help="Show a layer's operators, node by node.")
+        str | None,
+        typer.Option("--layer", metavar="NAME", help="Show a layer's operators, node by node."),
     ] = None,
     inputs: opt.Inputs = [],  # noqa: B006 (typer takes the default from here)
     random: opt.Random = False,

@@ -28,7 +28,9 @@ from clew.support.calling import by_name
 from clew.support.links import LINKS, set_default_links
 
 SAVED_SUFFIX = ".clew"
-Model = Annotated[Path, typer.Argument(help="The model's file.", show_default=False)]
+Model = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="The model's file.", show_default=False)
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Inputs = Annotated[
     list[str],
