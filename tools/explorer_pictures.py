@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import clew
 from playwright.sync_api import Page, sync_playwright
 
+import clew
 from zoo import store
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "images"

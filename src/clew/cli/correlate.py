@@ -13,6 +13,7 @@ from rich.text import Text
 from clew.cli import options as opt
 from clew.cli.options import Compiling, compile_model, compiling, model_inputs, refuse_saved
 from clew.cli.output import emit_json, note, stdout
+from clew.support.shown import counted
 from clew.support.tables import table
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def _nodes(graph: ExecutorGraph) -> RenderableType:
     constants = sum(s["constant_bytes"] for s in document["segments"])
     kernels = len(graph.kernels)
     foot = (
-        f"{kernels} kernels ({len(document['kernels'])} distinct), "
+        f"{counted(kernels, 'kernel')} ({len(document['kernels'])} distinct), "
         f"arena {arena / 1e3:.0f} kB, constants {constants / 1e3:.0f} kB"
     )
     return Group(made, Text(foot, style="dim"))

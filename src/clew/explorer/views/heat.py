@@ -81,7 +81,8 @@ def _time_basis(found: Profile) -> str:
     whole = found.kernels_ns or 1.0
     measured = sum(la.alone_ns + la.measured_ns for la in found.layers)
     estimated = sum(la.estimated_ns for la in found.layers)
-    text = f"timers of kernels, {found.rounds} rounds; layers: {100 * measured / whole:.0f} % measured"
+    share = 100 * measured / whole
+    text = f"timers of kernels, {found.rounds} rounds; layers: {share:.0f} % measured"
     if estimated:
         text += f", {100 * estimated / whole:.0f} % divided by FLOPs or bytes (estimates)"
     samples = sum(row.samples for row in found.kernels)
