@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from playwright.sync_api import Page, sync_playwright
 
@@ -36,7 +36,7 @@ class Picture:
     name: str
     model: str
     hash: str
-    theme: str = "dark"
+    theme: Literal["dark", "light"] = "dark"
     size: tuple[int, int] = (1280, 720)
 
 
@@ -151,6 +151,7 @@ def measure(page: Page, address: str) -> None:
 def compare(page: Page, address: str) -> None:
     """Opens two builds and has their difference worked out."""
     page.set_viewport_size({"width": DIFFERENCE.size[0], "height": DIFFERENCE.size[1]})
+    page.emulate_media(color_scheme=DIFFERENCE.theme)
     page.goto(address)
     button = page.get_by_role("button", name="Compare")
     rows = page.locator("[data-kind=diff] [role=row]").nth(5)

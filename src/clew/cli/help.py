@@ -18,7 +18,7 @@ class Command(TyperCommand):
         pieces = ["[OPTIONS]"]
         for parameter in self.get_params(ctx):
             if parameter.param_type_name == "argument":
-                name = parameter.metavar + ("..." if parameter.nargs == -1 else "")
+                name = f"{parameter.metavar}{'...' if parameter.nargs == -1 else ''}"
                 pieces.append(name if parameter.required else f"[{name}]")
         formatter.write_usage(ctx.command_path, " ".join(pieces))
 
@@ -29,7 +29,8 @@ class Command(TyperCommand):
             record = parameter.get_help_record(ctx)
             if record is not None:
                 is_argument = parameter.param_type_name == "argument"
-                record = (parameter.metavar, record[1]) if is_argument else record
+                if is_argument:
+                    record = (str(parameter.metavar), record[1])
                 usual = "Arguments" if is_argument else "Options"
                 heading = getattr(parameter, "rich_help_panel", None) or usual
                 groups.setdefault(heading, []).append(record)
