@@ -83,7 +83,9 @@ def bisect(
         emit_json({"model": str(model), **verdict.to_json()})
     else:
         _show(verdict)
-    if output is not None and verdict.kind != "none":
+    if output is not None and verdict.kind == "none":
+        note(f"nothing is wrong: {output} is not written")
+    elif output is not None:
         verdict.write(output)
         note(f"reproducer in {output}" if verdict.reduced else f"report in {output}")
     if verdict.kind == "unknown":
