@@ -47,6 +47,16 @@ def test_static_readers_see_each_name_where_it_comes_from() -> None:
         assert found is getattr(clew, name), name
 
 
+def test_modules_that_the_pages_name_need_no_import() -> None:
+    program = (
+        "import clew; print(clew.pipelines.pipeline()[0].name, clew.te.compute.__name__, "
+        "clew.patterns.is_op.__name__, clew.predict.train.__name__, clew.ops.__name__)"
+    )
+    run = [sys.executable, "-c", program]
+    said = subprocess.run(run, capture_output=True, text=True, check=True).stdout
+    assert said.split() == ["FoldEmpty", "compute", "is_op", "train", "clew.ops"]
+
+
 def test_each_name_has_a_docstring_and_help() -> None:
     for name in clew.__all__:
         assert name == "__version__" or inspect.getdoc(getattr(clew, name)), name

@@ -16,10 +16,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from playwright.sync_api import Page, sync_playwright
 
+import clew
 from zoo import store
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "images"
@@ -30,12 +31,12 @@ _FLAGS = (
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture: `hash` is the page's state."""
+    """A picture: `hash` is the page's state, with names where the page has numbers (`numbered`)."""
 
     name: str
     model: str
     hash: str
-    theme: str = "dark"
+    theme: Literal["dark", "light"] = "dark"
     size: tuple[int, int] = (1280, 720)
 
 
@@ -45,30 +46,39 @@ PICTURES = (
     Picture(
         "explorer-batch-norm",
         "light_resnet50",
-        "p=a/model:0&p=a/stage:9&p=a/loops:3&p=a/asm:3&at=a/layer:n5",
+        "p=a/model:0&p=a/stage:<FoldScaleAxis>&p=a/loops:<n5>&p=a/asm:<n5>&at=a/layer:n5",
         size=(1600, 800),
     ),
     Picture(
         "explorer-bias",
         "light_resnet50",
-        "p=a/loops:3&p=a/asm:3&at=a/loop:3:47&threads=1",
+        "p=a/loops:<n5>&p=a/asm:<n5>&at=a/loop:<n5>:<# add>&threads=1",
     ),
     Picture(
         "explorer-heat",
         "light_resnet50",
-        "p=a/loops:3&p=a/asm:3&at=a/loop:3:26&heat=time",
+        "p=a/loops:<n5>&p=a/asm:<n5>&at=a/loop:<n5>:<# add>&heat=time",
     ),
-    Picture("explorer-schedule", "light_resnet50", "p=a/schedule:3@5&p=a/loops:3&at=a/kernel:3"),
-    Picture("explorer-roofline", "light_resnet50", "p=a/roofline:0&p=a/timeline:0&at=a/kernel:3"),
+    Picture(
+        "explorer-schedule",
+        "light_resnet50",
+        "p=a/schedule:<n5>@5&p=a/loops:<n5>&at=a/kernel:<n5>",
+    ),
+    Picture("explorer-roofline", "light_resnet50", "p=a/roofline:0&p=a/timeline:0"),
     Picture("explorer-bert", "bert_base", ""),
     Picture("explorer-bert-light", "bert_base", "theme=light", theme="light"),
     Picture(
         "explorer-attention",
         "bert_base",
-        "p=a/model:0&p=a/stage:8&p=a/loops:4&p=a/asm:4&at=a/kernel:4",
+        "p=a/model:0&p=a/stage:<MeltAttention>&p=a/loops:<attention>&p=a/asm:<attention>"
+        "&at=a/kernel:<attention>",
         size=(1600, 800),
     ),
-    Picture("explorer-graph", "bert_base", "p=a/stage:21!graph&p=a/asm:4&at=a/kernel:4"),
+    Picture(
+        "explorer-graph",
+        "bert_base",
+        "p=a/stage:<PlaceParts>!graph&p=a/asm:<attention>&at=a/kernel:<attention>",
+    ),
 )
 # The difference of two builds of one model.
 DIFFERENCE = Picture("explorer-diff", "bert_base", "", size=(1600, 800))
@@ -91,12 +101,36 @@ def served(model: str, *options: str) -> Iterator[str]:
         server.wait()
 
 
-def take(page: Page, address: str, picture: Picture) -> None:
+def numbered(state: str, compiled: clew.CompiledModel) -> str:
+    """Returns a page's state with the numbers that its names in `<...>` have in this build.
+
+    A name is that of a stage, of a layer or an operator (the first kernel with it), or a text of
+    the loops of the kernel before (its first line): which passes run and what kernels look like
+    differs between machines.
+    """
+    kernel = 0
+
+    def number(found: re.Match[str]) -> str:
+        nonlocal kernel
+        kind, name = found[1], found[2]
+        if kind == "stage:":
+            return kind + str([s.name for s in compiled.build.stages].index(name))
+        if kind == ":":
+            lines = compiled.kernels[kernel].loops.splitlines()
+            return kind + str(next(n for n, line in enumerate(lines, 1) if name in line))
+        holds = (name in k.layers or f"nn.{name}" in k.ops for k in compiled.kernels)
+        kernel = list(holds).index(True)
+        return kind + str(kernel)
+
+    return re.sub(r"(\w*:)<([^>]+)>", number, state)
+
+
+def take(page: Page, address: str, picture: Picture, state: str) -> None:
     """Brings the page to a state and saves what it shows."""
     page.set_viewport_size({"width": picture.size[0], "height": picture.size[1]})
     page.emulate_media(color_scheme="light" if picture.theme == "light" else "dark")
     page.goto("about:blank")
-    page.goto(f"{address}#{picture.hash}")
+    page.goto(f"{address}#{state}")
     page.wait_for_selector(".pane .body >> visible=true")
     page.wait_for_load_state("networkidle")
     page.wait_for_timeout(2000)  # graphs are laid out, animations have ended
@@ -117,6 +151,7 @@ def measure(page: Page, address: str) -> None:
 def compare(page: Page, address: str) -> None:
     """Opens two builds and has their difference worked out."""
     page.set_viewport_size({"width": DIFFERENCE.size[0], "height": DIFFERENCE.size[1]})
+    page.emulate_media(color_scheme=DIFFERENCE.theme)
     page.goto(address)
     button = page.get_by_role("button", name="Compare")
     rows = page.locator("[data-kind=diff] [role=row]").nth(5)
@@ -137,12 +172,13 @@ def main() -> None:
     with sync_playwright() as play:
         browser: Any = play.chromium.launch(executable_path=browser_path, args=list(_FLAGS))
         for model in dict.fromkeys(p.model for p in chosen):
+            compiled = clew.compile(store.path(model), threads=1)
             with served(model) as address:
                 page = browser.new_page()
                 measure(page, address)
                 for picture in chosen:
                     if picture.model == model:
-                        take(page, address, picture)
+                        take(page, address, picture, numbered(picture.hash, compiled))
                 page.close()
         if not wanted or DIFFERENCE.name in wanted:
             with served(DIFFERENCE.model, "--b", "precision=bf16 threads=1") as address:

@@ -3,6 +3,7 @@
 // are made by `targets`, for the palette only.
 
 import { buildOf, builds, theSource, value, type Build } from "./builds";
+import { showsDiff } from "./compare/diffs";
 import { countedOf } from "./panes/counted";
 import { openCounterpart } from "./panes/counterpart";
 import { compareErrors, measure, setMetric } from "./heat";
@@ -11,7 +12,7 @@ import { COUNTED } from "./panes/kinds";
 import { clearSelection, closePane, focusNeighbour, focusNth, graphOrText, inPane, stepStage } from "./panes/moves";
 import { copyLink, copyReportCommand, copyState } from "./share";
 import {
-  current, dialog, focus, metric, open, panes, show, story, theme, threads,
+  bringIntoSight, current, dialog, focus, metric, open, panes, show, story, theme, threads,
   type Metric, type PaneKind, type Theme,
 } from "./state";
 import { copyStory, saveStory } from "./story/exports";
@@ -41,6 +42,12 @@ function pane(kind: PaneKind, title: string, view?: "" | "graph"): Command {
 function opened(kind: PaneKind, view?: "" | "graph"): void {
   const of = build();
   if (!of) return;
+  // A difference is that of both of its builds.
+  const same = kind === "diff" ? panes.peek().find((p) => showsDiff(p, of)) : undefined;
+  if (same) {
+    bringIntoSight(same);
+    return;
+  }
   const shown = panes.peek().find((p) => p.build === of.id && p.kind === kind);
   open(of.id, kind, COUNTED[kind] || !shown ? countedOf(of, kind) : shown.arg, view);
 }

@@ -66,6 +66,11 @@ export function open(build: string, kind: PaneKind, arg = 0, view?: "" | "graph"
   opened.value = { key: pane.key };
 }
 
+/** Has a pane that is open come into sight. */
+export function bringIntoSight(pane: Pane): void {
+  opened.value = { key: pane.key };
+}
+
 export function update(key: number, change: Partial<Omit<Pane, "key">>): void {
   panes.value = panes.peek().map((p) => (p.key === key ? { ...p, ...change } : p));
 }

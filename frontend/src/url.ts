@@ -46,7 +46,8 @@ export function write(): string {
   if (!story.value) query.set("story", "0");
   if (threads.value) query.set("threads", "1");
   if (current.value !== "a") query.set("build", current.value);
-  return query.toString();
+  // As legible as a fragment may be (RFC 3986, section 3.5).
+  return query.toString().replace(/%(2F|3A|21|40)/g, decodeURIComponent);
 }
 
 /** Takes on the state that a hash describes; what it does not know it leaves out. */

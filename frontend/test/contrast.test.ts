@@ -5,6 +5,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { layerColorOn } from "../src/colors";
+import { inkOn } from "../src/plots/scale";
 
 type Rgb = readonly [number, number, number];
 
@@ -116,6 +117,23 @@ for (const [theme, colors] of Object.entries(THEMES)) {
         const distance = Math.hypot(a[0] - b[0], a[1] - b[1], a[2] - b[2]);
         assert.ok(distance > 0.1, `${kind}: layers ${layer} and ${layer + 1} are ${distance.toFixed(3)} apart`);
       }
+    }
+  });
+
+  test(`${theme}: numbers can be read on all heats`, () => {
+    const stops = [0, 1, 2, 3, 4, 5].map((n) => {
+      const hex = colors.get(`--heat-${n}`) ?? "";
+      return [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
+    });
+    for (let level = 0; level <= 5; level += 1 / 16) {
+      const low = Math.min(4, Math.floor(level));
+      const mixed = [0, 1, 2].map((axis) => {
+        const [a, b] = [stops[low]?.[axis] ?? 0, stops[low + 1]?.[axis] ?? 0];
+        return Math.round(a + (b - a) * (level - low));
+      });
+      const ink = linear(inkOn(`rgb(${mixed.join(" ")})`));
+      const on = linear(`#${mixed.map((c) => c.toString(16).padStart(2, "0")).join("")}`);
+      assert.ok(contrast(ink, on) >= 4.5, `heat ${level}: ${contrast(ink, on).toFixed(2)}`);
     }
   });
 

@@ -28,6 +28,7 @@ test("the whole state comes back from its URL", () => {
     threads.value = true;
   });
   const text = write();
+  assert.ok(text.startsWith("p=a/model:0&p=a/stage:13!graph&p=b/loops:7&at=a/layer:a/b"), text);
   batch(() => {
     panes.value = [];
     selected.value = null;

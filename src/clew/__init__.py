@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     from clew.tap import Taps, tap_states
     from clew.target import Target
 
+# Modules that pages name as attributes: `clew.pipelines.pipeline()`, whatever was imported before.
+_ROOMS: Final = ("ir", "loop", "ops", "passes", "patterns", "pipelines", "predict", "target", "te")
 _HOMES: Final = {
     "Budgets": "clew.support.budgets",
     "CheckReport": "clew.extraction",
@@ -102,6 +104,8 @@ _HOMES: Final = {
 def __getattr__(name: str) -> Any:
     """Loads a public name from its module, once."""
     home = _HOMES.get(name)
+    if name in _ROOMS:
+        return importlib.import_module(f"{__name__}.{name}")
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = globals()[name] = getattr(importlib.import_module(home), name)

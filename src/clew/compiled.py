@@ -454,7 +454,7 @@ class CompiledModel(ProfiledModel[Kernel]):
         those in loops have an axis more, the first: the turns in order (a list where their shapes
         differ).
 
-        Errors: I070 (no such layer), I150 (inside a kernel), I151 (computed no more), I152 (a
+        Errors: I070 (no such layer), I150 (inside a kernel), I151 (no longer computed), I152 (a
         pattern that fits no layer), I153 (`output`), I154 (`force` cannot break it), I155 (it did
         not run), I045 (`trace=False`), and those of a run.
         """

@@ -163,9 +163,11 @@ def model(tmp_path: Path) -> Path:
 
 
 def test_the_command(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = command(capsys, model, "--threads", 1)
+    code, out, err = command(capsys, model, "--threads", 1, "-o", tmp_path / "right")
     assert code == 0, err
     assert out.startswith("none: ")
+    assert "nothing is wrong" in err
+    assert not (tmp_path / "right").exists()
     plants = Path(wrong_pass.__file__)
     asked = (model, "--threads", 1, "--extend", plants, "--against", "interpreter")
     code, out, err = command(capsys, *asked, "-o", tmp_path / "found")

@@ -69,3 +69,7 @@ def test_it_reads_from_a_to_b_from_wherever_it_is_opened(pair: ExplorerPage) -> 
         names.append(pair.pane("diff").locator(".pair").inner_text())
     assert names[0] == names[1]
     assert names[0].index("A ") < names[0].index("→") < names[0].index("B ")
+    # It is one difference: opened for B, too, it is the pane that is there.
+    pair.open(["a/diff:1"], build="b")
+    pair.command("Open the difference of two builds")
+    expect(pair.pane("diff")).to_have_count(1)

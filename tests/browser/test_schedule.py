@@ -89,6 +89,11 @@ def test_a_wrong_line_of_the_text_is_shown_where_it_stands(known: ExplorerPage) 
     expect(wrong.locator(".error-code")).to_have_text(re.compile(r"^[A-Z]\d{3}$"))
     expect(pane.locator(".line-numbers li.failed")).to_have_attribute("data-line", "2")
     expect(field).to_have_attribute("aria-invalid", "true")
+    # One click tries what was typed: leaving the field does not move the button away.
+    lines[2] = "unroll(loop='nor this one')"
+    field.fill("\n".join([*lines[:1], *lines[2:]]))
+    pane.locator("[data-action=try]").click()
+    expect(wrong).to_contain_text("nor this one")
     # As steps it stands at the same one.
     pane.get_by_role("button", name="as steps").click()
     expect(pane.locator("li[data-edit='2'] [role=alert]")).to_be_visible()

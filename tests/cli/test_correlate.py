@@ -74,7 +74,7 @@ def test_taps(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     code, out, err = command(capsys, "tap", path)
     assert code == 0, err
     assert "inside a kernel" in out
-    assert "15 in memory, 13 inside a kernel, 0 computed no more" in out
+    assert "15 in memory, 13 inside a kernel, 0 no longer computed" in out
     file = tmp_path / "relu.npy"
     code, out, err = command(capsys, "tap", path, "--layer", "node_relu", "-o", file)
     assert code == 0, err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -163,6 +164,7 @@ def test_a_saved_schedule_is_replayed(
     code, _, err = command(capsys, "trace", *asked, "--save-schedule", file)
     assert code == 0, err
     assert f"--schedule relu={file}" in err
+    assert file.read_text().endswith(")\n")
     code, out, err = command(capsys, "trace", *asked, "--schedule", f"relu={file}", "--json")
     assert code == 0, err
     assert json.loads(out)["schedule"] == file.read_text().splitlines()
@@ -213,6 +215,17 @@ def test_help_keeps_them_apart(capsys: pytest.CaptureFixture[str]) -> None:
     own, compiling = out.split("How the model is compiled:")
     assert "--repeats" in own
     assert "--extend" in compiling
+
+
+def test_help_has_no_names_of_types(capsys: pytest.CaptureFixture[str]) -> None:
+    _, listed, _ = command(capsys, "--help")
+    names = re.findall(r"^  ([a-z]+)  ", listed.partition("Commands:")[2], re.MULTILINE)
+    assert {"run", "diff", "explore"} <= set(names)
+    for name in {*names} - {"cache"}:
+        _, out, _ = command(capsys, name, "--help")
+        assert not re.search(r"[{<]\w|Path|\bint\b|float", out), (name, out)
+    assert "[OPTIONS] A [B]\n" in command(capsys, "diff", "--help")[1]
+    assert "[OPTIONS] [MODEL...]\n" in command(capsys, "dataset", "--help")[1]
 
 
 def test_files_of_extensions(tmp_path: Path) -> None:

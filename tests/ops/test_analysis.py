@@ -71,6 +71,11 @@ def test_flops() -> None:
     assert flops_of(dense) == 2 * 5 * 7 * 3
     assert flops_of(_stages("nn.dense", [f32(_N, 7), f32(3, 7)])) == _N * 42
     assert flops_of(_stages("add", [f32(2, 3), f32(3)])) == 6
+    # Padding computes nothing; a window of a maximum with it is one operation for each element.
+    assert flops_of(_stages("pad", [f32(2, 3)], pads=(1, 1, 1, 1))) == 0
+    pool = _stages("nn.max_pool2d", [f32(1, 2, 6, 6)], kernel=(3, 3), padding=(1, 1, 1, 1))
+    assert flops_of(pool) == (2 * 6 * 6) * 9
+    assert flops_of(_stages("where", [boolean(5), f32(5), f32(5)])) == 5
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ WRONG: dict[str, tuple[Call, str, str, str]] = {
     "unknown": (lambda m: m(X, Y=Y), "I041", "missing y; unknown Y", "did you mean y?"),
     "option": (lambda m: m.profile(X, Y, repeat=3), "I041", "unknown repeat", "mean repeats?"),
     "twice": (lambda m: m(X, Y, x=X), "I300", "input x is given twice", "inputs are x, y"),
-    "mixed": (lambda m: m({"x": X}, Y), "I301", "a mapping of inputs and 1 more", "one mapping"),
+    "mixed": (lambda m: m({"x": X}, Y), "I301", "a mapping of inputs and other", "one mapping"),
     "repeats": (lambda m: m.time_kernels(X, Y, repeats=0), "I302", "repeats is 0", "at least 1"),
     "run": (lambda m: m.run(X), "I040", "1 inputs given", "inputs are x, y"),
     "verify": (lambda m: m.trace.verify(z=X), "I041", "unknown z", "inputs are x, y"),

@@ -154,6 +154,17 @@ def test_input_takes_numbers_exactly_and_names_at_will() -> None:
         spec.check(np.zeros((2, 1), np.int32))
 
 
+def test_another_size_has_a_hint_for_each_surface() -> None:
+    spec = InputSpec("x", "float32", [1, 3])
+    with pytest.raises(ClewError, match="I042") as caught:
+        spec.check(np.zeros((2, 3), np.float32))
+    assert "clew.load(model, inputs={'x': [2, 3]})" in caught.value.text()
+    assert "--shape x=2,3" in caught.value.text("cli")
+    assert "input shapes x=2x3" in caught.value.text("page")
+    with pytest.raises(ClewError, match="the number of its axes is 2"):
+        spec.check(np.zeros(3, np.float32))
+
+
 def test_input_takes_what_becomes_an_array() -> None:
     spec = InputSpec("x", np.float64, [2])
     np.testing.assert_array_equal(spec.check([1.0, 2.0]), [1, 2])

@@ -21,7 +21,7 @@ export function TopBar({ build }: { readonly build: Build | null }) {
       <Opens what="search" label="Search" keys="/" />
       {build && <HeatSelect />}
       {build?.source.live && (
-        <button title="Another target, precision, pass list … or another model (n)" onClick={() => (dialog.value = "build")}>
+        <button title="Another target, precision, pass list … or another model (b)" onClick={() => (dialog.value = "build")}>
           <Icon name="play" /> <span class="wide-only">Try it</span>
         </button>
       )}
@@ -63,6 +63,7 @@ function Which({ build }: { readonly build: Build }) {
           {all.map((b) => (
             <option key={b.id} value={b.id}>
               {b.id.toUpperCase()} {b.info.value.model} ({short(b.info.value.options)})
+              {b.info.value.state !== "ready" && `: ${b.info.value.state}`}
             </option>
           ))}
         </select>

@@ -5,7 +5,7 @@ import { computed, signal, type ReadonlySignal } from "@preact/signals";
 import { buildOf, builds, errorInfo, LOADING, started, theSource, value, type Asked, type Build } from "../builds";
 import { runJob } from "../jobs";
 import type { Here, Ref } from "../refs";
-import { translation } from "../state";
+import { translation, type Pane } from "../state";
 import type { Diff, ErrorInfo } from "../wire";
 import { Alignment, counterparts } from "./align";
 
@@ -75,9 +75,12 @@ export function retry(a: string, b: string): void {
   put(a, b, { state: "ready", value: null });
 }
 
-/** The build that another one is compared with, of which a difference pane is the pane: the one after it, or before. */
+/** The build that another one is compared with, of which a difference pane is the pane: the one after
+ * it, or before; one that could not be made only where there is no other. */
 export function partner(build: Build, arg: number): Build | null {
-  const others = builds.value.filter((b) => b !== build);
+  const all = builds.value.filter((b) => b !== build);
+  const made = all.filter((b) => b.info.value.state !== "failed");
+  const others = made.length ? made : all;
   const at = builds.value[arg];
   return at && at !== build ? at : (others.find((b) => builds.value.indexOf(b) > builds.value.indexOf(build)) ?? others[0] ?? null);
 }
@@ -85,6 +88,18 @@ export function partner(build: Build, arg: number): Build | null {
 /** Two builds in the order in which they were made: a difference is told from the first to the second. */
 export function inOrder(x: Build, y: Build): readonly [Build, Build] {
   return builds.value.indexOf(x) <= builds.value.indexOf(y) ? [x, y] : [y, x];
+}
+
+/** Whether a pane shows the difference that would be opened for a build. */
+export function showsDiff(pane: Pane, build: Build): boolean {
+  const of = pane.kind === "diff" ? buildOf(pane.build) : null;
+  const other = partner(build, 0);
+  return of !== null && other !== null && pairOf(...ids(of, partner(of, pane.arg))) === pairOf(...ids(build, other));
+}
+
+function ids(x: Build, y: Build | null): readonly [string, string] {
+  const [a, b] = y ? inOrder(x, y) : [x, x];
+  return [a.id, b.id];
 }
 
 const alignments = new Map<string, ReadonlySignal<Alignment | null>>();

@@ -73,8 +73,8 @@ export function hitsOf(scene: Scene, reach: Reach, stage: number | null): { item
 
 /** A colour for a box as a whole. */
 export function colourOf(shown: Shown, at: number): string {
-  const heat = shown.heat?.[at];
-  if (heat) return heat;
+  // With figures shown, a box without one has no colour that could be taken for one.
+  if (shown.heat) return shown.heat[at] ?? shown.look.dim;
   const layers = shown.layers[at] as readonly number[];
   const item = shown.scene.view.items[at];
   if (!layers.length || (item?.cluster?.kind === "group" && layers.length > 1)) return shown.look.dim;

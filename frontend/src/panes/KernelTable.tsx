@@ -7,6 +7,7 @@ import { layerColor } from "../colors";
 import { heatColor } from "../heat";
 import { paneKeys } from "../panekeys";
 import { ErrorBox } from "../parts/ErrorBox";
+import { inkOn } from "../plots/scale";
 import { go, hover, point, reachIn, reveal, selected } from "../state";
 import { hoverStarts } from "../timing";
 import { lines as screens, type Spot } from "./lines";
@@ -180,7 +181,7 @@ function KernelRow({ row, place, columns, isLit, isCursor, isChosen, bar, heat, 
           role="gridcell"
           class={column.right ? "right" : ""}
           title={column.right ? "" : column.text(row)}
-          style={{ width: `${column.width}px`, ...(column.key === "index" && heat ? { backgroundColor: heat } : {}) }}
+          style={{ width: `${column.width}px`, ...(column.key === "index" && heat ? { backgroundColor: heat, color: inkOn(heat) } : {}) }}
         >
           {column.key === "layers" && (
             <span class="colors">
@@ -189,7 +190,7 @@ function KernelRow({ row, place, columns, isLit, isCursor, isChosen, bar, heat, 
               ))}
             </span>
           )}
-          {column.key === "share" && <i class="bar" style={{ width: `${bar * 100}%` }} />}
+          {column.key === "share" && <i class="share" style={{ width: `${bar * 100}%` }} />}
           {column.text(row)}
         </span>
       ))}

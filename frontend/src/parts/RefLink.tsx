@@ -4,7 +4,7 @@ import type { ComponentChildren } from "preact";
 import { format, parse } from "../refs";
 import { point, show } from "../state";
 
-/** From this length on a link is a line of code rather than a name, and looks like one. */
+/** From this length on a code link is a line of code rather than a name, and looks like one. */
 const LONG = 42;
 
 interface RefLinkProps {
@@ -19,7 +19,7 @@ export function RefLink({ build, to, code = false, children }: RefLinkProps) {
   const ref = parse(to);
   if (!ref) return code ? <code>{children}</code> : <>{children}</>;
   const here = { build, ref };
-  const long = typeof children === "string" && children.length > LONG;
+  const long = code && typeof children === "string" && children.length > LONG;
   return (
     <a
       class={`ref${code ? " code" : ""}${long ? " long" : ""}`}

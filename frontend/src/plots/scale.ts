@@ -84,6 +84,16 @@ export function colorAt(colors: readonly string[], level: number): string {
   return colors[Math.round(Math.min(1, Math.max(0, level)) * (colors.length - 1))] ?? "";
 }
 
+/** What can be read on a colour of the scale (`rgb(r g b)`): black or white. */
+export function inkOn(color: string): string {
+  const [r = 0, g = 0, b = 0] = (color.match(/\d+/g) ?? []).map((text) => {
+    const c = Number(text) / 255;
+    return c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
+  });
+  // Relative luminance (WCAG 2.1); at 0.179 both have a contrast of 4.6 to 1.
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? "#000000" : "#ffffff";
+}
+
 type Rgb = readonly [number, number, number];
 
 function read(): string[] {

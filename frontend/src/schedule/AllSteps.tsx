@@ -1,25 +1,25 @@
 // All steps of an edited schedule as one text, a step a line, with what is wrong at its line.
 
 import { useEffect, useId, useRef, useState } from "preact/hooks";
-import type { ErrorInfo } from "../wire";
-import { StepError } from "./StepError";
+import { StepError, type Failure } from "./StepError";
 
 interface Props {
   readonly steps: readonly string[];
   /** The step that is wrong, from 0, and why. */
   readonly failed: number;
-  readonly error: ErrorInfo | null;
+  readonly failure: Failure | null;
   readonly onText: (text: string) => void;
 }
 
-export function AllSteps({ steps, failed, error, onText }: Props) {
+export function AllSteps({ steps, failed, failure, onText }: Props) {
   const text = steps.join("\n");
   const [typed, setTyped] = useState(text);
   const field = useRef<HTMLTextAreaElement>(null);
   const numbers = useRef<HTMLOListElement>(null);
   const id = useId();
   useEffect(() => setTyped(text), [text]);
-  const wrong = error ? failed : -1;
+  const error = failure?.error;
+  const wrong = failure && !failure.stale ? failed : -1;
   // What was tried is what stands in the field: the line that failed comes into sight.
   useEffect(() => {
     if (wrong < 0 || !field.current || !numbers.current) return;
@@ -50,7 +50,7 @@ export function AllSteps({ steps, failed, error, onText }: Props) {
           onScroll={follow}
         />
       </div>
-      {wrong >= 0 && error && <StepError id={id} step={wrong + 1} text={steps[wrong] ?? ""} error={error} />}
+      {failure && <StepError id={id} step={failed < 0 ? undefined : failed + 1} failure={failure} />}
     </div>
   );
 }

@@ -7,12 +7,12 @@ import { Icon } from "../parts/Icon";
 import { ErrorBox } from "../parts/ErrorBox";
 import { Prose } from "../parts/Prose";
 import { Progress } from "../parts/Progress";
-import type { ErrorInfo, ScheduleView } from "../wire";
+import type { ScheduleView } from "../wire";
 import { AllSteps } from "./AllSteps";
 import { insert, move, redo, remove, replace, undo, write, type Edit } from "./edit";
 import { about, written } from "./reading";
-import { StepError } from "./StepError";
-import { failedStep, sameSteps, trialTitle, trySteps, type Kept } from "./store";
+import { StepError, type Failure } from "./StepError";
+import { failedStep, placeOf, sameSteps, trialTitle, trySteps, type Kept } from "./store";
 
 interface Props {
   readonly build: Build;
@@ -34,8 +34,12 @@ export function Editor({ build, view, kept, at, onStep }: Props) {
     kept.edit.value = next;
   };
   const error = tried.state === "failed" ? tried.error : null;
-  const stillThose = tried.state === "failed" && sameSteps(tried.steps, edit.steps);
-  const failed = error && stillThose ? failedStep(error) : -1;
+  // An error stays where it is until steps are tried anew. Were it to go when a field is left, the
+  // button that was pressed would no longer be below the pointer.
+  const of = tried.state === "failed" ? tried.steps : [];
+  const failed = error ? failedStep(error) : -1;
+  const failure: Failure | null = error && failed >= 0 ? { error, text: of[failed] ?? "", stale: !sameSteps(of, edit.steps) } : null;
+  const place = failure ? placeOf(failed, failure.text, edit.steps) : -1;
   return (
     <div
       class="steps editor"
@@ -54,7 +58,7 @@ export function Editor({ build, view, kept, at, onStep }: Props) {
         <button aria-pressed={asText} onClick={() => setAsText(!asText)}>{asText ? "as steps" : "as text"}</button>
       </p>
       {asText ? (
-        <AllSteps steps={edit.steps} failed={failed} error={error} onText={(text) => to(write(edit, text))} />
+        <AllSteps steps={edit.steps} failed={place} failure={failure} onText={(text) => to(write(edit, text))} />
       ) : (
         <ol aria-label="Steps to edit">
           {edit.steps.map((step, n) => (
@@ -66,7 +70,7 @@ export function Editor({ build, view, kept, at, onStep }: Props) {
               view={view}
               isNew={step !== original[n]}
               isCurrent={n + 1 === at}
-              error={n === failed ? error : null}
+              failure={n === place ? failure : null}
               to={to}
               onStep={onStep}
             />
@@ -82,7 +86,6 @@ export function Editor({ build, view, kept, at, onStep }: Props) {
         ))}
       </datalist>
       <div class="try">
-        {error && failed < 0 && <ErrorBox error={error} />}
         {running ? (
           <Progress job={running} />
         ) : (
@@ -90,6 +93,7 @@ export function Editor({ build, view, kept, at, onStep }: Props) {
             Recompile &amp; compare
           </button>
         )}
+        {error && failed < 0 && <ErrorBox error={error} />}
       </div>
     </div>
   );
@@ -102,12 +106,12 @@ interface FieldProps {
   readonly view: ScheduleView;
   readonly isNew: boolean;
   readonly isCurrent: boolean;
-  readonly error: ErrorInfo | null;
+  readonly failure: Failure | null;
   readonly to: (edit: Edit) => void;
   readonly onStep: (step: number) => void;
 }
 
-function StepField({ n, step, edit, view, isNew, isCurrent, error, to, onStep }: FieldProps) {
+function StepField({ n, step, edit, view, isNew, isCurrent, failure, to, onStep }: FieldProps) {
   const [typed, setTyped] = useState(step);
   const [open, setOpen] = useState(false);
   const field = useRef<HTMLInputElement>(null);
@@ -116,14 +120,14 @@ function StepField({ n, step, edit, view, isNew, isCurrent, error, to, onStep }:
   const { signature, text } = about(view, primitive);
   const take = (): void => to(replace(edit, n, typed));
   return (
-    <li class={`${isNew ? "new" : ""} ${isCurrent ? "current" : ""} ${error ? "failed" : ""}`} data-edit={n + 1}>
+    <li class={`${isNew ? "new" : ""} ${isCurrent ? "current" : ""} ${failure ? "failed" : ""}`} data-edit={n + 1}>
       <div class="field">
         <span class="number">{n + 1}</span>
         <input
           ref={field}
           value={typed}
           aria-label={`step ${n + 1}`}
-          aria-invalid={error ? true : undefined}
+          aria-invalid={failure && !failure.stale ? true : undefined}
           spellcheck={false}
           autocomplete="off"
           title={typed}
@@ -163,7 +167,7 @@ function StepField({ n, step, edit, view, isNew, isCurrent, error, to, onStep }:
       {open && signature && (
         <p class="signature"><code>{signature}</code> <Prose text={text} /></p>
       )}
-      {error && <StepError error={error} />}
+      {failure && <StepError failure={failure} />}
     </li>
   );
 }

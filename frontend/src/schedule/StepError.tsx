@@ -1,17 +1,26 @@
 import type { ErrorInfo } from "../wire";
 
-interface Props {
+/** A step that was tried and refused. */
+export interface Failure {
   readonly error: ErrorInfo;
+  readonly text: string;
+  /** Whether steps have been changed since. */
+  readonly stale: boolean;
+}
+
+interface Props {
+  readonly failure: Failure;
   /** Named where the error does not stand at its step. */
-  readonly step?: number;
-  readonly text?: string;
+  readonly step?: number | undefined;
   readonly id?: string;
 }
 
 /** Why a step is refused. */
-export function StepError({ error, step, text, id }: Props) {
+export function StepError({ failure, step, id }: Props) {
+  const { error, text, stale } = failure;
   return (
-    <p class="step-error" role="alert" id={id} data-failed={step}>
+    <p class={`step-error${stale ? " stale" : ""}`} role="alert" id={id} data-failed={step}>
+      {stale && "before the last change: "}
       {step !== undefined && <>line {step}, <code>{text}</code>: </>}
       <code class="error-code">{error.code}</code> {error.message}
       {error.hint && <span class="dim"> {error.hint}</span>}

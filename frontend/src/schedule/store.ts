@@ -50,6 +50,14 @@ export function failedStep(error: ErrorInfo): number {
   return found ? Number(found[1]) - 1 : -1;
 }
 
+/** Where a step that failed stands among steps that may have been edited since: as it was, else at
+ * its old place, where it was edited; -1 where there is no such place. */
+export function placeOf(failed: number, text: string, steps: readonly string[]): number {
+  if (steps[failed] === text) return failed;
+  const found = steps.indexOf(text);
+  return found >= 0 || failed >= steps.length ? found : failed;
+}
+
 export function sameSteps(a: readonly string[], b: readonly string[]): boolean {
   return a.length === b.length && a.every((step, n) => step === b[n]);
 }

@@ -53,7 +53,7 @@ export function Summary({ build }: { readonly build: Build }) {
       <p class="dim">
         {rest > 0 && `The other ${plural(rest, "kernel")} have ${percent(total ? 1 - top / total : 0)} of `}
         {rest === 0 && "In all "}
-        {heat ? `${timeText(total)}.` : `${count(total)}FLOP.`} {heat?.basis}
+        {heat ? `${timeText(total)}. Known by ${heat.basis}.` : `${count(total)}FLOP.`}
       </p>
     </div>
   );

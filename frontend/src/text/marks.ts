@@ -8,6 +8,7 @@ import {
 } from "@codemirror/view";
 import { layerColor } from "../colors";
 import { isRightToLeft, names, shown } from "../parts/names";
+import { inkOn } from "../plots/scale";
 import { format } from "../refs";
 import { EXACT, type Content, type Touched } from "./content";
 
@@ -88,6 +89,7 @@ class LineMarker extends GutterMarker {
     number.textContent = String(this.line);
     if (this.heat) {
       number.style.backgroundColor = this.heat.color;
+      number.style.color = inkOn(this.heat.color);
       number.classList.add("hot");
     }
     holder.append(bars, mark, number);

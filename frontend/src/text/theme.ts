@@ -31,7 +31,6 @@ export const theme = EditorView.theme({
   ".mark": { width: "11px", textAlign: "center", fontSize: "10px" },
   ".fresh": { color: "var(--good)", fontWeight: "bold" },
   ".number": { flex: "1", textAlign: "right", padding: "0 3px", fontSize: "11px", borderRadius: "2px" },
-  ".number.hot": { color: "var(--text)" },
   ".cm-foldGutter .cm-gutterElement": { width: "12px", textAlign: "center", cursor: "pointer" },
   ".cm-foldPlaceholder": {
     backgroundColor: "var(--raised)",

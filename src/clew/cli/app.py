@@ -100,16 +100,21 @@ def run(
     inputs: opt.Inputs = [],  # noqa: B006 (typer takes the default from here)
     random: opt.Random = False,
     seed: opt.Seed = 0,
-    repeat: Annotated[int, typer.Option(min=1, help="Timed runs; the median is shown.")] = 1,
+    repeat: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Timed runs; the median is shown.")
+    ] = 1,
     kernels: Annotated[bool, typer.Option("--kernels", help="Time every kernel.")] = False,
     compare: Annotated[
         bool, typer.Option("--compare-onnxruntime", help="Compare with ONNX Runtime's outputs.")
     ] = False,
     tolerance: Annotated[
-        float, typer.Option(help="Largest relative error that the comparison accepts.")
+        float, typer.Option(metavar="X", help="Largest relative error that the comparison accepts.")
     ] = 1e-3,
     save: Annotated[
-        Path | None, typer.Option("--save", help="Folder to write the outputs to, as .npy files.")
+        Path | None,
+        typer.Option(
+            "--save", metavar="FOLDER", help="Folder to write the outputs to, as .npy files."
+        ),
     ] = None,
     json: opt.Json = False,
     *,
@@ -174,7 +179,8 @@ def _show_run(report: dict[str, Any], summary: str) -> None:
 def compile_(
     model: opt.Model,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File to save to, such as model.clew.")
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="File to save to, such as model.clew."),
     ] = None,
     json: opt.Json = False,
     *,

@@ -44,11 +44,15 @@ def bench(
     precision: Annotated[
         str, typer.Option(metavar="|".join(_PRECISIONS), help="Of clew's and OpenVINO's products.")
     ] = "f32",
-    rounds: Annotated[int, typer.Option(min=1, help="Turns of each engine.")] = 10,
-    kernels: Annotated[int, typer.Option(min=0, help="Kernels shown; 0 for all.")] = 20,
+    rounds: Annotated[int, typer.Option(metavar="N", min=1, help="Turns of each engine.")] = 10,
+    kernels: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Kernels shown; 0 for all.")
+    ] = 20,
     tolerance: Annotated[
         float | None,
-        typer.Option(help="Largest relative error.", show_default="1e-3, else 0.1 for bf16"),
+        typer.Option(
+            metavar="X", help="Largest relative error.", show_default="1e-3, else 0.1 for bf16"
+        ),
     ] = None,
     json: opt.Json = False,
     *,

@@ -36,17 +36,24 @@ def bisect(
     tolerance: Annotated[
         float | None,
         typer.Option(
+            metavar="X",
             min=0,
             help="Largest relative error that is right.",
             show_default="by the narrowest dtype: 0.001 in f32",
         ),
     ] = None,
-    runs: Annotated[int, typer.Option(min=1, help="Runs of the program, for races.")] = 3,
+    runs: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Runs of the program, for races.")
+    ] = 3,
     seconds: Annotated[
-        float, typer.Option(min=0, help="Time for reducing the part at fault; 0: do not.")
+        float,
+        typer.Option(
+            metavar="SECONDS", min=0, help="Time for reducing the part at fault; 0: do not."
+        ),
     ] = 60.0,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Folder to write a reproducer to.")
+        Path | None,
+        typer.Option("--output", "-o", metavar="FOLDER", help="Folder to write a reproducer to."),
     ] = None,
     json: opt.Json = False,
     *,
@@ -76,7 +83,9 @@ def bisect(
         emit_json({"model": str(model), **verdict.to_json()})
     else:
         _show(verdict)
-    if output is not None and verdict.kind != "none":
+    if output is not None and verdict.kind == "none":
+        note(f"nothing is wrong: {output} is not written")
+    elif output is not None:
         verdict.write(output)
         note(f"reproducer in {output}" if verdict.reduced else f"report in {output}")
     if verdict.kind == "unknown":

@@ -17,7 +17,9 @@ from clew.support.tables import table
 
 
 def ops(
-    name: Annotated[str | None, typer.Argument(help="One operator.", show_default=False)] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="One operator.", show_default=False)
+    ] = None,
     onnx: Annotated[
         bool, typer.Option("--onnx", help="ONNX's operators: what is supported of each.")
     ] = False,

@@ -13,6 +13,7 @@ from rich.text import Text
 from clew.cli import options as opt
 from clew.cli.options import Compiling, compile_model, compiling, model_inputs, refuse_saved
 from clew.cli.output import emit_json, note, stdout
+from clew.support.shown import counted
 from clew.support.tables import table
 
 if TYPE_CHECKING:
@@ -26,14 +27,20 @@ _MOST_LAYERS = 3
 def correlate(
     model: opt.Model,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File to write graph.json to.")
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="File to write graph.json to."),
     ] = None,
     kernel: Annotated[
         str | None,
-        typer.Option("--kernel", help="Show a node: its operators, at each stage that changed it."),
+        typer.Option(
+            "--kernel",
+            metavar="NAME",
+            help="Show a node: its operators, at each stage that changed it.",
+        ),
     ] = None,
     layer: Annotated[
-        str | None, typer.Option("--layer", help="Show a layer's operators, node by node.")
+        str | None,
+        typer.Option("--layer", metavar="NAME", help="Show a layer's operators, node by node."),
     ] = None,
     inputs: opt.Inputs = [],  # noqa: B006 (typer takes the default from here)
     random: opt.Random = False,
@@ -94,7 +101,7 @@ def _nodes(graph: ExecutorGraph) -> RenderableType:
     constants = sum(s["constant_bytes"] for s in document["segments"])
     kernels = len(graph.kernels)
     foot = (
-        f"{kernels} kernels ({len(document['kernels'])} distinct), "
+        f"{counted(kernels, 'kernel')} ({len(document['kernels'])} distinct), "
         f"arena {arena / 1e3:.0f} kB, constants {constants / 1e3:.0f} kB"
     )
     return Group(made, Text(foot, style="dim"))

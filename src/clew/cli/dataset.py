@@ -21,19 +21,26 @@ _FUSES = ("auto", "none")
 @compiling
 def dataset(
     models: Annotated[
-        list[Path] | None, typer.Argument(help="Models to measure first.", show_default=False)
+        list[Path] | None,
+        typer.Argument(metavar="MODEL", help="Models to measure first.", show_default=False),
     ] = None,
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Table to make or add to, such as table.parquet.")
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Table to make or add to, such as table.parquet."
+        ),
     ] = Path("table.parquet"),
     networks: Annotated[
         int | None,
-        typer.Option(min=0, help="Networks to draw.", show_default="no end; 0 beside models"),
+        typer.Option(
+            metavar="N", min=0, help="Networks to draw.", show_default="no end; 0 beside models"
+        ),
     ] = None,
     minutes: Annotated[
-        float | None, typer.Option(min=0, help="Stop after so long.", show_default="no end")
+        float | None,
+        typer.Option(metavar="X", min=0, help="Stop after so long.", show_default="no end"),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the first network.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of the first network.")] = 0,
     threads: Annotated[
         str, typer.Option(metavar="1,2", help="Thread counts.", show_default="one, and all CPUs")
     ] = "",

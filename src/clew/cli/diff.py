@@ -39,9 +39,10 @@ def _pair(what: str, metavar: str = "A B") -> Any:
 
 @compiling
 def diff(
-    a: Annotated[Path, typer.Argument(help="The model's file.", show_default=False)],
+    a: Annotated[Path, typer.Argument(metavar="A", help="The model's file.", show_default=False)],
     b: Annotated[
-        Path | None, typer.Argument(help="The other model's file.", show_default="that of A")
+        Path | None,
+        typer.Argument(metavar="B", help="The other model's file.", show_default="that of A"),
     ] = None,
     for_a: Annotated[
         list[str],
@@ -65,7 +66,7 @@ def diff(
     ] = True,
     rounds: Annotated[
         int | None,
-        typer.Option(min=2, help="Turns of each.", show_default="some seconds' worth"),
+        typer.Option(metavar="N", min=2, help="Turns of each.", show_default="some seconds' worth"),
     ] = None,
     only: Annotated[
         list[str],
@@ -84,7 +85,9 @@ def diff(
             "--groups", help="Show groups of layers that share kernels: nothing is estimated."
         ),
     ] = False,
-    layers: Annotated[int, typer.Option(min=0, help="Layers (or groups) shown; 0 for all.")] = 40,
+    layers: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Layers (or groups) shown; 0 for all.")
+    ] = 40,
     json: opt.Json = False,
     opt_level: Annotated[Pair, _pair("Opt levels of A and B.")] = ("", ""),
     precision: Annotated[Pair, _pair("Precisions of A and B.")] = ("", ""),

@@ -35,11 +35,14 @@ def explore(
     model: Annotated[
         Path | None,
         typer.Argument(
-            help="The model's file. Without one, drop a model onto the page.", show_default=False
+            metavar="MODEL",
+            help="The model's file. Without one, drop a model onto the page.",
+            show_default=False,
         ),
     ] = None,
     model_b: Annotated[
-        Path | None, typer.Argument(help="A model to compare it with.", show_default=False)
+        Path | None,
+        typer.Argument(metavar="MODEL_B", help="A model to compare it with.", show_default=False),
     ] = None,
     for_b: Annotated[
         list[str],
@@ -48,9 +51,14 @@ def explore(
         ),
     ] = [],  # noqa: B006 (typer takes the default from here)
     host: Annotated[
-        str, typer.Option(help="Address to listen at; others than this machine's are a risk.")
+        str,
+        typer.Option(
+            metavar="NAME", help="Address to listen at; others than this machine's are a risk."
+        ),
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0: a free one.")] = 0,
+    port: Annotated[
+        int, typer.Option(metavar="N", min=0, max=65535, help="Port; 0: a free one.")
+    ] = 0,
     browser: Annotated[
         bool | None,
         typer.Option(

@@ -25,6 +25,7 @@ Outputs = Annotated[
     typer.Option(
         "--output",
         "-o",
+        metavar="FILE",
         help="File to write: .txt (clew text), .onnx, .py (a script that runs by itself).",
     ),
 ]
@@ -42,21 +43,27 @@ def extract(
     layers: Annotated[
         list[str], typer.Option("--layer", metavar="LAYER", help="Just these layers.")
     ] = [],  # noqa: B006
-    kernel: Annotated[str, typer.Option(help="A kernel, by name.")] = "",
+    kernel: Annotated[str, typer.Option(metavar="NAME", help="A kernel, by name.")] = "",
     nodes: Annotated[
         str, typer.Option(metavar="BEGIN:END", help="Kernels and host steps, by position.")
     ] = "",
     pattern: Annotated[
         str,
-        typer.Option(help="What a pattern matches: in words, or module:NAME, or file.py:NAME."),
+        typer.Option(
+            metavar="PATTERN",
+            help="What a pattern matches: in words, or module:NAME, or file.py:NAME.",
+        ),
     ] = "",
-    match: Annotated[int, typer.Option(min=0, help="Which match of the pattern.")] = 0,
+    match: Annotated[int, typer.Option(metavar="N", min=0, help="Which match of the pattern.")] = 0,
     output: Outputs = [],  # noqa: B006
     check: Annotated[
         bool, typer.Option("--check", help="Run what was written, and compare with the captured.")
     ] = False,
     tolerance: Annotated[
-        float, typer.Option(help="Relative error that layers may have as they would be deployed.")
+        float,
+        typer.Option(
+            metavar="X", help="Relative error that layers may have as they would be deployed."
+        ),
     ] = 1e-3,
     inputs: opt.Inputs = [],  # noqa: B006
     seed: opt.Seed = 0,

@@ -8,7 +8,19 @@ from typer.core import TyperCommand
 
 
 class Command(TyperCommand):
-    """A command whose options stand under the headings (`rich_help_panel`) that they name."""
+    """A command whose options stand under the headings (`rich_help_panel`) that they name.
+
+    Arguments read as they do elsewhere: `MODEL [B]`, without braces and types.
+    """
+
+    def format_usage(self, ctx: Any, formatter: Any) -> None:
+        """Writes the line of usage."""
+        pieces = ["[OPTIONS]"]
+        for parameter in self.get_params(ctx):
+            if parameter.param_type_name == "argument":
+                name = f"{parameter.metavar}{'...' if parameter.nargs == -1 else ''}"
+                pieces.append(name if parameter.required else f"[{name}]")
+        formatter.write_usage(ctx.command_path, " ".join(pieces))
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Writes arguments and options, group by group."""
@@ -16,7 +28,10 @@ class Command(TyperCommand):
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
             if record is not None:
-                usual = "Arguments" if parameter.param_type_name == "argument" else "Options"
+                is_argument = parameter.param_type_name == "argument"
+                if is_argument:
+                    record = (str(parameter.metavar), record[1])
+                usual = "Arguments" if is_argument else "Options"
                 heading = getattr(parameter, "rich_help_panel", None) or usual
                 groups.setdefault(heading, []).append(record)
         for heading, records in groups.items():

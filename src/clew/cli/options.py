@@ -26,9 +26,12 @@ from clew.support.bounds import BOUNDS
 from clew.support.budgets import read_budgets, set_default
 from clew.support.calling import by_name
 from clew.support.links import LINKS, set_default_links
+from clew.support.shown import counted
 
 SAVED_SUFFIX = ".clew"
-Model = Annotated[Path, typer.Argument(help="The model's file.", show_default=False)]
+Model = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="The model's file.", show_default=False)
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Inputs = Annotated[
     list[str],
@@ -259,10 +262,10 @@ def build_summary(compiled: Compiled) -> str:
     """Returns a line on what was compiled or loaded and how long it took."""
     total = sum(compiled.seconds.values())
     if "compile" not in compiled.seconds:
-        return f"{len(compiled.model.kernels)} saved kernels loaded in {total:.2f} s"
+        return f"{counted(len(compiled.model.kernels), 'saved kernel')} loaded in {total:.2f} s"
     build = compiled.model.build
     distinct = len(build.binaries)
     return (
-        f"{len(build.uses)} kernels ({distinct} distinct, {build.cached_kernels} from the cache) "
-        f"in {total:.2f} s"
+        f"{counted(len(build.uses), 'kernel')} ({distinct} distinct, "
+        f"{build.cached_kernels} from the cache) in {total:.2f} s"
     )

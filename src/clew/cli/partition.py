@@ -35,7 +35,8 @@ def partition(
         list[str], typer.Option("--to", metavar="LAYER", help="... and ends: one --to a --from.")
     ] = [],  # noqa: B006
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Folder to write the parts to.")
+        Path | None,
+        typer.Option("--output", "-o", metavar="FOLDER", help="Folder to write the parts to."),
     ] = None,
     form: Annotated[str, typer.Option("--form", metavar="txt|onnx", help="Of the parts.")] = "txt",
     check: Annotated[

@@ -23,7 +23,10 @@ def precision_(
     inputs: opt.Inputs = [],  # noqa: B006 (typer takes the default from here)
     seed: opt.Seed = 0,
     seeds: Annotated[
-        int, typer.Option(min=1, help="Sets of inputs, where any are drawn: one seed each.")
+        int,
+        typer.Option(
+            metavar="N", min=1, help="Sets of inputs, where any are drawn: one seed each."
+        ),
     ] = 4,
     precision: Annotated[
         str,
@@ -31,12 +34,19 @@ def precision_(
     ] = "bf16",
     error: Annotated[
         float | None,
-        typer.Option(min=0, help="Find the fewest layers to keep in f32 for this relative error."),
+        typer.Option(
+            metavar="X",
+            min=0,
+            help="Find the fewest layers to keep in f32 for this relative error.",
+        ),
     ] = None,
     savings: Annotated[
-        int, typer.Option(min=0, help="Layers tried with all others narrow, the worst first.")
+        int,
+        typer.Option(
+            metavar="N", min=0, help="Layers tried with all others narrow, the worst first."
+        ),
     ] = 10,
-    layers: Annotated[int, typer.Option(min=0, help="Layers shown; 0 for all.")] = 20,
+    layers: Annotated[int, typer.Option(metavar="N", min=0, help="Layers shown; 0 for all.")] = 20,
     json: opt.Json = False,
     *,
     how: Compiling,

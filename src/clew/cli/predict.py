@@ -29,19 +29,23 @@ _LAYERS_SHOWN = 2
 @compiling
 def predict(
     model: Annotated[
-        Path | None, typer.Argument(help="The model's file.", show_default=False)
+        Path | None, typer.Argument(metavar="MODEL", help="The model's file.", show_default=False)
     ] = None,
     measured: Annotated[
-        Path | None, typer.Option("--table", help="Table of clew dataset to learn from.")
+        Path | None,
+        typer.Option("--table", metavar="FILE", help="Table of clew dataset to learn from."),
     ] = None,
     predictor: Annotated[
-        Path | None, typer.Option("--predictor", help="Predictor that --train wrote.")
+        Path | None,
+        typer.Option("--predictor", metavar="FILE", help="Predictor that --train wrote."),
     ] = None,
     train: Annotated[
-        Path | None, typer.Option("--train", help="Learn from this table, and write -o.")
+        Path | None,
+        typer.Option("--train", metavar="FILE", help="Learn from this table, and write -o."),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File for --train: predictor.clewp.")
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="File for --train: predictor.clewp."),
     ] = None,
     lookup: Annotated[
         bool,
@@ -49,8 +53,10 @@ def predict(
             "--lookup/--no-lookup", help="A kernel of the table takes what it took there."
         ),
     ] = True,
-    kernels: Annotated[int, typer.Option(min=0, help="Kernels shown; 0 for all.")] = 20,
-    layers: Annotated[int, typer.Option(min=0, help="Layers shown; 0 for all.")] = 10,
+    kernels: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Kernels shown; 0 for all.")
+    ] = 20,
+    layers: Annotated[int, typer.Option(metavar="N", min=0, help="Layers shown; 0 for all.")] = 10,
     json: opt.Json = False,
     *,
     how: Compiling,

@@ -36,15 +36,18 @@ def profile(
         str,
         typer.Option(metavar="|".join(_BY), help="Table.", show_default="kernel and layer"),
     ] = "",
-    top: Annotated[int, typer.Option(min=1, help="Rows of a table, the longest first.")] = _TOP,
+    top: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Rows of a table, the longest first.")
+    ] = _TOP,
     everything: Annotated[bool, typer.Option("--all", help="Show all rows.")] = False,
     kernel: Annotated[
         str, typer.Option(metavar="NAME", help="Show one kernel's loop nest line by line.")
     ] = "",
     repeats: Annotated[
-        int | None, typer.Option(min=1, help="Timed rounds.", show_default="what a second allows")
+        int | None,
+        typer.Option(metavar="N", min=1, help="Timed rounds.", show_default="what a second allows"),
     ] = None,
-    warmup: Annotated[int, typer.Option(min=0, help="Runs before that.")] = 5,
+    warmup: Annotated[int, typer.Option(metavar="N", min=0, help="Runs before that.")] = 5,
     sample: Annotated[
         float, typer.Option(min=0, metavar="SECONDS", help="Sample fused kernels; 0: estimate.")
     ] = 1.0,
@@ -53,7 +56,9 @@ def profile(
     ] = True,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help=f"Also write a file: {', '.join(_SUFFIXES)}."),
+        typer.Option(
+            "--output", "-o", metavar="FILE", help=f"Also write a file: {', '.join(_SUFFIXES)}."
+        ),
     ] = None,
     json: opt.Json = False,
     *,

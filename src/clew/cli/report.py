@@ -20,10 +20,14 @@ _BUILDS = ("a", "b")
 def report(
     model: opt.Model,
     model_b: Annotated[
-        Path | None, typer.Argument(help="A model to compare it with.", show_default=False)
+        Path | None,
+        typer.Argument(metavar="MODEL_B", help="A model to compare it with.", show_default=False),
     ] = None,
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="The file to write, such as report.html.")
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="The file to write, such as report.html."
+        ),
     ] = Path("report.html"),
     for_b: Annotated[
         list[str],

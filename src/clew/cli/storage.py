@@ -39,7 +39,9 @@ def clear(json: opt.Json = False) -> None:
 
 @app.command()
 def prune(
-    keep: Annotated[str, typer.Option("--keep", help="Size to leave, such as 500M or 2G.")] = "1G",
+    keep: Annotated[
+        str, typer.Option("--keep", metavar="SIZE", help="Size to leave, such as 500M or 2G.")
+    ] = "1G",
     json: opt.Json = False,
 ) -> None:
     """Remove the entries used least recently."""

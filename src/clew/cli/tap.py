@@ -27,7 +27,7 @@ from clew.support.files import reason_of
 from clew.support.tables import table
 from clew.support.writing import write_array
 
-_STATES = {"memory": "in memory", "fused": "inside a kernel", "gone": "computed no more"}
+_STATES = {"memory": "in memory", "fused": "inside a kernel", "gone": "no longer computed"}
 
 
 @compiling
@@ -35,10 +35,13 @@ def tap(
     model: opt.Model,
     layers: Annotated[
         list[str],
-        typer.Option("--layer", help="Layer to read, or a glob of them; repeatable."),
+        typer.Option(
+            "--layer", metavar="NAME", help="Layer to read, or a glob of them; repeatable."
+        ),
     ] = [],  # noqa: B006 (typer takes the default from here)
     result: Annotated[
-        int | None, typer.Option("--result", min=0, help="Which result, of a layer with several.")
+        int | None,
+        typer.Option("--result", metavar="N", min=0, help="Which result, of a layer with several."),
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Break the fusions that keep a value in registers.")
@@ -48,7 +51,9 @@ def tap(
     ] = False,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="File (.npy) for one value, folder for several."),
+        typer.Option(
+            "--output", "-o", metavar="PATH", help="File (.npy) for one value, folder for several."
+        ),
     ] = None,
     inputs: opt.Inputs = [],  # noqa: B006
     random: opt.Random = False,

@@ -26,21 +26,28 @@ View = tuple[Any, RenderableType]
 @compiling
 def trace(
     model: opt.Model,
-    layer: Annotated[str | None, typer.Option("--layer", help="Tell the story of a layer.")] = None,
+    layer: Annotated[
+        str | None, typer.Option("--layer", metavar="NAME", help="Tell the story of a layer.")
+    ] = None,
     kernel: Annotated[
-        str | None, typer.Option("--kernel", help="Show a kernel: schedule, loops, instructions.")
+        str | None,
+        typer.Option(
+            "--kernel", metavar="NAME", help="Show a kernel: schedule, loops, instructions."
+        ),
     ] = None,
     save_schedule: Annotated[
         Path | None,
         typer.Option(
-            "--save-schedule", help="Write the kernel's schedule to a file, for --schedule."
+            "--save-schedule",
+            metavar="FILE",
+            help="Write the kernel's schedule to a file, for --schedule.",
         ),
     ] = None,
     stage: Annotated[
-        str | None, typer.Option("--stage", help="Print the graph after a pass.")
+        str | None, typer.Option("--stage", metavar="PASS", help="Print the graph after a pass.")
     ] = None,
     export: Annotated[
-        Path | None, typer.Option("--export", help="Write the whole trace as JSON.")
+        Path | None, typer.Option("--export", metavar="FILE", help="Write the whole trace as JSON.")
     ] = None,
     verify: Annotated[
         bool, typer.Option("--verify", help="Evaluate both ends of every same link, and compare.")
@@ -199,7 +206,7 @@ def _save_schedule(compiled: Compiled, name: str, path: Path) -> None:
     """
     found = next(k for k in compiled.model.kernels if k.name == name)
     try:
-        write_text(path, found.schedule.text)
+        write_text(path, found.schedule.text + "\n")
     except (OSError, ValueError) as error:
         raise InputError("I063", f"cannot write to {str(path)!r}: {reason_of(error)}") from None
     note(f"schedule written to {path}: --schedule {name}={path} replays it")

@@ -143,7 +143,9 @@ class _Maker:
             pairs = zip(one.parameters, other.parameters, strict=True)
             changed = [x for x, y in pairs if digest_of(x) != digest_of(y)]
             names = [c.name or "a constant" for c in changed]
-            yield "weights", f"{_listed(names)} of {len(one.parameters)} parameters"
+            count = len(one.parameters)
+            among = f" (of {count} parameters)" if count > 1 else ""
+            yield "weights", f"{_listed(names)}{among}"
         reads = tuple(self._in_a.get(n, f"B:{n}") if n else "" for n in other.reads)
         if reads != one.reads:
             named = [[n or "an input" for n in names] for names in (one.reads, other.reads)]

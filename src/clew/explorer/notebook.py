@@ -16,6 +16,7 @@ from clew.explorer.views.code import loop_ops
 from clew.profile.report import Profile
 from clew.profile.tables import percent, us
 from clew.support import markup
+from clew.support.shown import counted
 
 _ROWS: Final = 12
 _NAMES: Final = 3
@@ -73,7 +74,7 @@ def _kernels(model: CompiledModel) -> list[str]:
     kernels = model.kernels
     distinct = len({k.key for k in kernels})
     profile: Profile | None = model.last_profile
-    about = f"{len(kernels)} kernels, {distinct} distinct"
+    about = f"{counted(len(kernels), 'kernel')}, {distinct} distinct"
     if profile is None:
         rows = [
             [markup.code(k.name), _layers(k.layers), markup.code(", ".join(k.ops))] for k in kernels

@@ -49,7 +49,8 @@ def main() -> int:
     times.sort()
     low, high = times[len(times) // 10], times[-1 - len(times) // 10]
     kernels = len(compiled.kernels)
-    print(f"{{kernels}} kernels, {{len(times)}} runs: median {{statistics.median(times):.1f}} µs, "
+    many = f"{{kernels}} kernel{{'s' * (kernels != 1)}}, {{len(times)}} runs"
+    print(f"{{many}}: median {{statistics.median(times):.1f}} µs, "
           f"10 % to 90 %: {{low:.1f}} to {{high:.1f}} µs")
     return 0 if {passed} else 1
 

@@ -43,6 +43,9 @@ class Step:
     def __str__(self) -> str:
         return f"{self.primitive}({', '.join(f'{k}={v!r}' for k, v in self.args)})"
 
+    def __repr__(self) -> str:
+        return f"<Step {self}>"
+
     @staticmethod
     def parse(text: str) -> Step:
         """Returns the step that `text` writes.

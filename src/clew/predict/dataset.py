@@ -287,7 +287,7 @@ def drawn_inputs(compiled: CompiledModel, seed: int = 0) -> list[Array]:
         if wanted.dtype is None or not wanted.is_static:
             raise InputError(
                 "I188",
-                f"the size of input {wanted.name!r} is open",
+                f"input {wanted.name!r} has symbolic sizes",
                 hint="only models whose shapes are numbers are measured or predicted",
             )
     return compiled.drawn(seed=seed)

@@ -62,10 +62,10 @@ def plan(
         if not (isinstance(param.type, TensorType) and param.type.is_static):
             raise InputError(
                 "I188",
-                f"the size of input {param.name!r} is open: {param.type}",
+                f"input {param.name!r} has symbolic sizes: {param.type}",
                 hint=Hint(
-                    f"say it, as in clew.load(model, inputs={{{param.name!r}: [1, 128]}})",
-                    cli=f"say it, as in --shape {param.name}=1,128",
+                    f"give them, as in clew.load(model, inputs={{{param.name!r}: [1, 128]}})",
+                    cli=f"give them, as in --shape {param.name}=1,128",
                 ),
             )
     passes, by_hand = extended(passes_for(machine, opt_level, precision, keep_f32, fuse), extend)

@@ -124,11 +124,11 @@ def settled(
         raise InputError(
             "I061",
             f"input {name!r} has the shape [{dims}], and {' and '.join(open_sizes)} "
-            f"{'are' if len(open_sizes) > 1 else 'is'} open",
+            f"{'have' if len(open_sizes) > 1 else 'has'} no size",
             hint=Hint(
                 f"give input {name!r} an array, or fix its shape: "
                 f"inputs={{{name!r}: [{example.replace(',', ', ')}]}} of clew.load or clew.compile",
-                cli=f"say it, as in --shape {name}={example}",
+                cli=f"give it, as in --shape {name}={example}",
                 page=f"compile it with the input shapes {name}={example.replace(',', 'x')}",
             ),
         )

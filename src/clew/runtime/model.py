@@ -18,7 +18,7 @@ from clew.runtime.segment import NativeSegment
 from clew.runtime.timing import Turns
 from clew.support.budgets import MAX_DECIDING_ELEMENTS, Budgets, in_force
 from clew.support.calling import in_order, one_argument
-from clew.support.errors import InputError, RunError
+from clew.support.errors import Hint, InputError, RunError
 from clew.support.near import listed
 from clew.support.shown import Shown
 from clew.support.text_arrays import as_objects, as_text, is_text, packed
@@ -123,9 +123,22 @@ class InputSpec:
                 "I042",
                 f"input {self.name!r} has shape {list(array.shape)}, "
                 f"the model expects {self.shown_shape}",
-                hint="named sizes take any value, numbers must match",
+                hint=self._of_other_shape(array.shape),
             )
         return array
+
+    def _of_other_shape(self, shape: tuple[int, ...]) -> str:
+        """Returns what to do with an input of a shape that does not fit."""
+        if len(shape) != len(self.shape):
+            return f"the number of its axes is {len(self.shape)}"
+        if not self.is_static:
+            return "named sizes take any value, numbers must match"
+        sizes = list(shape)
+        return Hint(
+            f"clew.load(model, inputs={{{self.name!r}: {sizes}}}) reads the model for this shape",
+            cli=f"--shape {self.name}={','.join(map(str, sizes))} reads the model for this shape",
+            page=f"compile it with the input shapes {self.name}={'x'.join(map(str, sizes))}",
+        )
 
     def _text(self, array: Array) -> Array:
         """Returns an array of objects, text or bytes as what a run takes.

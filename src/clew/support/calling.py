@@ -35,7 +35,7 @@ def in_order(
         if len(given) > 1:
             raise InputError(
                 "I301",
-                f"a mapping of inputs and {len(given) - 1} more values are given",
+                "a mapping of inputs and other values are given",
                 hint="pass one mapping by name, or values in order",
             )
         found = dict(given[0])

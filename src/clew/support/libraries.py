@@ -16,4 +16,5 @@ def optional_library(module: str, absent: ClewError) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise absent from error
+        # That it is absent is all there is to say; of one that is there and broken, the cause is.
+        raise absent from None if error.name == module.partition(".")[0] else error

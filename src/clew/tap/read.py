@@ -229,7 +229,7 @@ def _raise_for(refused: Sequence[Refusal], force: bool) -> None:
         cli = f"compile with --disabled {name}, or a lower --opt-level"
     if force:
         python, cli = f"force breaks fusions only; {python}", f"--force breaks fusions only; {cli}"
-    what = f"the value of {first.layer} is computed no more: {why}"
+    what = f"the value of {first.layer} is no longer computed: {why}"
     raise InputError("I151", what, hint=Hint(python, cli=cli))
 
 

@@ -190,7 +190,9 @@ _TRANSCENDENTAL_FLOPS = 16
 
 
 def flops_of(outputs: Sequence[Tensor]) -> Dim:
-    """Returns the arithmetic operations a computation performs; a multiply-add counts as two."""
+    """Returns the arithmetic operations a computation performs; a multiply-add counts as two, the
+    choice between values by their place (padding) as none.
+    """
     total: Dim = 0
     for stage in stages(outputs):
         total = total + stage_flops(stage)
@@ -323,6 +325,10 @@ def _operations(expr: Scalar) -> int:
         if id(node) in seen or isinstance(node, (Load, Index)):
             continue
         seen.add(id(node))
+        if isinstance(node, Select) and not loads(node.cond):
+            # By place, as at the border of a padded image: nothing is computed with numbers.
+            stack += [node.a, node.b]
+            continue
         if isinstance(node, (Binary, Unary, Select, Checked)):
             count += 1
         elif isinstance(node, Intrinsic):

@@ -388,7 +388,7 @@ def _results(
     nodes = trace.nodes(stage)
     new = [n for n in after if _is_result(nodes[n], layer) and not _holds(trace, nodes[n])]
     if not new:
-        yield Phrase("; its own result is computed no more")
+        yield Phrase("; its own result is no longer computed")
         return
     before, node = trace.nodes(stage - 1)[old[0]], nodes[new[0]]
     was, is_ = str(before.type), str(node.type)

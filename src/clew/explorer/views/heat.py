@@ -81,11 +81,12 @@ def _time_basis(found: Profile) -> str:
     whole = found.kernels_ns or 1.0
     measured = sum(la.alone_ns + la.measured_ns for la in found.layers)
     estimated = sum(la.estimated_ns for la in found.layers)
-    text = f"kernels: timers, {found.rounds} rounds; layers: {measured / whole:.0%} measured"
+    share = 100 * measured / whole
+    text = f"timers of kernels, {found.rounds} rounds; layers: {share:.0f} % measured"
     if estimated:
-        text += f", {estimated / whole:.0%} divided by FLOPs or bytes (estimates)"
+        text += f", {100 * estimated / whole:.0f} % divided by FLOPs or bytes (estimates)"
     samples = sum(row.samples for row in found.kernels)
-    return f"{text}; lines and instructions: {samples} samples" if samples else text
+    return f"{text}; lines and instructions: {samples:,} samples" if samples else text
 
 
 # --- static: what operators have to do ---
