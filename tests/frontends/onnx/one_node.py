@@ -22,11 +22,13 @@ def draw(*shape, dtype="f4"):
     return (RNG.standard_normal(shape) * 0.8).astype(dtype)
 
 
-def model(op, inputs, *, count=1, opset=22, known=(), domain="", **attributes):
-    """Returns a model of one node; inputs in `known` are initialisers, None are left out."""
+def model(op, inputs, *, count=1, opset=22, known=(), domain="", results=None, **attributes):
+    """Returns a model of one node; inputs in `known` are initialisers, None are left out. `results`
+    names the outputs, "" for one that is left out.
+    """
     names = ["" if array is None else name for name, array in inputs.items()]
     given = {name: np.asarray(array) for name, array in inputs.items() if array is not None}
-    outputs = [f"y{n}" for n in range(count)]
+    outputs = [f"y{n}" for n in range(count)] if results is None else list(results)
     node = helper.make_node(op, names, outputs, domain=domain, **attributes)
     infos = [
         helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
@@ -34,8 +36,8 @@ def model(op, inputs, *, count=1, opset=22, known=(), domain="", **attributes):
         if n not in known
     ]
     tensors = [numpy_helper.from_array(given[n], n) for n in known if n in given]
-    results = [helper.make_empty_tensor_value_info(n) for n in outputs]
-    graph = helper.make_graph([node], "g", infos, results, tensors)
+    wanted = [helper.make_empty_tensor_value_info(n) for n in outputs if n]
+    graph = helper.make_graph([node], "g", infos, wanted, tensors)
     sets = [helper.make_opsetid("", opset)] + ([helper.make_opsetid(domain, 1)] if domain else [])
     return helper.make_model(graph, opset_imports=sets, ir_version=10)
 

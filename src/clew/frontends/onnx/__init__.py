@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from onnx import ModelProto
 
 from clew.frontends.onnx import (  # noqa: F401  registers the converters
+    converters_contrib_elementwise,
+    converters_contrib_norms,
     converters_control,
     converters_einsum,
     converters_elementwise,

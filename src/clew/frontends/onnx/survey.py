@@ -13,6 +13,12 @@ import onnx
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
 
 from clew.frontends.onnx.budgets import Budgets, over
+from clew.frontends.onnx.contrib_schemas import (
+    MICROSOFT,
+    NCHWC,
+    UNSUPPORTED,
+    contrib_schema,
+)
 from clew.frontends.onnx.loader import opsets
 from clew.frontends.onnx.names import display, listing
 from clew.frontends.onnx.registry import find
@@ -59,9 +65,12 @@ def subgraphs(node: NodeProto) -> Iterator[tuple[str, GraphProto]]:
 
 def schema_of(domain: str, op_type: str, version: int) -> Schema | None:
     """Returns the schema of an operator at an operator set's version, None if it has none: ONNX's,
-    or one that asks for nothing, for an operator that somebody wrote a converter for.
+    ONNX Runtime's, or one that asks for nothing, for an operator that somebody wrote a converter
+    for.
     """
     schema = _standard_schema(domain, op_type, version)
+    if schema is None and version > 0:
+        schema = contrib_schema(domain, op_type)
     if schema is None and find(domain, op_type, version) is not None:
         return CustomSchema(domain, version)
     return schema
@@ -219,10 +228,27 @@ class Survey:
                 hint="only ONNX's own operators and the model's functions are known",
             )
         return UnsupportedError(
-            "U001",
-            f"{len(lines)} operators are not supported:\n  {details}",
-            hint="`clew ops --onnx` lists what is supported",
+            "U001", f"{len(lines)} operators are not supported:\n  {details}", hint=self._advice()
+        )
+
+    def _advice(self) -> str:
+        """Returns what to do about operators that are not supported."""
+        theirs = [op for domain, op in self._missing if domain in (MICROSOFT, NCHWC)]
+        if not theirs:
+            return "`clew ops --onnx` lists what is supported"
+        known = [op for op in theirs if op in UNSUPPORTED]
+        if known:
+            return (
+                f"ONNX Runtime's optimizer makes {display(known[0])}: take the model from before "
+                f"that step, or declare it (register_op with onnx="
+                f"{display(f'{MICROSOFT}::{known[0]}')!r})"
+            )
+        return (
+            f"ONNX Runtime 1.32 has no {display(theirs[0])} in its domain either: "
+            "the name is wrong, or the operator is newer"
         )
 
 
-_DOMAINS: Final = frozenset(schema.domain for schema in onnx.defs.get_all_schemas())
+_DOMAINS: Final = frozenset(
+    {schema.domain for schema in onnx.defs.get_all_schemas()} | {MICROSOFT, NCHWC}
+)
