@@ -22,10 +22,13 @@ def draw(*shape, dtype="f4"):
     return (RNG.standard_normal(shape) * 0.8).astype(dtype)
 
 
-def model(op, inputs, *, count=1, opset=22, known=(), domain="", results=None, **attributes):
+def model(
+    op, inputs, *, count=1, opset=22, known=(), domain="", results=None, attrs=None, **attributes
+):
     """Returns a model of one node; inputs in `known` are initialisers, None are left out. `results`
-    names the outputs, "" for one that is left out.
+    names the outputs, "" for one that is left out. `attrs` are further attributes.
     """
+    attributes |= attrs or {}
     names = ["" if array is None else name for name, array in inputs.items()]
     given = {name: np.asarray(array) for name, array in inputs.items() if array is not None}
     outputs = [f"y{n}" for n in range(count)] if results is None else list(results)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from .one_node import agrees, draw, fails, run
 
 MS = "com.microsoft"
@@ -107,7 +108,7 @@ def test_wrong_norms():
 
 def _grouped(x, gamma, beta, groups, epsilon, activation):
     """Returns GroupNorm of images with channels last."""
-    n, *spatial, c = x.shape
+    n, c = x.shape[0], x.shape[-1]
     parts = x.astype("f8").reshape(n, -1, groups, c // groups)
     parts = parts - parts.mean((1, 3), keepdims=True)
     parts /= np.sqrt((parts**2).mean((1, 3), keepdims=True) + epsilon)

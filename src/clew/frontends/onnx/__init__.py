@@ -19,8 +19,10 @@ from onnx import ModelProto
 from clew.frontends.onnx import (  # noqa: F401  registers the converters
     converters_contrib_attention,
     converters_contrib_elementwise,
+    converters_contrib_integers,
     converters_contrib_norms,
     converters_contrib_products,
+    converters_contrib_qlinear,
     converters_control,
     converters_einsum,
     converters_elementwise,

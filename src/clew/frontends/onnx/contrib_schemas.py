@@ -80,11 +80,18 @@ _NEEDS_INTS: Final = _Kind(OpSchema.AttrType.INTS, required=True)
 _NEEDS_TEXT: Final = _Kind(OpSchema.AttrType.STRING, required=True)
 
 
+_TYPES: Final[dict[type, OpSchema.AttrType]] = {
+    int: OpSchema.AttrType.INT,
+    float: OpSchema.AttrType.FLOAT,
+    str: OpSchema.AttrType.STRING,
+}
+
+
 def _attribute(name: str, value: _Value) -> Attribute:
     if isinstance(value, _Kind):
         return Attribute(value.type, AttributeProto(), value.required)
     default = make_attribute(name, value)
-    return Attribute(OpSchema.AttrType(default.type), default)
+    return Attribute(_TYPES[type(value)], default)
 
 
 _TABLE: Final[dict[tuple[str, str], ContribSchema]] = {}
@@ -470,26 +477,29 @@ _row(
     domain=NCHWC,
 )
 
-UNSUPPORTED: Final = frozenset(
-    "AttnLSTM BeamSearch BifurcationDetector BitmaskBiasDropout BitmaskDropout "
-    "BranchwiseRMSNorm CausalConvWithState ComplexMul ComplexMulConj ConvStateReplay "
-    "ConvTransposeWithDynamicPads CropAndResize DecoderAttention "
-    "DecoderMaskedMultiHeadAttention DecoderMaskedSelfAttention DequantizeBFP "
-    "DequantizeWithOrder DynamicSparseAttention DynamicTimeWarping EPContext EngramGate "
-    "GatedAdd GatedDeltaNet GatedDeltaNetStateReplay GatedRMSNorm GatedRelativePositionBias "
-    "GatherPacked GemmFastGelu GemmFloat8 GemmaRotaryEmbedding GreedySearch GridSample "
-    "HyperConnectionLowRankMix HyperConnectionPostMix HyperConnectionPreMix IsAllFinite "
-    "LinearAttention LinearAttentionGate LongformerAttention MRotaryEmbedding Mamba2Verify "
-    "MatMulBlockQuantizedFp4Weight MatMulBlockQuantizedFp8Weight MatMulBnb4 MatMulFpQ4 "
-    "MatMulNBitsMlp MatMulNBitsQLoRA MatMulNBitsQkv MatMulPacked MaxpoolWithMask "
-    "MoEGroupRouter MoEPacked MulInteger MurmurHash3 NGramHashMapping NGramRepeatBlock "
-    "PackedAttention PackedMultiHeadAttention PackedSparseAttentionIndexer "
-    "PackedSparseAttentionIndexerMerge PagedAttention QEmbedLayerNormalization "
-    "QOrderedAttention QOrderedGelu QOrderedLayerNormalization QOrderedLongformerAttention "
-    "QOrderedMatMul QuantizeBFP QuantizeWithOrder RMSNormRotary ReduceSumInteger "
-    "RelativePositionBias RemovePadding RestorePadding RouterGateUpProj SampleOp Sampling "
-    "ScaledSiLU Snpe SparseAttention SparseAttentionIndexer SparsePagedAttention "
-    "SparseToDenseMatMul SpeculativePrefixCommit SwiGLU Tokenizer TorchEmbedding UnfoldTensor "
-    "VarlenCausalConvWithState VarlenNGramHashMapping WhisperBeamSearch WordConvEmbedding ".split()
-)
+UNSUPPORTED: Final = frozenset((
+    "AttnLSTM", "BeamSearch", "BifurcationDetector", "BitmaskBiasDropout", "BitmaskDropout",
+    "BranchwiseRMSNorm", "CausalConvWithState", "ComplexMul", "ComplexMulConj", "ConvStateReplay",
+    "ConvTransposeWithDynamicPads", "CropAndResize", "DecoderAttention",
+    "DecoderMaskedMultiHeadAttention", "DecoderMaskedSelfAttention", "DequantizeBFP",
+    "DequantizeWithOrder", "DynamicSparseAttention", "DynamicTimeWarping", "EPContext",
+    "EngramGate", "GatedAdd", "GatedDeltaNet", "GatedDeltaNetStateReplay", "GatedRMSNorm",
+    "GatedRelativePositionBias", "GatherPacked", "GemmFastGelu", "GemmFloat8",
+    "GemmaRotaryEmbedding", "GreedySearch", "GridSample", "HyperConnectionLowRankMix",
+    "HyperConnectionPostMix", "HyperConnectionPreMix", "IsAllFinite", "LinearAttention",
+    "LinearAttentionGate", "LongformerAttention", "MRotaryEmbedding", "Mamba2Verify",
+    "MatMulBlockQuantizedFp4Weight", "MatMulBlockQuantizedFp8Weight", "MatMulBnb4", "MatMulFpQ4",
+    "MatMulNBitsMlp", "MatMulNBitsQLoRA", "MatMulNBitsQkv", "MatMulPacked", "MaxpoolWithMask",
+    "MoEGroupRouter", "MoEPacked", "MulInteger", "MurmurHash3", "NGramHashMapping",
+    "NGramRepeatBlock", "PackedAttention", "PackedMultiHeadAttention",
+    "PackedSparseAttentionIndexer", "PackedSparseAttentionIndexerMerge", "PagedAttention",
+    "QEmbedLayerNormalization", "QOrderedAttention", "QOrderedGelu", "QOrderedLayerNormalization",
+    "QOrderedLongformerAttention", "QOrderedMatMul", "QuantizeBFP", "QuantizeWithOrder",
+    "RMSNormRotary", "ReduceSumInteger", "RelativePositionBias", "RemovePadding",
+    "RestorePadding", "RouterGateUpProj", "SampleOp", "Sampling", "ScaledSiLU", "Snpe",
+    "SparseAttention", "SparseAttentionIndexer", "SparsePagedAttention", "SparseToDenseMatMul",
+    "SpeculativePrefixCommit", "SwiGLU", "Tokenizer", "TorchEmbedding", "UnfoldTensor",
+    "VarlenCausalConvWithState", "VarlenNGramHashMapping", "WhisperBeamSearch",
+    "WordConvEmbedding",
+))  # fmt: skip
 """Operators of the domain `com.microsoft` that ONNX Runtime defines and clew does not."""

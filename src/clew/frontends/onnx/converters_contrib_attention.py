@@ -210,8 +210,7 @@ def with_projected(
     _refuse_shared_buffers(layer, 6) if bias is not None else None
     sizes = _sizes(layer, made.tensor.shape[-1])
     q, k, v = (
-        in_heads(x, heads, layer)
-        for x in fields(call("split", made, sizes=sizes, axis=2), 3)
+        in_heads(x, heads, layer) for x in fields(call("split", made, sizes=sizes, axis=2), 3)
     )
     todo = Attention(q, k, v, scale=layer.real("scale", 0.0))
     results: list[Expr] = []
@@ -234,8 +233,10 @@ def with_projected(
 
 def _sizes(layer: Layer, width: Dim) -> tuple[Dim, ...]:
     """Returns the widths of all heads' queries, keys and values."""
-    given = () if "qkv_hidden_sizes" not in layer.schema.attributes else layer.integers(
-        "qkv_hidden_sizes"
+    given = (
+        ()
+        if "qkv_hidden_sizes" not in layer.schema.attributes
+        else layer.integers("qkv_hidden_sizes")
     )
     if not given:
         if isinstance(width, int) and width % 3:
@@ -307,7 +308,8 @@ def _operands(layer: Layer, heads: int) -> Attention:
         parts = [in_heads(query, heads, layer), key, value]
         if layer.optional(3) is not None:
             raise layer.wrong("has a bias for keys of four axes")
-        return Attention(*parts, layouts=("BSHD", "BHSD", "BHSD"))
+        q, k, v = parts
+        return Attention(q, k, v, layouts=("BSHD", "BHSD", "BHSD"))
     else:
         parts = [in_heads(x, heads, layer) for x in (query, key, value)]
     if (bias := layer.optional(3)) is not None:
@@ -317,7 +319,8 @@ def _operands(layer: Layer, heads: int) -> Attention:
             call("add", x, reshaped(b, x.tensor.shape[2:]))
             for x, b in zip(parts, biases, strict=True)
         ]
-    return Attention(*parts)
+    q, k, v = parts
+    return Attention(q, k, v)
 
 
 def _packed(layer: Layer, x: Expr, count: int) -> list[Expr]:

@@ -5,7 +5,7 @@ Where an operator is one of ONNX's under another domain, ONNX's converter serves
 
 from __future__ import annotations
 
-from clew.frontends.onnx.build import cast, filled, reshaped, scalar
+from clew.frontends.onnx.build import filled, reshaped
 from clew.frontends.onnx.contrib_schemas import MICROSOFT
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, call, converter

@@ -106,7 +106,9 @@ def skip_group_norm(layer: Layer) -> Result:
     def along(values: Expr) -> Expr:
         """Returns values of each image, or of all, and channel."""
         lead = values.tensor.shape[:1] if values.tensor.rank > 1 else (1,)
-        return reshaped(values, (*lead, *spatial, channels) if last else (*lead, channels, *spatial))
+        return reshaped(
+            values, (*lead, *spatial, channels) if last else (*lead, channels, *spatial)
+        )
 
     total = call("add", x, along(skip) if skip.tensor.rank == 2 else skip)
     if (bias := layer.optional(4)) is not None:

@@ -49,6 +49,14 @@ class Cell:
     inputs: Expr
 
 
+@dataclass(frozen=True)
+class Product:
+    """A product with a direction's weights; `of` takes what is multiplied, and the weights."""
+
+    weights: tuple[Expr, ...]
+    of: Callable[[Expr, Sequence[Expr]], Expr]
+
+
 def _activations(layer: Layer, defaults: Sequence[str], direction: int) -> list[Activation]:
     """Returns the activations of one direction. Those that take an alpha (a beta) take the next of
     the list that the model gives.
@@ -98,7 +106,7 @@ def _backwards(layer: Layer) -> list[bool]:
     return known[direction]
 
 
-def _pick(x: Expr, direction: int) -> Expr:
+def of_direction(x: Expr, direction: int) -> Expr:
     """Returns the part of a parameter that belongs to one direction."""
     part = call("slice", x, begin=(direction,), end=(direction + 1,), strides=(1,), axes=(0,))
     return reshaped(part, x.tensor.shape[1:])
@@ -114,12 +122,13 @@ def _biases(layer: Layer, direction: int, gates: int, hidden: int) -> tuple[Expr
     if bias is None:
         return None
     sizes = (gates * hidden, gates * hidden)
-    first, second = fields(call("split", _pick(bias, direction), sizes=sizes, axis=0), 2)
+    first, second = fields(call("split", of_direction(bias, direction), sizes=sizes, axis=0), 2)
     return first, second
 
 
-def _hidden(layer: Layer) -> int:
-    size = layer.type(2).shape[-1] if layer.rank(2) else None
+def recurrent_size(layer: Layer, axis: int = 2) -> int:
+    """Returns how many elements a state has: a size of the recurrent weight."""
+    size = layer.type(2).shape[axis] if layer.rank(2) > axis else None
     if not isinstance(size, int):
         raise layer.unsupported(f"a hidden size of {size}")
     return size
@@ -129,12 +138,13 @@ def _run(
     layer: Layer,
     initial: Sequence[int],
     cell: Callable[[Layer, Expr, int], Cell],
+    hidden: int,
 ) -> list[Expr]:
     """Returns the stacked hidden states and the last states over all directions.
 
     `initial` are the inputs that hold the first states, where they are given.
     """
-    hidden, backwards = _hidden(layer), _backwards(layer)
+    backwards = _backwards(layer)
     if any(layer.rank(n) != 3 for n in range(3)):
         raise layer.wrong(f"takes 3 axes, got {layer.type(0)}, {layer.type(1)}, {layer.type(2)}")
     if any(layer.type(n).shape[0] != len(backwards) for n in (1, 2)):
@@ -181,7 +191,7 @@ def _first_state(
         return filled(0, x.tensor.dtype, (batch, hidden))
     if batch_first:
         given = call("transpose", given, axes=(1, 0, 2))
-    return _pick(given, direction)
+    return of_direction(given, direction)
 
 
 def _direction(
@@ -231,31 +241,50 @@ def _peepholes(layer: Layer, direction: int, hidden: int) -> list[Expr]:
     """Returns what the cell adds to the gates i, o and f; nothing where the model has none."""
     if layer.optional(7) is None:
         return []
-    return fields(call("split", _pick(layer.input(7), direction), sizes=(hidden,) * 3, axis=0), 3)
+    return fields(
+        call("split", of_direction(layer.input(7), direction), sizes=(hidden,) * 3, axis=0), 3
+    )
 
 
 @converter("LSTM")
 def lstm(layer: Layer) -> Result:
     """Gates i, o, f, c. Source: ONNX LSTM-22."""
-    hidden = _hidden(layer)
+
+    def products(direction: int) -> tuple[Product, Product]:
+        first, second = (
+            Product((of_direction(layer.input(n), direction),), lambda x, w: _dense(x, w[0]))
+            for n in (1, 2)
+        )
+        return first, second
+
+    return lstm_with(layer, recurrent_size(layer), products)
+
+
+def lstm_with(
+    layer: Layer, hidden: int, products: Callable[[int], tuple[Product, Product]]
+) -> list[Expr]:
+    """Returns the results of an LSTM. `products` gives the inputs' and the state's of a direction;
+    inputs from 3 on are as ONNX has them.
+    """
     coupled = "input_forget" in layer.schema.attributes and layer.flag("input_forget")
 
     def cell(layer: Layer, x: Expr, direction: int) -> Cell:
         gate, squash, out = _activations(layer, ("sigmoid", "tanh", "tanh"), direction)
-        inputs = _dense(x, _pick(layer.input(1), direction))
+        outer, inner = products(direction)
+        inputs = outer.of(x, outer.weights)
         for bias in _biases(layer, direction, 4, hidden) or ():
             inputs = call("add", inputs, bias)
-        peepholes = _peepholes(layer, direction, hidden)
+        peepholes, held = _peepholes(layer, direction, hidden), len(inner.weights)
 
         def step(now: Expr, state: Sequence[Expr], weights: Sequence[Expr]) -> list[Expr]:
             h, c = state
-            gates = call("add", now, _dense(h, weights[0]))
+            gates = call("add", now, inner.of(h, weights))
             i, o, f, g = fields(call("split", gates, sizes=(hidden,) * 4, axis=1), 4)
 
             def seen(value: Expr, which: int, cell: Expr) -> Expr:
                 if not peepholes:
                     return value
-                return call("add", value, call("multiply", weights[1 + which], cell))
+                return call("add", value, call("multiply", weights[held + which], cell))
 
             take = gate(seen(i, 0, c))
             rest = call("subtract", scalar(1, take.tensor.dtype), take) if coupled else None
@@ -263,24 +292,24 @@ def lstm(layer: Layer) -> Result:
             new = call("add", call("multiply", keep, c), call("multiply", take, squash(g)))
             return [call("multiply", gate(seen(o, 1, new)), out(new)), new]
 
-        return Cell((_pick(layer.input(2), direction), *peepholes), step, inputs)
+        return Cell((*inner.weights, *peepholes), step, inputs)
 
-    return _run(layer, (5, 6), cell)
+    return _run(layer, (5, 6), cell, hidden)
 
 
 @converter("GRU")
 def gru(layer: Layer) -> Result:
     """Gates z, r, h. Source: ONNX GRU-22."""
-    hidden = _hidden(layer)
+    hidden = recurrent_size(layer)
     name = "linear_before_reset"
     reset_after = name in layer.schema.attributes and layer.flag(name)
 
     def cell(layer: Layer, x: Expr, direction: int) -> Cell:
         gate, squash = _activations(layer, ("sigmoid", "tanh"), direction)
-        inputs = _dense(x, _pick(layer.input(1), direction))
+        inputs = _dense(x, of_direction(layer.input(1), direction))
         biases = _biases(layer, direction, 3, hidden)
         sizes = (2 * hidden, hidden)
-        recurrent = _pick(layer.input(2), direction)
+        recurrent = of_direction(layer.input(2), direction)
         weights = fields(call("split", recurrent, sizes=sizes, axis=0), 2)
         if biases is not None:
             inputs = call("add", inputs, biases[0])
@@ -307,23 +336,23 @@ def gru(layer: Layer) -> Result:
 
         return Cell(tuple(weights), step, inputs)
 
-    return _run(layer, (5,), cell)
+    return _run(layer, (5,), cell, hidden)
 
 
 @converter("RNN")
 def rnn(layer: Layer) -> Result:
     """One gate. Source: ONNX RNN-22."""
-    hidden = _hidden(layer)
+    hidden = recurrent_size(layer)
 
     def cell(layer: Layer, x: Expr, direction: int) -> Cell:
         (squash,) = _activations(layer, ("tanh",), direction)
-        inputs = _dense(x, _pick(layer.input(1), direction))
+        inputs = _dense(x, of_direction(layer.input(1), direction))
         for bias in _biases(layer, direction, 1, hidden) or ():
             inputs = call("add", inputs, bias)
 
         def step(now: Expr, state: Sequence[Expr], weights: Sequence[Expr]) -> list[Expr]:
             return [squash(call("add", now, _dense(state[0], weights[0])))]
 
-        return Cell((_pick(layer.input(2), direction),), step, inputs)
+        return Cell((of_direction(layer.input(2), direction),), step, inputs)
 
-    return _run(layer, (5,), cell)
+    return _run(layer, (5,), cell, hidden)
