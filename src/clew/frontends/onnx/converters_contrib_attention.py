@@ -6,6 +6,7 @@ H elements of a head.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -54,22 +55,63 @@ class Attention:
         if self.causal and not self._starts_together:
             self.masks.append(causal_mask(self.size(0, "S"), self.size(1, "S")))
             self.causal = False
-        operands = [self.q, self.k, self.v]
-        if (mask := self._mask()) is not None:
-            operands.append(mask)
-        q_layout, k_layout, v_layout = self.layouts
-        found = call(
-            "nn.attention",
-            *operands,
-            scale=self.scale,
-            causal=self.causal,
-            q_layout=q_layout,
-            k_layout=k_layout,
-            v_layout=v_layout,
-            layout="BSHD",
-        )
+        if self.softcap or self.sink is not None:
+            found = self._step_by_step()
+        else:
+            operands = [self.q, self.k, self.v]
+            if (mask := self._mask()) is not None:
+                operands.append(mask)
+            q_layout, k_layout, v_layout = self.layouts
+            found = call(
+                "nn.attention",
+                *operands,
+                scale=self.scale,
+                causal=self.causal,
+                q_layout=q_layout,
+                k_layout=k_layout,
+                v_layout=v_layout,
+                layout="BSHD",
+            )
         batch, rows, heads, width = found.tensor.shape
         return reshaped(found, (batch, rows, heads * width))
+
+    def _step_by_step(self) -> Expr:
+        """Returns the result, [B, S, N, D], of products and a softmax: with scores drawn into
+        (-softcap, softcap), or a key more for each head that has a score and no value.
+        """
+        q, k, v = (
+            call("transpose", x, axes=tuple(layout.index(axis) for axis in order))
+            for x, layout, order in zip(
+                (self.q, self.k, self.v), self.layouts, ("BHSD", "BHDS", "BHSD"), strict=True
+            )
+        )
+        batch, heads, rows, depth = q.tensor.shape
+        groups, keys = v.tensor.shape[1:3]
+        dtype = q.tensor.dtype
+        # Heads that share keys are rows of one product.
+        shared = (batch, groups, heads // groups * rows, depth)
+        scores = call("nn.matmul", reshaped(q, shared), k)
+        scores = reshaped(scores, (batch, heads, rows, keys))
+        scale = self.scale or 1.0 / math.sqrt(depth)  # type: ignore[arg-type]
+        scores = call("multiply", scores, scalar(scale, dtype))
+        if self.softcap:
+            limit = scalar(self.softcap, dtype)
+            scores = call("multiply", call("tanh", call("divide", scores, limit)), limit)
+        if self.added is not None:
+            scores = call("add", scores, self.added)
+        hidden = scalar(-float("inf"), dtype)
+        if self.causal:
+            self.masks.append(causal_mask(rows, keys))
+        for mask in self.masks:
+            scores = call("where", mask, scores, hidden)
+        if self.sink is not None:
+            sinks = reshaped(cast(self.sink, dtype), (1, self.sink.tensor.shape[0], 1, 1))
+            sinks = call("broadcast_to", sinks, shape=(batch, heads, rows, 1))
+            scores = call("concatenate", scores, sinks, axis=3)
+        weights = part(call("nn.softmax", scores, axis=3), 3, 0, keys)
+        found = call("nn.matmul", reshaped(weights, (*shared[:3], keys)), v)
+        found = reshaped(found, (batch, heads, rows, v.tensor.shape[3]))
+        return call("transpose", found, axes=(0, 2, 1, 3))
 
     @property
     def _starts_together(self) -> bool:
