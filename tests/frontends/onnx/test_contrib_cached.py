@@ -137,6 +137,7 @@ def test_later_calls(inputs, options):
 
 def test_norms_of_queries_and_keys():
     """ONNX Runtime has them on GPUs only."""
+
     def normal(x, scale):
         rows = x.reshape(*x.shape[:2], -1, H).astype("f8")
         rows = rows / np.sqrt((rows**2).mean(-1, keepdims=True) + 1e-6) * scale

@@ -18,6 +18,7 @@ from onnx import ModelProto
 
 from clew.frontends.onnx import (  # noqa: F401  registers the converters
     converters_contrib_attention,
+    converters_contrib_blocks,
     converters_contrib_cached,
     converters_contrib_elementwise,
     converters_contrib_integers,

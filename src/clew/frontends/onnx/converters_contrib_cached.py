@@ -52,7 +52,9 @@ class Rotation:
             turned = [reshaped(t, (*lead, half, 1)) for t in turned]
         result: Expr = call("concatenate", *turned, axis=len(turned[0].tensor.shape) - 1)
         result = reshaped(result, (*lead, 2 * half))
-        return result if rest is x or width == 2 * half else call("concatenate", result, rest, axis=3)
+        return (
+            result if rest is x or width == 2 * half else call("concatenate", result, rest, axis=3)
+        )
 
 
 def rotation(layer: Layer, where: Expr, caches: tuple[int, int], *, interleaved: bool) -> Rotation:
