@@ -17,8 +17,8 @@ _PACKED = {2: "u2", 4: "u4", 8: "u8"}
 
 
 def unpacked(layer: Layer, x: Expr, bits: int) -> Expr:
-    """Returns the numbers that bytes hold along their last axis, the lowest bits first: as their own
-    dtype where they are known, else as bytes.
+    """Returns the numbers that bytes hold along their last axis, the lowest bits first: in a dtype
+    of that width where they are known, else as bytes.
     """
     if bits not in _PACKED:
         raise layer.unsupported(f"with numbers of {bits} bits")
@@ -32,7 +32,7 @@ def unpacked(layer: Layer, x: Expr, bits: int) -> Expr:
     if isinstance(x, Constant):
         pieces = (x.data[..., None] >> shifts) & np.uint8((1 << bits) - 1)
         dtype = to_numpy(_PACKED[bits])
-        data = pieces.reshape(x.data.shape[:-1] + (-1,)).view(dtype)
+        data = pieces.reshape((*x.data.shape[:-1], -1)).view(dtype)
         return Constant(data, name=x.name, span=x.span)
     column = reshaped(x, (*x.tensor.shape, 1))
     moved = call("right_shift", column, Constant(shifts))

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 
 from clew.frontends.onnx.build import cast, reshaped, scalar
 from clew.frontends.onnx.contrib_schemas import MICROSOFT
@@ -199,7 +200,7 @@ def _heads(layer: Layer) -> tuple[Expr, Expr, Expr]:
         return q, k, v
     packed = in_heads(layer.input(0), heads + 2 * groups, layer)
     ends = (0, heads, heads + groups, heads + 2 * groups)
-    q, k, v = (part(packed, 2, a, b) for a, b in zip(ends, ends[1:], strict=False))
+    q, k, v = (part(packed, 2, a, b) for a, b in pairwise(ends))
     return q, k, v
 
 
