@@ -23,6 +23,7 @@ from clew.frontends.onnx import (  # noqa: F401  registers the converters
     converters_contrib_elementwise,
     converters_contrib_integers,
     converters_contrib_layout,
+    converters_contrib_more,
     converters_contrib_norms,
     converters_contrib_products,
     converters_contrib_qlinear,
