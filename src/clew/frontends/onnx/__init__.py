@@ -21,6 +21,7 @@ from clew.frontends.onnx import (  # noqa: F401  registers the converters
     converters_contrib_blocks,
     converters_contrib_cached,
     converters_contrib_elementwise,
+    converters_contrib_experts,
     converters_contrib_integers,
     converters_contrib_layout,
     converters_contrib_more,

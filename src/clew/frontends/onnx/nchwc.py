@@ -62,7 +62,7 @@ def _nodes(graph: GraphProto) -> Iterator[NodeProto]:
 
 
 def plain_filter(data: NDArray[Any], block: int, *, both: bool) -> NDArray[Any]:
-    """Returns a weight [O, I, H, W] whose elements are in the order [O / block, I, H, W, block], or,
+    """Returns a weight [O, I, H, W] whose elements are in the order [O / block, I, H, W, block] or,
     with `both`, [O / block, I / block, H, W, block, block], the outputs last.
 
     Raises ValueError where the sizes are no multiples of the block.
