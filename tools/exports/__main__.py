@@ -98,10 +98,10 @@ def optimized_(
             if as_json:
                 print(json.dumps({"case": str(case), **found.as_json()}), flush=True)
                 continue
-            error = (found.error.splitlines() or [""])[0]
+            why = (found.error.splitlines() or [""])[0]
             times = f"{found.later_s * 1e3:9.2f} {found.peer_later_s * 1e3:9.2f} ms"
             print(
-                f"{case!s:36} {found.status:10} {found.difference:8.1e} {times} {error}", flush=True
+                f"{case!s:36} {found.status:10} {found.difference:8.1e} {times} {why}", flush=True
             )
     raise typer.Exit(0 if good else 1)
 

@@ -90,7 +90,7 @@ class Attention:
         dtype = q.tensor.dtype
         # Heads that share keys are rows of one product.
         shared = (batch, groups, heads // groups * rows, depth)
-        scores = call("nn.matmul", reshaped(q, shared), k)
+        scores: Expr = call("nn.matmul", reshaped(q, shared), k)
         scores = reshaped(scores, (batch, heads, rows, keys))
         scale = self.scale or 1.0 / math.sqrt(depth)  # type: ignore[arg-type]
         scores = call("multiply", scores, scalar(scale, dtype))
@@ -109,7 +109,7 @@ class Attention:
             sinks = call("broadcast_to", sinks, shape=(batch, heads, rows, 1))
             scores = call("concatenate", scores, sinks, axis=3)
         weights = part(call("nn.softmax", scores, axis=3), 3, 0, keys)
-        found = call("nn.matmul", reshaped(weights, (*shared[:3], keys)), v)
+        found: Expr = call("nn.matmul", reshaped(weights, (*shared[:3], keys)), v)
         found = reshaped(found, (batch, heads, rows, v.tensor.shape[3]))
         return call("transpose", found, axes=(0, 2, 1, 3))
 

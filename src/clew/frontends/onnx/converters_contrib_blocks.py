@@ -131,10 +131,8 @@ def gather_block_quantized(layer: Layer) -> Result:
     if axis == along:
         whole = scaled_blocks(layer, data, scales, zeros, axis=along, block=block, middle=middle)
         return call("gather", whole, indices, axis=axis)
-    codes, scales, zeros = (
-        None if x is None else call("gather", x, indices, axis=axis) for x in (data, scales, zeros)
-    )
-    assert codes is not None
-    assert scales is not None
+    codes, scales = (call("gather", x, indices, axis=axis) for x in (data, scales))
+    if zeros is not None:
+        zeros = call("gather", zeros, indices, axis=axis)
     moved = along + (indices.tensor.rank - 1 if along > axis else 0)
     return scaled_blocks(layer, codes, scales, zeros, axis=moved, block=block, middle=middle)

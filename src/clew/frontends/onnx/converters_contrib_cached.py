@@ -45,7 +45,7 @@ class Rotation:
         else:
             real, imaginary = part(whole, 3, 0, half), part(whole, 3, half, 2 * half)
         cos, sin = self.cos, self.sin
-        turned = [
+        turned: list[Expr] = [
             call("subtract", call("multiply", real, cos), call("multiply", imaginary, sin)),
             call("add", call("multiply", real, sin), call("multiply", imaginary, cos)),
         ]
@@ -85,7 +85,7 @@ def rotary_embedding(layer: Layer) -> Result:
     shape = x.tensor.shape
     width = layer.integer("rotary_embedding_dim", 0)
     if len(shape) == 4:
-        data = call("transpose", x, axes=(0, 2, 1, 3))
+        data: Expr = call("transpose", x, axes=(0, 2, 1, 3))
     elif len(shape) == 3:
         heads = layer.integer("num_heads", 0) if width else 0
         if width and heads < 1:
@@ -159,11 +159,14 @@ def group_query_attention(layer: Layer) -> Result:
         turn = rotation(layer, where, (7, 8), interleaved=interleaved)
         q, k = turn.of(q), turn.of(k)
     caches = [_put(x, before, start, sizes) for x, before in zip((k, v), past, strict=True)]
-    todo = Attention(q, *(part(c, 2, 0, total) for c in caches), ("BSHD", "BHSD", "BHSD"))
+    keys, values = (part(cache, 2, 0, total) for cache in caches)
+    todo = Attention(q, keys, values, ("BSHD", "BHSD", "BHSD"))
     todo.scale, todo.softcap = layer.real("scale", 0.0), layer.real("softcap", 0.0)
     todo.sink = layer.optional(11)
     if layer.integer("smooth_softmax") == 1 and todo.sink is None:
         todo.sink = call("full", shape=(q.tensor.shape[2],), value=0.0, dtype=q.tensor.dtype)
+    if (todo.softcap or todo.sink is not None) and not isinstance(q.tensor.shape[3], int):
+        raise layer.unsupported(f"with a head of {q.tensor.shape[3]} elements")
     if (bias := layer.optional(10)) is not None:
         todo.add(bias)
     _mask(layer, todo, start, sizes, alone=past[0] is None)

@@ -76,7 +76,7 @@ def quantized_mixture(layer: Layer) -> Result:
         bits = layer.integer(f"fc{number}_expert_weight_bits", layer.integer("expert_weight_bits"))
         if codes.tensor.rank != 3 or scales.tensor.rank not in (2, 3):
             raise layer.wrong(f"has experts of type {codes.type}, scaled by {scales.type}")
-        count, outputs = codes.tensor.shape[:2]
+        outputs = codes.tensor.shape[1]
         if zeros is not None:
             known = scales.tensor.shape[2] if scales.tensor.rank == 3 else outputs
             zeros = unpacked(layer, zeros, bits)
@@ -201,7 +201,9 @@ def _picked(layer: Layer, experts: _Experts, x: Expr, places: Expr, shares: Expr
         bias = pick(weights.bias)
         return call("add", found, reshaped(bias, (pairs, 1, bias.tensor.shape[1])))
 
-    rows = call("broadcast_to", reshaped(x, (tokens, 1, width)), shape=(tokens, chosen, width))
+    rows: Expr = call(
+        "broadcast_to", reshaped(x, (tokens, 1, width)), shape=(tokens, chosen, width)
+    )
     rows = reshaped(rows, (pairs, 1, width))
     hidden = _activated(layer, experts, lambda weights: times(rows, weights))
     found = times(hidden, experts.outer)
@@ -230,8 +232,8 @@ def _activated(layer: Layer, experts: _Experts, inner: Callable[[_Weights], Expr
     elif name == "gelu":
         first = call("nn.gelu", first, approximate="tanh")
     elif name == "relu2":
-        first = call("nn.relu", first)
-        first = call("multiply", first, first)
+        positive = call("nn.relu", first)
+        first = call("multiply", positive, positive)
     elif name != "identity":
         raise layer.wrong(f"has the activation {name!r}")
     return first if second is None else call("multiply", first, second)

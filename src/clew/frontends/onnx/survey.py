@@ -225,27 +225,29 @@ class Survey:
             return UnsupportedError(
                 "U003",
                 f"operators of unknown domains ({listing(sorted(set(unknown)))}):\n  {details}",
-                hint="only ONNX's own operators and the model's functions are known",
+                hint="operators of ONNX and ONNX Runtime and the model's functions are known; "
+                'register_op(..., onnx="DOMAIN::NAME") adds others',
+            )
+        theirs = [op for domain, op in sorted(self._missing) if domain in (MICROSOFT, NCHWC)]
+        known = next((op for op in theirs if op in UNSUPPORTED), None)
+        if known is not None:
+            return UnsupportedError(
+                "U001",
+                f"{len(lines)} operators are not supported:\n  {details}",
+                hint=f"ONNX Runtime's tools write {known}: take the model from before that step, "
+                f'or declare the operator: register_op(..., onnx="{MICROSOFT}::{known}")',
+            )
+        if theirs:
+            return UnsupportedError(
+                "U001",
+                f"{len(lines)} operators are not supported:\n  {details}",
+                hint=f"ONNX Runtime 1.32 has no {display(theirs[0])} either: the name is wrong, or "
+                "the operator is newer",
             )
         return UnsupportedError(
-            "U001", f"{len(lines)} operators are not supported:\n  {details}", hint=self._advice()
-        )
-
-    def _advice(self) -> str:
-        """Returns what to do about operators that are not supported."""
-        theirs = [op for domain, op in self._missing if domain in (MICROSOFT, NCHWC)]
-        if not theirs:
-            return "`clew ops --onnx` lists what is supported"
-        known = [op for op in theirs if op in UNSUPPORTED]
-        if known:
-            return (
-                f"ONNX Runtime's optimizer makes {display(known[0])}: take the model from before "
-                f"that step, or declare it (register_op with onnx="
-                f"{display(f'{MICROSOFT}::{known[0]}')!r})"
-            )
-        return (
-            f"ONNX Runtime 1.32 has no {display(theirs[0])} in its domain either: "
-            "the name is wrong, or the operator is newer"
+            "U001",
+            f"{len(lines)} operators are not supported:\n  {details}",
+            hint="`clew ops --onnx` lists what is supported",
         )
 
 
