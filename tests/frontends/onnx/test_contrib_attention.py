@@ -42,15 +42,19 @@ def attention(mask=None, past=None, bias=None, *, projected=True, width=3 * D) -
 @pytest.mark.parametrize("mask", MASKS)
 def test_masks(mask, unidirectional):
     inputs = attention(MASKS[mask])
-    agrees("Attention", inputs, by="ort", domain=MS, num_heads=N, unidirectional=unidirectional)
+    # Scores far below 0, where a row sees nothing, have few bits left.
+    options = {"num_heads": N, "unidirectional": unidirectional}
+    agrees("Attention", inputs, by="ort", domain=MS, native=False, atol=1e-3, **options)
 
 
 def test_a_mask_of_a_larger_square():
     """ONNX Runtime has it on GPUs only: its last rows are those of the queries."""
     large = ints(RNG.integers(0, 2, (B, 1, 9, 9)))
     inputs = attention(large, past=draw(2, B, N, P, H))
-    wanted = run("Attention", {**inputs, "mask": large[:, 0, P:8, :8]}, domain=MS, num_heads=N)
-    found = run("Attention", inputs, domain=MS, num_heads=N)
+    wanted = run(
+        "Attention", {**inputs, "mask": large[:, 0, P:8, :8]}, domain=MS, native=False, num_heads=N
+    )
+    found = run("Attention", inputs, domain=MS, native=False, num_heads=N)
     np.testing.assert_allclose(found[2], wanted[2], rtol=1e-5, atol=1e-6)
 
 
@@ -68,7 +72,16 @@ def test_a_mask_of_a_larger_square():
     ],
 )
 def test_attention(inputs, options):
-    agrees("Attention", inputs, by="ort", domain=MS, known=("w", "b"), num_heads=N, **options)
+    agrees(
+        "Attention",
+        inputs,
+        by="ort",
+        domain=MS,
+        native=False,
+        known=("w", "b"),
+        num_heads=N,
+        **options,
+    )
 
 
 @pytest.mark.parametrize("unidirectional", [0, 1])
@@ -76,12 +89,22 @@ def test_attention(inputs, options):
 def test_past(mask, unidirectional):
     inputs = attention(mask, past=draw(2, B, N, P, H))
     options = {"num_heads": N, "unidirectional": unidirectional}
-    agrees("Attention", inputs, by="ort", domain=MS, results=("y", "present"), **options)
+    agrees(
+        "Attention", inputs, by="ort", domain=MS, native=False, results=("y", "present"), **options
+    )
 
 
 def test_present_without_a_past():
     options = {"num_heads": N, "unidirectional": 1}
-    agrees("Attention", attention(), by="ort", domain=MS, results=("y", "present"), **options)
+    agrees(
+        "Attention",
+        attention(),
+        by="ort",
+        domain=MS,
+        native=False,
+        results=("y", "present"),
+        **options,
+    )
 
 
 def test_wrong_attention():
@@ -119,7 +142,7 @@ def heads(*, keys: int = L, width: int = D, **more: Any) -> dict[str, Any]:
     ],
 )
 def test_multi_head_attention(inputs, options):
-    agrees("MultiHeadAttention", inputs, by="ort", domain=MS, num_heads=N, **options)
+    agrees("MultiHeadAttention", inputs, by="ort", domain=MS, native=False, num_heads=N, **options)
 
 
 @pytest.mark.parametrize("unidirectional", [0, 1])
@@ -131,6 +154,7 @@ def test_keys_of_the_past(past, unidirectional):
         heads(keys=S, bias=draw(3 * D), **more),
         by="ort",
         domain=MS,
+        native=False,
         results=("y", "keys", "values"),
         num_heads=N,
         unidirectional=unidirectional,
@@ -143,9 +167,9 @@ def test_packed_operands():
     flat = {n: x.reshape(B, S, D) for n, x in (("q", q), ("k", k), ("v", v))}
     packed = {"q": np.stack([q, k, v], 3)}
     pair = {"q": flat["q"], "kv": np.stack([k, v], 3)}
-    wanted = run("MultiHeadAttention", flat, domain=MS, num_heads=N)[2]
+    wanted = run("MultiHeadAttention", flat, domain=MS, native=False, num_heads=N)[2]
     for inputs in (packed, pair):
-        found = run("MultiHeadAttention", inputs, domain=MS, num_heads=N)[2]
+        found = run("MultiHeadAttention", inputs, domain=MS, native=False, num_heads=N)[2]
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
 
 

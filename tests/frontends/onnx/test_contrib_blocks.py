@@ -37,7 +37,9 @@ def test_matmul(bits, zeros, block):
     inputs = {"x": draw(3, 5, K), **packed(bits, block, zeros)}
     options = {"bits": bits, "block_size": block, "N": N, "K": K}
     known = ("w", "s", "z")
-    agrees("MatMulNBits", inputs, by="ort", domain=MS, known=known, atol=1e-4, **options)
+    agrees(
+        "MatMulNBits", inputs, by="ort", domain=MS, native=False, known=known, atol=1e-4, **options
+    )
 
 
 @pytest.mark.parametrize("flat", [False, True])
@@ -46,21 +48,23 @@ def test_matmul_of_one_row_with_a_bias(flat):
     if flat:
         inputs |= {"s": inputs["s"].ravel(), "z": inputs["z"].ravel()}
     options = {"bits": 4, "block_size": 16, "N": N, "K": K, "known": ("w", "s", "z", "bias")}
-    agrees("MatMulNBits", inputs, by="ort", domain=MS, atol=1e-4, **options)
+    agrees("MatMulNBits", inputs, by="ort", domain=MS, native=False, atol=1e-4, **options)
 
 
 @pytest.mark.parametrize("bits", [2, 4])
 def test_a_weight_that_is_no_parameter(bits):
     inputs = {"x": draw(5, K), **packed(bits, 16, "packed")}
     options = {"bits": bits, "block_size": 16, "N": N, "K": K}
-    agrees("MatMulNBits", inputs, by="ort", domain=MS, atol=1e-4, **options)
+    agrees("MatMulNBits", inputs, by="ort", domain=MS, native=False, atol=1e-4, **options)
 
 
 def test_matmul_of_halves():
     inputs = {"x": draw(5, K, dtype="f2"), **packed(4, 16, "packed")}
     inputs["s"] = inputs["s"].astype("f2")
     options = {"bits": 4, "block_size": 16, "N": N, "K": K, "known": ("w", "s", "z")}
-    agrees("MatMulNBits", inputs, by="ort", domain=MS, rtol=1e-2, atol=2e-2, **options)
+    agrees(
+        "MatMulNBits", inputs, by="ort", domain=MS, native=False, rtol=1e-2, atol=2e-2, **options
+    )
 
 
 def test_wrong_blocks():
@@ -94,7 +98,9 @@ def test_gather(dtype, zeros, axis, along, scales):
     }
     options = {"gather_axis": axis, "quantize_axis": along, "block_size": 16}
     known = ("data", "scales", "zeros")
-    agrees("GatherBlockQuantized", inputs, by="ort", domain=MS, known=known, **options)
+    agrees(
+        "GatherBlockQuantized", inputs, by="ort", domain=MS, native=False, known=known, **options
+    )
 
 
 @pytest.mark.parametrize("bits", [2, 4, 8])
@@ -108,4 +114,6 @@ def test_gather_of_bytes(bits, zeros):
     }
     options = {"gather_axis": 0, "quantize_axis": 1, "block_size": 16, "bits": bits}
     known = ("data", "scales", "zeros")
-    agrees("GatherBlockQuantized", inputs, by="ort", domain=MS, known=known, **options)
+    agrees(
+        "GatherBlockQuantized", inputs, by="ort", domain=MS, native=False, known=known, **options
+    )

@@ -36,7 +36,15 @@ def angles(width: int = H) -> dict[str, Any]:
 def test_rotary_embedding(shape, width, options, interleaved, offset):
     ids = np.array([3]) if offset else RNG.integers(0, MOST, (B, 5))
     inputs = {"x": draw(*shape), "ids": ids.astype("i8"), **angles(width)}
-    agrees("RotaryEmbedding", inputs, by="ort", domain=MS, interleaved=interleaved, **options)
+    agrees(
+        "RotaryEmbedding",
+        inputs,
+        by="ort",
+        domain=MS,
+        native=False,
+        interleaved=interleaved,
+        **options,
+    )
 
 
 def test_wrong_rotary_embedding():
@@ -78,7 +86,13 @@ def check(inputs, *, ragged=False, **options):
     options = {"num_heads": N, "kv_num_heads": K, **options}
     results = ("y", "k2", "v2")
     made, feeds, found = run(
-        "GroupQueryAttention", inputs, domain=MS, results=results, known=("total",), **options
+        "GroupQueryAttention",
+        inputs,
+        domain=MS,
+        native=False,
+        results=results,
+        known=("total",),
+        **options,
     )
     session = ort.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
     wanted = session.run(None, feeds)

@@ -43,7 +43,7 @@ def test_mixture(tokens, form):
     given, options = FORMS[form]
     inputs = experts(tokens, **given)
     known = ("fc1", "b1", "fc2", "b2")
-    agrees("MoE", inputs, by="ort", domain=MS, known=known, atol=1e-4, **options)
+    agrees("MoE", inputs, by="ort", domain=MS, native=False, known=known, atol=1e-4, **options)
 
 
 @pytest.mark.parametrize("tokens", [(5,), (1,)])
@@ -57,7 +57,7 @@ def test_mixtures_of_gpus(tokens, form):
         "k": 2,
         "swiglu_fusion": 0 if inputs["b3"] is not None else 2,
     }
-    (found,) = run("MoE", inputs, domain=MS, **options)[2]
+    (found,) = run("MoE", inputs, domain=MS, native=False, **options)[2]
     router = np.exp(inputs["router"].astype("f8"))
     router /= router.sum(1, keepdims=True)
     wanted = np.zeros((tokens[0], K))
@@ -115,7 +115,9 @@ def test_quantized_mixture(tokens, form, options):
     known = tuple(n for n in inputs if n not in ("x", "router"))
     options = {**options, "expert_weight_bits": form["bits"]}
     # ONNX Runtime rounds activations to 8 bits in some of these.
-    agrees("QMoE", inputs, by="ort", domain=MS, known=known, rtol=0, atol=2e-2, **options)
+    agrees(
+        "QMoE", inputs, by="ort", domain=MS, native=False, known=known, rtol=0, atol=2e-2, **options
+    )
 
 
 @pytest.mark.parametrize("normal", [0, 1])
@@ -123,7 +125,9 @@ def test_weights_that_are_not_the_routers(normal):
     inputs = {**quantized(9, 8), "z3": None, "mixing": RNG.random((9, E)).astype("f4")}
     known = tuple(n for n in inputs if n not in ("x", "router", "mixing"))
     options = {"k": 2, "expert_weight_bits": 8, "normalize_routing_weights": normal}
-    agrees("QMoE", inputs, by="ort", domain=MS, known=known, rtol=0, atol=2e-2, **options)
+    agrees(
+        "QMoE", inputs, by="ort", domain=MS, native=False, known=known, rtol=0, atol=2e-2, **options
+    )
 
 
 def test_wrong_mixtures():

@@ -209,4 +209,6 @@ def test_channels_last():
 )
 def test_nhwc_max_pool(options):
     x = RNG.integers(0, 256, (2, 7, 9, 4)).astype("u1")
-    agrees("NhwcMaxPool", {"x": x}, by="ort", domain=MS, kernel_shape=[3, 2], **options)
+    agrees(
+        "NhwcMaxPool", {"x": x}, by="ort", domain=MS, native=False, kernel_shape=[3, 2], **options
+    )

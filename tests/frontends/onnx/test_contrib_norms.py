@@ -32,34 +32,54 @@ SKIPS = {
 
 @pytest.mark.parametrize("case", SKIPS)
 def test_skip_layer_norm(case):
-    agrees("SkipLayerNormalization", SKIPS[case], by="ort", domain=MS, epsilon=1e-3)
+    agrees("SkipLayerNormalization", SKIPS[case], by="ort", domain=MS, native=False, epsilon=1e-3)
 
 
 @pytest.mark.parametrize("case", ["plain", "bias, no beta", "skip without a batch"])
 def test_skip_simplified_layer_norm(case):
     inputs = {n: a for n, a in SKIPS[case].items() if n != "beta"}
-    agrees("SkipSimplifiedLayerNormalization", inputs, by="ort", domain=MS, epsilon=1e-3)
+    agrees(
+        "SkipSimplifiedLayerNormalization", inputs, by="ort", domain=MS, native=False, epsilon=1e-3
+    )
 
 
 @pytest.mark.parametrize("op", ["SkipLayerNormalization", "SkipSimplifiedLayerNormalization"])
 def test_the_sum_is_a_result(op):
     inputs = {"x": draw(2, 5, H), "skip": draw(2, 5, H), "gamma": draw(H)}
-    agrees(op, inputs, by="ort", domain=MS, results=("y", "", "", "sum"))
+    agrees(op, inputs, by="ort", domain=MS, native=False, results=("y", "", "", "sum"))
     two_axes = {"x": draw(7, H), "skip": draw(7, H), "gamma": draw(H)}
-    agrees(op, two_axes, by="ort", domain=MS, results=("y", "", "", "sum"))
+    agrees(op, two_axes, by="ort", domain=MS, native=False, results=("y", "", "", "sum"))
 
 
 @pytest.mark.parametrize("axis", [-1, 1])
 def test_simplified_layer_norm(axis):
     scale = draw(*((H,) if axis == -1 else (5, H)))
     inputs = {"x": draw(2, 5, H), "scale": scale}
-    agrees("SimplifiedLayerNormalization", inputs, by="ort", opset=17, axis=axis, epsilon=1e-4)
-    agrees("SimplifiedLayerNormalization", inputs, by="ort", opset=17, axis=axis, count=2)
+    agrees(
+        "SimplifiedLayerNormalization",
+        inputs,
+        by="ort",
+        opset=17,
+        native=False,
+        axis=axis,
+        epsilon=1e-4,
+    )
+    agrees(
+        "SimplifiedLayerNormalization", inputs, by="ort", opset=17, native=False, axis=axis, count=2
+    )
 
 
 def test_simplified_layer_norm_in_f16():
     inputs = {"x": draw(2, 5, H, dtype="f2"), "scale": draw(H, dtype="f2")}
-    agrees("SimplifiedLayerNormalization", inputs, by="ort", opset=17, rtol=2e-3, atol=2e-3)
+    agrees(
+        "SimplifiedLayerNormalization",
+        inputs,
+        by="ort",
+        opset=17,
+        native=False,
+        rtol=2e-3,
+        atol=2e-3,
+    )
 
 
 def _words(*options: str) -> dict[str, Any]:
@@ -92,6 +112,7 @@ def test_embed_layer_norm(options):
         _words(*options),
         by="ort",
         domain=MS,
+        native=False,
         results=("y", "lengths", "sum"),
         epsilon=1e-5,
     )
@@ -124,7 +145,7 @@ def test_group_norm(last, activation):
     given = x if last else np.ascontiguousarray(np.moveaxis(x, -1, 1))
     inputs = {"x": given, "gamma": gamma, "beta": beta}
     options = {"groups": 4, "channels_last": last, "activation": activation, "epsilon": 1e-3}
-    _, _, (y,) = run("GroupNorm", inputs, domain=MS, **options)
+    _, _, (y,) = run("GroupNorm", inputs, domain=MS, native=False, **options)
     np.testing.assert_allclose(y if last else np.moveaxis(y, 1, -1), wanted, rtol=1e-4, atol=1e-5)
 
 
@@ -134,6 +155,6 @@ def test_skip_group_norm(shape):
     total = x + (skip.reshape(2, 1, 1, 8) if len(shape) == 2 else skip) + bias
     inputs = {"x": x, "gamma": gamma, "beta": beta, "skip": skip, "bias": bias}
     options = {"groups": 2, "activation": 0, "epsilon": 1e-5}
-    _, _, (y, s) = run("SkipGroupNorm", inputs, domain=MS, count=2, **options)
+    _, _, (y, s) = run("SkipGroupNorm", inputs, domain=MS, native=False, count=2, **options)
     np.testing.assert_allclose(s, total, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(y, _grouped(total, gamma, beta, 2, 1e-5, 0), rtol=1e-4, atol=1e-5)

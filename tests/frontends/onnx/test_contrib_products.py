@@ -28,14 +28,23 @@ def test_fused_conv(activation, parameters):
     options = {"activation_params": parameters} if parameters else {}
     options.update({"activation": activation} if activation else {})
     inputs = {"x": X, "w": W, "b": B}
-    agrees("FusedConv", inputs, by="ort", domain=MS, pads=[1] * 4, known=("w", "b"), **options)
+    agrees(
+        "FusedConv",
+        inputs,
+        by="ort",
+        domain=MS,
+        native=False,
+        pads=[1] * 4,
+        known=("w", "b"),
+        **options,
+    )
 
 
 @pytest.mark.parametrize("bias", [B, None])
 def test_fused_conv_and_sum(bias):
     inputs = {"x": X, "w": W, "b": bias, "z": draw(2, 6, 4, 5)}
     options = {"pads": [1, 1, 1, 1], "strides": [2, 2], "activation": "Relu"}
-    agrees("FusedConv", inputs, by="ort", domain=MS, known=("w",), **options)
+    agrees("FusedConv", inputs, by="ort", domain=MS, native=False, known=("w",), **options)
     one = model("FusedConv", inputs, domain=MS, known=("w",), **options)
     (kernel,) = [k for k in compiled(one).kernels if "nn.relu" in k.ops]
     assert any(op.startswith("nn.conv2d") for op in kernel.ops)
@@ -56,7 +65,7 @@ def test_fused_gemm(activation, options):
     a = draw(*((6, 5) if options.get("transA") else (5, 6)))
     b = draw(*((7, 6) if options.get("transB") else (6, 7)))
     inputs = {"a": a, "b": b, "c": draw(7)}
-    agrees("FusedGemm", inputs, by="ort", domain=MS, activation=activation, **options)
+    agrees("FusedGemm", inputs, by="ort", domain=MS, native=False, activation=activation, **options)
 
 
 @pytest.mark.parametrize(
@@ -73,14 +82,14 @@ def test_fused_gemm(activation, options):
 def test_fused_matmul(a, b, options):
     inputs = {"a": draw(*a), "b": draw(*b)}
     known = ("b",) if len(b) == 2 else ()
-    agrees("FusedMatMul", inputs, by="ort", domain=MS, known=known, **options)
+    agrees("FusedMatMul", inputs, by="ort", domain=MS, native=False, known=known, **options)
     if not any("Batch" in name for name in options):
-        agrees("TransposeMatMul", inputs, by="ort", domain=MS, known=known, **options)
+        agrees("TransposeMatMul", inputs, by="ort", domain=MS, native=False, known=known, **options)
 
 
 def test_fused_matmul_of_vectors():
     inputs = {"a": draw(6), "b": draw(6, 7)}
-    agrees("FusedMatMul", inputs, by="ort", domain=MS, transA=1)
+    agrees("FusedMatMul", inputs, by="ort", domain=MS, native=False, transA=1)
 
 
 def test_matmul_and_activation():
@@ -119,7 +128,7 @@ A, V = draw(2, 5, 8), draw(8)
     ],
 )
 def test_activations(op, inputs, options):
-    agrees(op, inputs, by="ort", domain=MS, **options)
+    agrees(op, inputs, by="ort", domain=MS, native=False, **options)
 
 
 @pytest.mark.parametrize(
@@ -133,18 +142,18 @@ def test_bias_softmax(bias, axis, inner):
     axes = tuple(range(axis, 3))
     power = np.exp(total - total.max(axes, keepdims=True))
     options = {"axis": axis, "is_inner_broadcast": inner}
-    found = run("BiasSoftmax", {"x": x, "b": b}, domain=MS, **options)[2][0]
+    found = run("BiasSoftmax", {"x": x, "b": b}, domain=MS, native=False, **options)[2][0]
     np.testing.assert_allclose(found, power / power.sum(axes, keepdims=True), rtol=1e-5, atol=1e-6)
 
 
 def test_split_and_bias():
     """ONNX Runtime has them on GPUs only."""
     x, b, skip = draw(2, 5, 8), draw(8), draw(2, 5, 8)
-    added = run("BiasAdd", {"x": x, "b": b, "s": skip}, domain=MS)[2][0]
+    added = run("BiasAdd", {"x": x, "b": b, "s": skip}, domain=MS, native=False)[2][0]
     np.testing.assert_allclose(added, x + b + skip, rtol=1e-5, atol=1e-6)
-    gate = run("Gelu", {"x": (x + b)[..., 4:]}, domain=MS)[2][0]
-    found = run("BiasSplitGelu", {"x": x, "b": b}, domain=MS)[2][0]
+    gate = run("Gelu", {"x": (x + b)[..., 4:]}, domain=MS, native=False)[2][0]
+    found = run("BiasSplitGelu", {"x": x, "b": b}, domain=MS, native=False)[2][0]
     np.testing.assert_allclose(found, (x + b)[..., :4] * gate, rtol=1e-4, atol=1e-5)
     inputs = {"x": x, "b": b, "skip": skip, "ratio": np.float32(0.4), "training": np.array(False)}
-    found = run("BiasDropout", inputs, domain=MS, known=("training",))[2][0]
+    found = run("BiasDropout", inputs, domain=MS, native=False, known=("training",))[2][0]
     np.testing.assert_allclose(found, x + b + skip, rtol=1e-5, atol=1e-6)
