@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from clew.cli.onnx_operators import FILE, full_name, lacking, support, tests, versions
+from clew.frontends.onnx.contrib_schemas import MICROSOFT
 from onnx_suite import ratchet
 from onnx_suite.operators import facts_of_all
 
@@ -50,7 +51,9 @@ def texts() -> dict[Any, str]:
 def page(every: Sequence[Facts]) -> str:
     """Returns the page."""
     live = [f for f in every if not f["deprecated"]]
-    known = sum(f["support"] != "none" for f in live)
+    own = [f for f in live if not f["domain"].startswith(MICROSOFT)]
+    theirs = [f for f in live if f["domain"].startswith(MICROSOFT)]
+    known, more = (sum(f["support"] != "none" for f in part) for part in (own, theirs))
     known_cases = ratchet.read()
     passed = sum(w.startswith("passed") for w in known_cases.values())
     parts = [
@@ -61,7 +64,10 @@ def page(every: Sequence[Facts]) -> str:
         "[backend suite](../tests/frontends/onnx/backend_suite.txt); `clew ops --onnx` prints the "
         "same, `clew ops --onnx Conv` more of one.",
         "",
-        f"- {known} of {len(live)} operators are supported, in all versions since operator set 1.",
+        f"- {known} of {len(own)} operators are supported, in all versions since operator set 1.",
+        f"- {more} of {len(theirs)} operators of ONNX Runtime's (`{MICROSOFT}`), which its "
+        "optimizer and",
+        "  quantizers write; ONNX has no test cases of these.",
         f"- {passed} of {len(known_cases)} cases of `onnx.backend.test` pass.",
         "- *native*: kernels only. *host*: a numpy function between kernels, for values that are "
         "no tensors and sizes that the data decide.",
@@ -75,8 +81,12 @@ def page(every: Sequence[Facts]) -> str:
             "| operator | versions | runs | tests | types | not supported |",
             "|---|---|---|---|---|---|",
         ]
-        parts += [_row(f) for f in every if f["domain"] == domain]
+        listed = [f for f in every if f["domain"] == domain]
+        refused = [f["name"] for f in listed if f["support"] == "none" and domain == MICROSOFT]
+        parts += [_row(f) for f in listed if f["name"] not in refused]
         parts.append("")
+        if refused:
+            parts += [f"Not supported: {', '.join(refused)}.", ""]
     failing = {n: r for f in every for n, r in f["failing"].items()}
     if failing:
         parts += ["## Cases that do not pass", "", "| case | reason |", "|---|---|"]

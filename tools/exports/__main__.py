@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from exports import store
+from exports import optimized, store
 from exports.entries import EXPORTERS, Entry
 from exports.runner import CHECK_SECONDS, Row, Runner
 from exports.store import NotExported, Variant
@@ -66,6 +68,41 @@ def check(
         )
         print(json.dumps(row.as_json()) if as_json else _line(row), flush=True)
     runs.close()
+    raise typer.Exit(0 if good else 1)
+
+
+@app.command(name="optimized")
+def optimized_(
+    models: Annotated[
+        list[str] | None, typer.Argument(help="of the zoo; the quick ones if none")
+    ] = None,
+    variant: Annotated[list[str] | None, typer.Option(help="such as qdq+all; all if none")] = None,
+    folder: Annotated[Path | None, typer.Option(help="where the files stay")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON object a line")] = False,
+) -> None:
+    """Compare clew with ONNX Runtime on models that its optimizer and quantizers saved.
+
+    Exit code 1 if any disagrees, fails or is refused.
+    """
+    good = True
+    with tempfile.TemporaryDirectory() as temporary:
+        place = folder or Path(temporary)
+        place.mkdir(parents=True, exist_ok=True)
+        try:
+            chosen = list(optimized.cases(models or [], variant or []))
+        except KeyError as error:
+            raise typer.BadParameter(f"no model or variant {error}") from None
+        for case in chosen:
+            found = optimized.checked(case, place)
+            good &= found.status in (*_RIGHT, "one step", "rounds", "not made", "peer fails")
+            if as_json:
+                print(json.dumps({"case": str(case), **found.as_json()}), flush=True)
+                continue
+            why = (found.error.splitlines() or [""])[0]
+            times = f"{found.later_s * 1e3:9.2f} {found.peer_later_s * 1e3:9.2f} ms"
+            print(
+                f"{case!s:36} {found.status:10} {found.difference:8.1e} {times} {why}", flush=True
+            )
     raise typer.Exit(0 if good else 1)
 
 

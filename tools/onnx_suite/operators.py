@@ -19,6 +19,12 @@ import onnx
 from onnx import TensorProto
 
 import clew
+from clew.frontends.onnx.contrib_schemas import (
+    MICROSOFT,
+    UNSUPPORTED,
+    ContribSchema,
+    contrib_schemas,
+)
 from clew.frontends.onnx.registry import find
 from clew.frontends.onnx.survey import function_body
 from clew.frontends.onnx.tensors import dtype_of
@@ -39,11 +45,35 @@ def facts_of_all(ratchet: Mapping[str, str]) -> list[Facts]:
     versions: dict[Operator, list[Any]] = {}
     for schema in onnx.defs.get_all_schemas_with_history():
         versions.setdefault((schema.domain, schema.name), []).append(schema)
+    for own in contrib_schemas():
+        versions[own.domain, own.name] = [own]
     cases = _cases_of(ratchet)
-    return [
+    found = [
         _facts(key, sorted(schemas, key=lambda s: s.since_version), cases.get(key, []), ratchet)
-        for key, schemas in sorted(versions.items())
+        for key, schemas in versions.items()
     ]
+    found += [_unsupported(name) for name in UNSUPPORTED]
+    return sorted(found, key=lambda facts: (facts["domain"], facts["name"]))
+
+
+def _unsupported(name: str) -> Facts:
+    """Returns the facts of an operator of ONNX Runtime's that nothing imports."""
+    return {
+        "name": name,
+        "domain": MICROSOFT,
+        "versions": [1],
+        "deprecated": False,
+        "support": "none",
+        "by": "none",
+        "why": "",
+        "dtypes": [],
+        "tested": [],
+        "cases": 0,
+        "passed": 0,
+        "native": 0,
+        "refuses": [],
+        "failing": {},
+    }
 
 
 def _cases_of(ratchet: Mapping[str, str]) -> dict[Operator, list[Case]]:
@@ -222,6 +252,8 @@ def _template(node: ast.expr) -> str:
 
 def _dtypes(schema: Any) -> list[str]:
     """Returns the types that the newest version allows its first input (else output)."""
+    if isinstance(schema, ContribSchema):
+        return []
     values = list(schema.inputs) or list(schema.outputs)
     return _sorted(_short(text) for text in values[0].types) if values else []
 

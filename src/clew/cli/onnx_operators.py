@@ -16,6 +16,7 @@ from clew.support.system import package_text
 from clew.support.tables import table
 
 FILE: Final = "onnx_operators.json"
+CONTRIB: Final = "com.microsoft"
 Facts = dict[str, Any]
 
 
@@ -32,15 +33,17 @@ def full_name(facts: Facts) -> str:
 
 
 def chosen(every: Sequence[Facts], name: str | None) -> list[Facts]:
-    """Returns the operators whose name is, or else contains, `name` (in any case).
+    """Returns the operators whose name with its domain is, or else whose name is, or else contains,
+    `name` (in any case): `conv` is ONNX's own, also where another domain has one.
 
     Errors: I064 where there is none, with similar ones.
     """
     if name is None:
         return list(every)
     wanted = name.lower()
-    exact = [f for f in every if wanted in (f["name"].lower(), full_name(f).lower())]
-    found = exact or [f for f in every if wanted in full_name(f).lower()]
+    whole = [f for f in every if wanted == full_name(f).lower()]
+    found = whole or [f for f in every if wanted == f["name"].lower()]
+    found = found or [f for f in every if wanted in full_name(f).lower()]
     if not found:
         close = difflib.get_close_matches(name, [f["name"] for f in every], n=3, cutoff=0.5)
         raise InputError(
@@ -76,8 +79,11 @@ def show_all(every: Sequence[Facts]) -> None:
         )
     stdout().print(made)
     counted = [f for f in every if not f["deprecated"]]
-    known = sum(f["support"] != "none" for f in counted)
-    stdout().print(Text(f"{known} of {len(counted)} operators are supported"))
+    for whose, theirs in (("ONNX", False), ("ONNX Runtime", True)):
+        part = [f for f in counted if f["domain"].startswith(CONTRIB) == theirs]
+        known = sum(f["support"] != "none" for f in part)
+        if part:
+            stdout().print(Text(f"{known} of {len(part)} operators of {whose} are supported"))
 
 
 def versions(facts: Facts) -> str:

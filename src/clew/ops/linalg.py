@@ -158,3 +158,42 @@ def _det_decomposed(x: Expr) -> Expr | None:
         found = pivot if found is None else get_op("multiply")(found, pivot)
     assert found is not None
     return found if wide == type_.dtype else get_op("cast")(found, dtype=type_.dtype)
+
+
+@register_op(
+    "inverse",
+    host=True,
+    samples=(
+        Sample(np.array([[2, 1], [1, 3]], "f4")),
+        Sample(np.array([[[0, 1], [1, 0]], [[1, 2], [2, 4]]], "f8")),
+        Sample(np.array([[4, 1], [2, 1]], "f2")),
+        Sample(f64(2, 0, 0)),
+        Sample(f32(2, 3), error="T108"),
+        Sample(f32(2), error="T102"),
+        Sample(i32(2, 2), error="T105"),
+    ),
+)
+def inverse(x: Array) -> Array:
+    """Inverses of `f32[..., n, n]`; that of a singular matrix is all NaN.
+
+    Errors: T102, T105, T108. Source: `com.microsoft.Inverse`; LAPACK's `gesv`.
+    """
+    wide = x.astype(np.float64)
+    try:
+        return np.asarray(np.linalg.inv(wide)).astype(x.dtype)
+    except np.linalg.LinAlgError:
+        found = np.full(wide.shape, np.nan)
+        for place in np.ndindex(*x.shape[:-2]):
+            try:
+                found[place] = np.linalg.inv(wide[place])
+            except np.linalg.LinAlgError:
+                continue
+        return found.astype(x.dtype)
+
+
+@inverse.types
+def _inverse_types(x: Type) -> Type:
+    source = _square("inverse", x)
+    if not is_float(source.dtype):
+        raise GraphTypeError("T105", f"inverse: input is {source}, expected a float dtype")
+    return source

@@ -25,13 +25,17 @@ _VECTORS_OF_BLOCK = 2
 
 
 def applies(infos: dict[str, StageInfo], anchor: str, target: Target) -> bool:
-    """Whether the anchor gives a blocked image: five axes, the last one or two vectors long."""
-    shape = infos[anchor].store.buffer.shape
-    lanes = target.vector_lanes(infos[anchor].store.buffer.dtype)
+    """Whether the anchor gives a blocked image, of five axes, the last one or two vectors long, and
+    reads one line by line; a pool of whole images does not.
+    """
+    info = infos[anchor]
+    shape = info.store.buffer.shape
+    lanes = target.vector_lanes(info.store.buffer.dtype)
     return (
         len(shape) == _RANK
         and 1 < shape[-1] <= _VECTORS_OF_BLOCK * lanes
-        and len(infos[anchor].reduction_axes) > 0
+        and len(info.reduction_axes) > 0
+        and any(_has_lines(info, load) for load in buffer_loads(info.store.value))
     )
 
 

@@ -255,3 +255,22 @@ def test_weights_stored_narrow(dtype: str) -> None:
     views = np.lib.stride_tricks.sliding_window_view(inputs["image"], (3, 3), axis=(2, 3))
     wanted = np.einsum("nchwij,ocij->nohw", views, taps)
     np.testing.assert_allclose(got["features"], wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_the_pool_of_a_dequantized_image() -> None:
+    """With channels in blocks, the sum of products with the scale is no convolution."""
+    rng = np.random.default_rng(0)
+    weight = (rng.standard_normal((32, 32, 1, 1)) / 8).astype("f4")
+    tensors = {"w": weight, "s": np.float32(0.1), "z": np.uint8(100)}
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"]),
+        helper.make_node("QuantizeLinear", ["a", "s", "z"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+        helper.make_node("GlobalAveragePool", ["d"], ["y"]),
+    ]
+    x = rng.standard_normal((1, 32, 6, 6)).astype("f4")
+    model = _model(nodes, {"x": x}, ["y", "q"], 17)
+    model.graph.initializer.extend(numpy_helper.from_array(v, n) for n, v in tensors.items())
+    found = clew.compile(load(model), threads=1, cache=False).run({"x": x})
+    wanted = ((found["q"].astype("f8") - 100) * 0.1).mean((2, 3), keepdims=True)
+    np.testing.assert_allclose(found["y"], wanted, rtol=1e-5, atol=1e-6)

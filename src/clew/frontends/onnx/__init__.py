@@ -17,6 +17,17 @@ from numpy.typing import NDArray
 from onnx import ModelProto
 
 from clew.frontends.onnx import (  # noqa: F401  registers the converters
+    converters_contrib_attention,
+    converters_contrib_blocks,
+    converters_contrib_cached,
+    converters_contrib_elementwise,
+    converters_contrib_experts,
+    converters_contrib_integers,
+    converters_contrib_layout,
+    converters_contrib_more,
+    converters_contrib_norms,
+    converters_contrib_products,
+    converters_contrib_qlinear,
     converters_control,
     converters_einsum,
     converters_elementwise,

@@ -25,13 +25,13 @@ _COORDINATES = (
 @converter("Upsample", since=7)
 def upsample_by_attribute(layer: Layer) -> Result:
     """Version 7: scales as an attribute."""
-    return _upsample(layer, layer.reals("scales"))
+    return upsampled(layer, layer.reals("scales"))
 
 
 @converter("Upsample", since=9)
 def upsample(layer: Layer) -> Result:
     """Scales as an input."""
-    return _upsample(layer, _scales(layer, 1))
+    return upsampled(layer, _scales(layer, 1))
 
 
 @converter("Resize", since=10)
@@ -49,7 +49,8 @@ def resize_by_scales(layer: Layer) -> Result:
     return _resize(layer, shape, [min(s, 1.0) for s in scales], "ceil", wide)
 
 
-def _upsample(layer: Layer, scales: Sequence[float]) -> Expr:
+def upsampled(layer: Layer, scales: Sequence[float]) -> Expr:
+    """Returns the input resized; of several nearest elements the first is taken."""
     return _resize(layer, _scaled(layer, scales, range(layer.rank())), scales, "floor")
 
 

@@ -296,24 +296,33 @@ def layer_norm(layer: Layer) -> Result:
     """Over the axes from `axis` on; also the mean and the inverse deviation where they are used."""
     x, scale, bias = layer.input(0), layer.input(1), layer.optional(2)
     axis, epsilon = layer.axis(), layer.real("epsilon")
-    normal = x.tensor.shape[axis:]
-    scale = _broadcast(scale, normal)
-    if bias is not None:
-        bias = _broadcast(bias, normal)
-    inputs = [x, scale] if bias is None else [x, scale, bias]
-    result: list[Expr] = [call("nn.layer_norm", *inputs, axis=axis, epsilon=epsilon)]
+    result = [normalised(x, scale, bias, axis, epsilon)]
     if layer.wants(1) or layer.wants(2):
-        axes = tuple(range(axis, x.tensor.rank))
         # Statistics are in a dtype of their own, and computed in it or a wider one.
         kept = dtype_of(layer.integer("stash_type"), "stash_type")
-        wide = "f64" if x.tensor.dtype == "f64" else "f32"
-        data = cast(x, wide)
-        mean = call("mean", data, axes=axes, keepdims=True)
-        centred = call("subtract", data, mean)
-        variance = call("mean", call("multiply", centred, centred), axes=axes, keepdims=True)
-        spread = call("rsqrt", call("add", variance, scalar(epsilon, wide)))
-        result += [cast(mean, kept), cast(spread, kept)]
+        result += [cast(s, kept) for s in statistics(x, axis, epsilon)]
     return result
+
+
+def normalised(x: Expr, scale: Expr, bias: Expr | None, axis: int, epsilon: float) -> Expr:
+    """Returns `x` normalised over the axes from `axis` on; scale and bias broadcast to these."""
+    parameters = [scale] if bias is None else [scale, bias]
+    shaped = [_broadcast(p, x.tensor.shape[axis:]) for p in parameters]
+    return call("nn.layer_norm", x, *shaped, axis=axis, epsilon=epsilon)
+
+
+def statistics(x: Expr, axis: int, epsilon: float, *, centre: bool = True) -> list[Expr]:
+    """Returns the mean and the inverse deviation over the axes from `axis` on, in f32 or f64.
+    Without `centre` the mean counts as 0, and is left out.
+    """
+    axes = tuple(range(axis, x.tensor.rank))
+    wide = "f64" if x.tensor.dtype == "f64" else "f32"
+    data, found = cast(x, wide), []
+    if centre:
+        found.append(call("mean", data, axes=axes, keepdims=True))
+        data = call("subtract", data, found[0])
+    variance = call("mean", call("multiply", data, data), axes=axes, keepdims=True)
+    return [*found, call("rsqrt", call("add", variance, scalar(epsilon, wide)))]
 
 
 def _broadcast(x: Expr, shape: Sequence[Dim]) -> Expr:
@@ -326,9 +335,13 @@ def _broadcast(x: Expr, shape: Sequence[Dim]) -> Expr:
 @converter("RMSNormalization")
 def rms_norm(layer: Layer) -> Result:
     """Over the axes from `axis` on, without a mean."""
-    x, axis = layer.input(0), layer.axis()
-    scale = _broadcast(layer.input(1), x.tensor.shape[axis:])
-    return call("nn.rms_norm", x, scale, axis=axis, epsilon=layer.real("epsilon"))
+    return root_mean_square(layer.input(0), layer.input(1), layer.axis(), layer.real("epsilon"))
+
+
+def root_mean_square(x: Expr, scale: Expr, axis: int, epsilon: float) -> Expr:
+    """Returns `x` over the root of its mean square over the axes from `axis` on, scaled."""
+    scale = _broadcast(scale, x.tensor.shape[axis:])
+    return call("nn.rms_norm", x, scale, axis=axis, epsilon=epsilon)
 
 
 @converter("InstanceNormalization")

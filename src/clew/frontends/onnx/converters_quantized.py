@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from clew.frontends.onnx.build import cast, cast_saturated, reshaped
@@ -65,7 +66,7 @@ def quantize_linear(layer: Layer) -> Result:
     precision = _precision(layer)
     quotient = call("divide", cast(x, precision), _along(layer, cast(scale, precision)))
     if is_integer(dtype):
-        return _saturated(layer, call("round", quotient), zero, dtype)
+        return saturated(layer, call("round", quotient), zero, dtype)
     if zero is not None:
         wide = _at_least_f32(precision)
         quotient = call("add", cast(quotient, wide), _along(layer, cast(zero, wide)))
@@ -98,7 +99,7 @@ def _zero_point(layer: Layer, index: int) -> Expr | None:
     return zero
 
 
-def _saturated(layer: Layer, rounded: Expr, zero: Expr | None, dtype: str) -> Expr:
+def saturated(layer: Layer, rounded: Expr, zero: Expr | None, dtype: str) -> Expr:
     """Returns whole numbers and a zero point as integers, held in their range.
 
     From above while they are floats, from below as `i32`, which NaN enters as its lowest number.
@@ -162,16 +163,24 @@ def _in_blocks(layer: Layer, parameter: Expr, block: int) -> Expr:
 @converter("MatMulInteger")
 def matmul_integer(layer: Layer) -> Result:
     """A product of integers less their zero points, in i32."""
-    operands = []
-    for n in range(2):
-        value, zero = cast(layer.input(n), _SUM), layer.optional(n + 2)
+    operands = [layer.input(n) for n in range(2)]
+    return integer_product(operands, [layer.optional(n) for n in (2, 3)])
+
+
+def integer_product(operands: Sequence[Expr], zeros: Sequence[Expr | None]) -> Expr:
+    """Returns a product of two operands less their zero points, in i32. Those of the first are one
+    or one a row, those of the second one or one a column.
+    """
+    less = []
+    for n, (operand, zero) in enumerate(zip(operands, zeros, strict=True)):
+        value = cast(operand, _SUM)
         if zero is not None:
             point = cast(zero, _SUM)
             if n == 0 and point.tensor.rank == 1 and point.tensor.shape != (1,):
                 point = reshaped(point, (*point.tensor.shape, 1))
             value = call("subtract", value, point)
-        operands.append(value)
-    return call("nn.matmul", *operands)
+        less.append(value)
+    return call("nn.matmul", *less)
 
 
 @converter("QLinearMatMul")
@@ -195,7 +204,7 @@ def qlinear_matmul(layer: Layer) -> Result:
     zero = reshaped(layer.input(7), ())
     if not is_integer(dtype):
         return cast_saturated(call("add", quotient, cast(zero, "f32")), dtype)
-    return _saturated(layer, call("round", quotient), zero, dtype)
+    return saturated(layer, call("round", quotient), zero, dtype)
 
 
 def _row_parameter(layer: Layer, index: int, operand: int, dtype: str) -> Expr:

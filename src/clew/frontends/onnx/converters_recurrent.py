@@ -49,6 +49,14 @@ class Cell:
     inputs: Expr
 
 
+@dataclass(frozen=True)
+class Product:
+    """A product with a direction's weights; `of` takes what is multiplied, and the weights."""
+
+    weights: tuple[Expr, ...]
+    of: Callable[[Expr, Sequence[Expr]], Expr]
+
+
 def _activations(layer: Layer, defaults: Sequence[str], direction: int) -> list[Activation]:
     """Returns the activations of one direction. Those that take an alpha (a beta) take the next of
     the list that the model gives.
@@ -98,7 +106,7 @@ def _backwards(layer: Layer) -> list[bool]:
     return known[direction]
 
 
-def _pick(x: Expr, direction: int) -> Expr:
+def of_direction(x: Expr, direction: int) -> Expr:
     """Returns the part of a parameter that belongs to one direction."""
     part = call("slice", x, begin=(direction,), end=(direction + 1,), strides=(1,), axes=(0,))
     return reshaped(part, x.tensor.shape[1:])
@@ -108,13 +116,19 @@ def _dense(x: Expr, weight: Expr) -> Expr:
     return call("nn.dense", x, weight, weight_layout="NK")
 
 
-def _input_part(x: Expr, weight: Expr, *biases: Expr) -> Expr:
+def _input_part(x: Expr, product: Product, *biases: Expr) -> Expr:
     """Returns what the inputs of all steps and sequences give to the gates, as one product."""
     seq, batch, size = x.tensor.shape
-    rows = _dense(reshaped(x, (seq * batch, size)), weight)
+    rows = product.of(reshaped(x, (seq * batch, size)), product.weights)
     for bias in biases:
         rows = call("add", rows, bias)
-    return reshaped(rows, (seq, batch, weight.tensor.shape[0]))
+    return reshaped(rows, (seq, batch, rows.tensor.shape[1]))
+
+
+def _plain(layer: Layer, index: int, direction: int) -> Product:
+    """Returns the product with an input that holds weights."""
+    weights = of_direction(layer.input(index), direction)
+    return Product((weights,), lambda x, held: _dense(x, held[0]))
 
 
 def _biases(layer: Layer, direction: int, gates: int, hidden: int) -> tuple[Expr, Expr] | None:
@@ -123,14 +137,15 @@ def _biases(layer: Layer, direction: int, gates: int, hidden: int) -> tuple[Expr
     if bias is None:
         return None
     sizes = (gates * hidden, gates * hidden)
-    first, second = fields(call("split", _pick(bias, direction), sizes=sizes, axis=0), 2)
+    first, second = fields(call("split", of_direction(bias, direction), sizes=sizes, axis=0), 2)
     return first, second
 
 
-def _hidden(layer: Layer) -> int:
-    if not layer.rank(2):
+def recurrent_size(layer: Layer, axis: int = 2) -> int:
+    """Returns how many elements a state has: a size of the recurrent weight."""
+    if layer.rank(2) <= axis:
         raise layer.wrong(f"has recurrence weights {layer.type(2)}")
-    size = layer.type(2).shape[-1]
+    size = layer.type(2).shape[axis]
     if not isinstance(size, int):
         raise layer.open_size(f"the hidden size, {size},", size)
     return size
@@ -140,12 +155,13 @@ def _run(
     layer: Layer,
     initial: Sequence[int],
     cell: Callable[[Layer, Expr, int], Cell],
+    hidden: int,
 ) -> list[Expr]:
     """Returns the stacked hidden states and the last states over all directions.
 
     `initial` are the inputs that hold the first states, where they are given.
     """
-    hidden, backwards = _hidden(layer), _backwards(layer)
+    backwards = _backwards(layer)
     if any(layer.rank(n) != 3 for n in range(3)):
         raise layer.wrong(f"takes 3 axes, got {layer.type(0)}, {layer.type(1)}, {layer.type(2)}")
     if any(layer.type(n).shape[0] != len(backwards) for n in (1, 2)):
@@ -192,7 +208,7 @@ def _first_state(
         return filled(0, x.tensor.dtype, (batch, hidden))
     if batch_first:
         given = call("transpose", given, axes=(1, 0, 2))
-    return _pick(given, direction)
+    return of_direction(given, direction)
 
 
 def _direction(
@@ -242,30 +258,44 @@ def _peepholes(layer: Layer, direction: int, hidden: int) -> list[Expr]:
     """Returns what the cell adds to the gates i, o and f; nothing where the model has none."""
     if layer.optional(7) is None:
         return []
-    return fields(call("split", _pick(layer.input(7), direction), sizes=(hidden,) * 3, axis=0), 3)
+    return fields(
+        call("split", of_direction(layer.input(7), direction), sizes=(hidden,) * 3, axis=0), 3
+    )
 
 
 @converter("LSTM")
 def lstm(layer: Layer) -> Result:
     """Gates i, o, f, c. Source: ONNX LSTM-22."""
-    hidden = _hidden(layer)
+
+    def products(direction: int) -> tuple[Product, Product]:
+        return _plain(layer, 1, direction), _plain(layer, 2, direction)
+
+    return lstm_with(layer, recurrent_size(layer), products)
+
+
+def lstm_with(
+    layer: Layer, hidden: int, products: Callable[[int], tuple[Product, Product]]
+) -> list[Expr]:
+    """Returns the results of an LSTM. `products` gives the inputs' and the state's of a direction;
+    inputs from 3 on are as ONNX has them.
+    """
     coupled = "input_forget" in layer.schema.attributes and layer.flag("input_forget")
 
     def cell(layer: Layer, x: Expr, direction: int) -> Cell:
         gate, squash, out = _activations(layer, ("sigmoid", "tanh", "tanh"), direction)
-        biases = _biases(layer, direction, 4, hidden) or ()
-        inputs = _input_part(x, _pick(layer.input(1), direction), *biases)
-        peepholes = _peepholes(layer, direction, hidden)
+        outer, inner = products(direction)
+        inputs = _input_part(x, outer, *_biases(layer, direction, 4, hidden) or ())
+        peepholes, held = _peepholes(layer, direction, hidden), len(inner.weights)
 
         def step(now: Expr, state: Sequence[Expr], weights: Sequence[Expr]) -> list[Expr]:
             h, c = state
-            gates = call("add", now, _dense(h, weights[0]))
+            gates = call("add", now, inner.of(h, weights))
             i, o, f, g = fields(call("split", gates, sizes=(hidden,) * 4, axis=1), 4)
 
             def seen(value: Expr, which: int, cell: Expr) -> Expr:
                 if not peepholes:
                     return value
-                return call("add", value, call("multiply", weights[1 + which], cell))
+                return call("add", value, call("multiply", weights[held + which], cell))
 
             take = gate(seen(i, 0, c))
             rest = call("subtract", scalar(1, take.tensor.dtype), take) if coupled else None
@@ -273,15 +303,15 @@ def lstm(layer: Layer) -> Result:
             new = call("add", call("multiply", keep, c), call("multiply", take, squash(g)))
             return [call("multiply", gate(seen(o, 1, new)), out(new)), new]
 
-        return Cell((_pick(layer.input(2), direction), *peepholes), step, inputs)
+        return Cell((*inner.weights, *peepholes), step, inputs)
 
-    return _run(layer, (5, 6), cell)
+    return _run(layer, (5, 6), cell, hidden)
 
 
 @converter("GRU")
 def gru(layer: Layer) -> Result:
     """Gates z, r, h. Source: ONNX GRU-22."""
-    hidden = _hidden(layer)
+    hidden = recurrent_size(layer)
     name = "linear_before_reset"
     reset_after = name in layer.schema.attributes and layer.flag(name)
 
@@ -289,7 +319,7 @@ def gru(layer: Layer) -> Result:
         gate, squash = _activations(layer, ("sigmoid", "tanh"), direction)
         biases = _biases(layer, direction, 3, hidden)
         sizes = (2 * hidden, hidden)
-        recurrent = _pick(layer.input(2), direction)
+        recurrent = of_direction(layer.input(2), direction)
         added: list[Expr] = []
         weights = [recurrent]
         if biases is not None:
@@ -301,7 +331,7 @@ def gru(layer: Layer) -> Result:
                 weights.append(rest)
         if not reset_after:
             weights = fields(call("split", recurrent, sizes=sizes, axis=0), 2)
-        inputs = _input_part(x, _pick(layer.input(1), direction), *added)
+        inputs = _input_part(x, _plain(layer, 1, direction), *added)
 
         def reset_last(now: Expr, h: Expr, held: Sequence[Expr]) -> tuple[Expr, Expr]:
             """One product for all gates."""
@@ -329,22 +359,22 @@ def gru(layer: Layer) -> Result:
 
         return Cell(tuple(weights), step, inputs)
 
-    return _run(layer, (5,), cell)
+    return _run(layer, (5,), cell, hidden)
 
 
 @converter("RNN")
 def rnn(layer: Layer) -> Result:
     """One gate. Source: ONNX RNN-22."""
-    hidden = _hidden(layer)
+    hidden = recurrent_size(layer)
 
     def cell(layer: Layer, x: Expr, direction: int) -> Cell:
         (squash,) = _activations(layer, ("tanh",), direction)
         biases = _biases(layer, direction, 1, hidden) or ()
-        inputs = _input_part(x, _pick(layer.input(1), direction), *biases)
+        inputs = _input_part(x, _plain(layer, 1, direction), *biases)
 
         def step(now: Expr, state: Sequence[Expr], weights: Sequence[Expr]) -> list[Expr]:
             return [squash(call("add", now, _dense(state[0], weights[0])))]
 
-        return Cell((_pick(layer.input(2), direction),), step, inputs)
+        return Cell((of_direction(layer.input(2), direction),), step, inputs)
 
-    return _run(layer, (5,), cell)
+    return _run(layer, (5,), cell, hidden)

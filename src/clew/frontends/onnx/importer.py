@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from numpy.typing import NDArray
@@ -24,6 +25,7 @@ from clew.frontends.onnx.late import RUN_TELLS, late_layer
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.loader import Loaded, opsets
 from clew.frontends.onnx.names import UniqueNames, display
+from clew.frontends.onnx.nchwc import channel_block
 from clew.frontends.onnx.order import in_order
 from clew.frontends.onnx.registry import call, find, takes_values
 from clew.frontends.onnx.scope import Captures, Scope
@@ -224,6 +226,11 @@ class Importer:
                 raise over("M030", "characters of names", self._text_chars, "text_chars", most)
             self._names[key] = self._layer_names.claim(wanted)
         return self._names[key]
+
+    @cached_property
+    def channel_block(self) -> int:
+        """How many channels lie side by side in the layout of `com.microsoft.nchwc`."""
+        return channel_block(self.model.graph)
 
     @property
     def imported(self) -> int:

@@ -5,6 +5,7 @@ values.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -102,6 +103,12 @@ class Layer:
         return self.unknown(what)
 
     # --- inputs ---
+
+    def with_inputs(self, *inputs: Expr | None) -> Layer:
+        """Returns the layer as it is with other inputs, for a converter to hand on to another."""
+        made = copy(self)
+        made.inputs = inputs
+        return made
 
     def input(self, index: int) -> Expr:
         """Returns an input that must be there."""

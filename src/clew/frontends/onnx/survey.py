@@ -13,6 +13,12 @@ import onnx
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
 
 from clew.frontends.onnx.budgets import Budgets, over
+from clew.frontends.onnx.contrib_schemas import (
+    MICROSOFT,
+    NCHWC,
+    UNSUPPORTED,
+    contrib_schema,
+)
 from clew.frontends.onnx.loader import opsets
 from clew.frontends.onnx.names import display, listing
 from clew.frontends.onnx.registry import find
@@ -59,9 +65,12 @@ def subgraphs(node: NodeProto) -> Iterator[tuple[str, GraphProto]]:
 
 def schema_of(domain: str, op_type: str, version: int) -> Schema | None:
     """Returns the schema of an operator at an operator set's version, None if it has none: ONNX's,
-    or one that asks for nothing, for an operator that somebody wrote a converter for.
+    ONNX Runtime's, or one that asks for nothing, for an operator that somebody wrote a converter
+    for.
     """
     schema = _standard_schema(domain, op_type, version)
+    if schema is None and version > 0:
+        schema = contrib_schema(domain, op_type)
     if schema is None and find(domain, op_type, version) is not None:
         return CustomSchema(domain, version)
     return schema
@@ -216,7 +225,24 @@ class Survey:
             return UnsupportedError(
                 "U003",
                 f"operators of unknown domains ({listing(sorted(set(unknown)))}):\n  {details}",
-                hint="only ONNX's own operators and the model's functions are known",
+                hint="operators of ONNX and ONNX Runtime and the model's functions are known; "
+                'register_op(..., onnx="DOMAIN::NAME") adds others',
+            )
+        theirs = [op for domain, op in sorted(self._missing) if domain in (MICROSOFT, NCHWC)]
+        known = next((op for op in theirs if op in UNSUPPORTED), None)
+        if known is not None:
+            return UnsupportedError(
+                "U001",
+                f"{len(lines)} operators are not supported:\n  {details}",
+                hint=f"ONNX Runtime's tools write {known}: take the model from before that step, "
+                f'or declare the operator: register_op(..., onnx="{MICROSOFT}::{known}")',
+            )
+        if theirs:
+            return UnsupportedError(
+                "U001",
+                f"{len(lines)} operators are not supported:\n  {details}",
+                hint=f"ONNX Runtime 1.32 has no {display(theirs[0])} either: the name is wrong, or "
+                "the operator is newer",
             )
         return UnsupportedError(
             "U001",
@@ -225,4 +251,6 @@ class Survey:
         )
 
 
-_DOMAINS: Final = frozenset(schema.domain for schema in onnx.defs.get_all_schemas())
+_DOMAINS: Final = frozenset(
+    {schema.domain for schema in onnx.defs.get_all_schemas()} | {MICROSOFT, NCHWC}
+)
