@@ -31,7 +31,7 @@ def near(op, inputs, *, steps=1, share=0.05, **options):
         assert (got.dtype, got.shape) == (want.dtype, want.shape)
         off = np.abs(got.astype("i4") - want.astype("i4"))
         assert off.max() <= steps
-        assert (off > 0).mean() <= share
+        assert (off > 0).sum() <= max(3, share * off.size)
 
 
 def pair(dtype: str, other: tuple[int, ...] = (5, 8)) -> dict[str, Any]:
