@@ -10,9 +10,10 @@ from typing import Annotated
 
 import typer
 
-from exports import optimized, store
+from exports import optimized, packages, store
+from exports.comparing import Result
 from exports.entries import EXPORTERS, Entry
-from exports.runner import CHECK_SECONDS, Row, Runner
+from exports.runner import CHECK_SECONDS, Runner
 from exports.store import NotExported, Variant
 
 app = typer.Typer(
@@ -66,7 +67,8 @@ def check(
             row.result.status in (*_RIGHT, "not exported", "peer fails")
             and not row.result.built_later
         )
-        print(json.dumps(row.as_json()) if as_json else _line(row), flush=True)
+        text = json.dumps(row.as_json()) if as_json else _line(str(row.variant), row.result)
+        print(text, flush=True)
     runs.close()
     raise typer.Exit(0 if good else 1)
 
@@ -106,6 +108,34 @@ def optimized_(
     raise typer.Exit(0 if good else 1)
 
 
+@app.command(name="packages")
+def packages_(
+    names: Annotated[list[str] | None, typer.Argument(help="parts of names; all if none")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON object a line")] = False,
+) -> None:
+    """Compare clew with ONNX Runtime on trained models that ship inside Python packages.
+
+    Exit code 1 if any disagrees, fails, is refused, or was built again for new values.
+    """
+    good = True
+    if not as_json:
+        print(_HEADING)
+    for model in packages.MODELS:
+        if names and not any(name in model.name for name in names):
+            continue
+        try:
+            found = packages.checked(model)
+        except packages.NotThere as error:
+            print(f"{model.name:44} left out     {error}", file=sys.stderr)
+            continue
+        good &= found.status in _RIGHT and not found.built_later
+        if as_json:
+            print(json.dumps({"model": model.name, **found.as_json()}), flush=True)
+        else:
+            print(_line(model.name, found), flush=True)
+    raise typer.Exit(0 if good else 1)
+
+
 _RIGHT = ("agrees", "noisy", "nearer")
 _HEADING = (
     f"{'model':44} {'status':12} {'error':>8} {'compile':>8} {'first':>8} {'later ms':>9} "
@@ -113,12 +143,11 @@ _HEADING = (
 )
 
 
-def _line(row: Row) -> str:
-    found = row.result
+def _line(name: str, found: Result) -> str:
     if found.status not in (*_RIGHT, "differs"):
-        return f"{row.variant!s:44} {found.status:12} {found.error.splitlines()[0]}"
+        return f"{name:44} {found.status:12} {found.error.splitlines()[0]}"
     return (
-        f"{row.variant!s:44} {found.status:12} {found.difference:8.1e} {found.compile_s:7.1f}s "
+        f"{name:44} {found.status:12} {found.difference:8.1e} {found.compile_s:7.1f}s "
         f"{found.first_s:7.2f}s {found.later_s * 1e3:9.2f} {found.peer_later_s * 1e3:9.2f} "
         f"{found.ratio:6.2f} {found.built_later:3}/{found.later} {found.error}"
     )

