@@ -165,6 +165,8 @@ def test_what_does_not_fit():
 
 def test_blocking_ends_with_an_interrupt():
     program = f"""
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in background jobs
 import clew
 page = clew.compile({str(zoo.path("if_branches"))!r}, threads=1).explore(block=True)
 print("served" if page.is_served else "stopped")
