@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections import Counter
+from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +14,7 @@ import typer
 
 from clew.support.errors import ClewError
 from fuzz import engines
+from fuzz import free as free_axes
 from fuzz.case import Case, case_of
 from fuzz.check import Outcome, check
 from fuzz.coverage import report
@@ -110,6 +113,38 @@ def files(
     print(", ".join(f"{count} {kind}" for kind, count in counts.most_common()))
     failed = sum(c for kind, c in counts.items() if Outcome(kind, "").failed)
     raise typer.Exit(1 if failed else 0)
+
+
+@app.command()
+def free(
+    patterns: Annotated[list[str] | None, typer.Argument(help="starts of models' names")] = None,
+    ways: Annotated[int, typer.Option(help="variants of each model, if it has more")] = 3,
+    minutes: Annotated[float, typer.Option(help="stop after so many")] = 60.0,
+    part: Annotated[str, typer.Option(help="K/N: every N-th model, from the K-th on")] = "0/1",
+    failures: Path = Path(".cache/fuzz/free"),
+) -> None:
+    """Free axes of models' inputs, and run them with several sizes; failures go to FAILURES."""
+    engines.quiet()
+    counts: Counter[str] = Counter()
+    start, step = map(int, part.split("/"))
+    ends = time.monotonic() + minutes * 60
+    for case in islice(free_axes.models(patterns or ()), start, None, step):
+        if time.monotonic() > ends:
+            break
+        chosen = list(free_axes.variants(case, ways))
+        if not chosen or not free_axes.accepted(case):
+            counts["models left out"] += 1
+            continue
+        counts["models"] += 1
+        counts["variants"] += len(chosen)
+        for variant in chosen:
+            for kind, what in free_axes.checked(variant):
+                counts[kind] += 1
+                if kind not in ("ok", "left"):
+                    at = free_axes.save(variant, f"{kind}: {what}", failures)
+                    print(f"{variant.label} ({at}): {kind}: {what[:300]}", flush=True)
+    print(", ".join(f"{count} {kind}" for kind, count in counts.most_common()))
+    raise typer.Exit(1 if any(counts[k] for k in ("refused", "mismatch", "uncoded")) else 0)
 
 
 @app.command()

@@ -19,6 +19,7 @@ from clew.frontends.onnx.scope import Captures
 from clew.ir.dims import Dim
 from clew.ir.expr import Constant, Expr, Var
 from clew.ir.types import TensorType
+from clew.ops.common import differ
 
 Activation: TypeAlias = "Callable[[Expr], Expr]"
 
@@ -164,7 +165,7 @@ def _run(
     backwards = _backwards(layer)
     if any(layer.rank(n) != 3 for n in range(3)):
         raise layer.wrong(f"takes 3 axes, got {layer.type(0)}, {layer.type(1)}, {layer.type(2)}")
-    if any(layer.type(n).shape[0] != len(backwards) for n in (1, 2)):
+    if any(differ(layer.type(n).shape[0], len(backwards)) for n in (1, 2)):
         raise layer.wrong(f"has weights {layer.type(1)} and {layer.type(2)} for {len(backwards)}")
     batch_first = "layout" in layer.schema.attributes and layer.flag("layout")
     x, lengths = layer.input(0), layer.optional(4)

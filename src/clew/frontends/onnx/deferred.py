@@ -8,6 +8,7 @@ imported when it is called, with the values of the inputs that the importer aske
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from random import Random
 from typing import Any, Final
 
 import numpy as np
@@ -115,20 +116,34 @@ def can_wait(importer: Importer, error: ClewError) -> bool:
 
 # All free sizes at once: powers of two for grids that are halved, then the usual sizes of images.
 _PROBED: Final = (16, 64, 224, 1)
+# Then some drawn from the sizes that the inputs have as numbers. More names than this may well need
+# numbers that nobody draws.
+_DRAWS: Final = 8
+_FEW_NAMES: Final = 2
 
 
 def needs_numbers(make: MakeImporter, importer: Importer, shapes: Shapes) -> bool:
-    """Whether an import that failed with free sizes gets further with numbers for them. A model of
-    which no size can be imported is wrong, and that should be said before it is called.
+    """Whether an import that failed with free sizes may get further with numbers for them. A model
+    of which no size can be imported is wrong, and that should be said before it is called: where
+    the layer that failed knew all of its sizes, or one or two names stand for all that are free.
     """
+    if not importer.failed_open:
+        return False
     declared = [
         i for i in importer.inputs.declared() if i.dtype is not None and i.shape is not None
     ]
     if all(isinstance(d, int) for i in declared for d in i.shape or ()):
         return False
-    for size in _PROBED:
+    names = {str(d) for i in declared for d in i.shape or () if not isinstance(d, int)}
+    if len(names) > _FEW_NAMES:
+        return True
+    numbers = sorted({d for i in declared for d in i.shape or () if isinstance(d, int)})
+    draw = Random(0).choice
+    draws = [{n: draw(numbers) for n in sorted(names)} for _ in range(_DRAWS) if numbers]
+    for sizes in [*(dict.fromkeys(names, size) for size in _PROBED), *draws]:
         probe = {
-            i.name: [d if isinstance(d, int) else size for d in i.shape or ()] for i in declared
+            i.name: [d if isinstance(d, int) else sizes[str(d)] for d in i.shape or ()]
+            for i in declared
         }
         tried = make({**shapes, **probe}, None, late=True)
         try:

@@ -93,6 +93,8 @@ class Importer:
         self._layers: dict[Source, list[Expr]] = {}
         # Sizes of loops' states that change from turn to turn: by layer, as state and axis.
         self.changing_sizes: dict[str, set[tuple[int, int]]] = {}
+        # Whether the layer that failed first read sizes that are no numbers.
+        self.failed_open: bool | None = None
         self._imported = 0
         # For a size that only a run tells, a value that has it.
         self._carriers: dict[str, Expr] = {}
@@ -272,10 +274,24 @@ class Importer:
         with building(Span([source])):
             # What is built from here on has a larger id: it belongs to this layer.
             start = Var(name, TupleType(()))
-            with _senseless(node):
-                results = self._convert(node, name, source, domain, attributes, inputs, scope)
+            try:
+                with _senseless(node):
+                    results = self._convert(node, name, source, domain, attributes, inputs, scope)
+            except ClewError:
+                if self.failed_open is None:
+                    self.failed_open = any(map(self._is_open, inputs))
+                raise
             self._results(node, source, start, results, scope)
         self._account(source, node, scope)
+
+    def _is_open(self, expr: Expr | None) -> bool:
+        """Whether a value's type, or what is known of it, has sizes that are no numbers."""
+        if expr is None:
+            return False
+        known = self.known.get(expr)
+        if known is not None and known.dtype == object:
+            return True
+        return not isinstance(expr.type, TensorType) or not expr.type.is_static
 
     def _attributes(self, node: NodeProto, scope: Scope) -> dict[str, AttributeProto]:
         """Returns a node's attributes, those it takes from the function around it resolved."""
