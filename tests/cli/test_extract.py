@@ -150,7 +150,17 @@ def test_partition(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     told = json.loads(out)
     assert [p["name"] for p in told["parts"]] == [f"up to {first()}", f"up to {last()}", "the rest"]
     assert all(check["passed"] for check in told["checks"])
-    ranges = ("--from", first(), "--to", last(), "--form", "onnx", "-o", tmp_path / "onnx", "--check")
+    ranges = (
+        "--from",
+        first(),
+        "--to",
+        last(),
+        "--form",
+        "onnx",
+        "-o",
+        tmp_path / "onnx",
+        "--check",
+    )
     code, out, err = command(capsys, "partition", model(), *ranges)
     assert code == 0, err
     assert (tmp_path / "onnx" / "part1.onnx").is_file()
