@@ -66,9 +66,9 @@ def cases(models: list[str], variants: list[str]) -> Iterator[Case]:
 
 def checked(case: Case, folder: Path) -> Result:
     """Returns how clew and ONNX Runtime agree. Of a quantized model, `one step` says that they
-    differ by no more than a step of the largest value, and `rounds` that they do so with clew's
-    passes off, in most runs: a sum on the border of two steps falls to either side with the order
-    of its terms, and later layers amplify that.
+    differ by no more than a step of the largest value, and `rounds` that they do so with the
+    optimisations of both off, in most runs: a sum on the border of two steps falls to either side
+    with the order of its terms, and later layers amplify that.
     """
     try:
         path = case.made(folder)
@@ -91,10 +91,11 @@ def checked(case: Case, folder: Path) -> Result:
 
 
 def _without_passes(case: Case, path: Path) -> float:
-    """Returns the median of differences with clew's passes off."""
+    """Returns the median of differences with the optimisations of both off."""
     import clew  # noqa: PLC0415 - as in `compare`
 
-    compiled, peer = clew.compile(path, threads=1, opt_level=0), onnxruntime_session(path)
+    compiled = clew.compile(path, threads=1, opt_level=0)
+    peer = onnxruntime_session(path, optimised=False)
     feeds = [zoo.inputs(case.model, seed) for seed in JUDGED]
     return statistics.median(worst(list(compiled.run(f).values()), peer(f)) for f in feeds)
 

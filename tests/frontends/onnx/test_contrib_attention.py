@@ -115,6 +115,13 @@ def test_wrong_attention():
     fails("U005", "Attention", attention(), domain=MS, num_heads=N, do_rotary=1)
 
 
+def test_wrong_multi_head_attention():
+    """The query must be there; ONNX Runtime's schema says so, and a file may not."""
+    inputs = {"q": None, "k": draw(B, S, D), "v": draw(B, S, D)}
+    fails("M012", "MultiHeadAttention", inputs, domain=MS, num_heads=N)
+    fails("M012", "MultiHeadAttention", {"q": draw(B, S, D)}, domain=MS, num_heads=N)
+
+
 # --- MultiHeadAttention ---------------------------------------------------------------------------
 
 L = 7

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import ml_dtypes
+import numpy as np
 import pytest
 
-from .one_node import RNG, agrees, draw, fails
+from .one_node import RNG, agrees, draw, fails, run
 
 MS = "com.microsoft"
 N, K = 24, 40
@@ -117,3 +118,11 @@ def test_gather_of_bytes(bits, zeros):
     agrees(
         "GatherBlockQuantized", inputs, by="ort", domain=MS, native=False, known=known, **options
     )
+
+
+def test_a_block_larger_than_the_axis():
+    inputs = {"data": codes(ml_dtypes.uint4, 6, 32), "ids": np.array([3]), "scales": draw(6, 1)}
+    options = {"block_size": 1 << 62, "known": ("data", "scales")}
+    found = run("GatherBlockQuantized", inputs, domain=MS, native=False, **options)[2][0]
+    wanted = inputs["data"][3].astype("f4") * inputs["scales"][3]
+    np.testing.assert_allclose(found[0], wanted, rtol=1e-6)

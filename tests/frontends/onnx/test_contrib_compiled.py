@@ -75,8 +75,8 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...], dict[str, Any]]] = {
     ),
     "DynamicQuantizeLSTM": (
         {"x": draw(4, 2, 5), "w": ints(99, 1, 5, 24, dtype="i1"),
-         "r": ints(99, 1, 6, 24, dtype="i1"), "b": draw(1, 48), "l": np.array([4, 2], "i4"),
-         "h": None, "c": None, "p": None,
+         "r": ints(99, 1, 6, 24, dtype="i1"), "b": draw(1, 48),
+         "l": np.array([4, 2], "i4"), "h": None, "c": None, "p": None,
          "ws": f(0.01).reshape(1), "wz": ints(1, 1, dtype="i1"), "rs": f(0.01).reshape(1),
          "rz": ints(1, 1, dtype="i1")},
         ("w", "r", "ws", "wz", "rs", "rz"), {"hidden_size": 6, "count": 3, "atol": 2e-2},

@@ -249,6 +249,10 @@ def test_lstm(dtype, columns, options):
 
 def test_wrong_parameters():
     fails("M012", "QLinearSigmoid", {**one(), "xs": draw(8)}, domain=MS)
+    fails("M012", "QLinearSigmoid", {**one(), "yz": np.array(4)}, domain=MS)
+    x, s, z = q(2, 2), f(0.1), np.array(3, "u1")
+    product = {"a": x, "as": s, "az": z, "b": x, "bs": s, "bz": z, "ys": s, "yz": np.array(4)}
+    fails("M012", "QLinearMatMul", product)
     fails(
         "M012", "QLinearConcat", {"ys": f(1), "yz": np.array(0, "u1"), "x": q(3)}, domain=MS, axis=0
     )

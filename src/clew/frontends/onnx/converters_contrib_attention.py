@@ -339,8 +339,7 @@ def multi_head_attention(layer: Layer) -> Result:
 
 def _operands(layer: Layer, heads: int) -> Attention:
     """Returns queries, keys and values with their biases, [B, S, N, D] or in another order."""
-    query, key, value = (layer.optional(n) for n in range(3))
-    assert query is not None
+    query, key, value = layer.input(0), layer.optional(1), layer.optional(2)
     parts: Sequence[Expr]
     if key is None:
         parts = _packed(layer, query, 3)

@@ -56,6 +56,8 @@ def scaled_blocks(
         raise layer.wrong(f"has a block_size of {block}")
     dtype, size = scales.tensor.dtype, codes.tensor.shape[axis]
     wide = "f64" if dtype == "f64" else "f32"
+    if isinstance(size, int):
+        block = max(1, min(block, size))
 
     def spread(x: Expr) -> Expr:
         return call("repeat", x, axis=axis, repeats=block, size=size)

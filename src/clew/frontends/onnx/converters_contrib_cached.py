@@ -4,7 +4,6 @@ and values, of which each row of the batch fills its own part.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -211,11 +210,10 @@ def _start(layer: Layer, sizes: _Sizes) -> Expr:
     """Returns how many keys each row of the batch has before this call, i32[B]. At the first call,
     where all keys are this call's, there are none, however many of these count.
     """
-    last = layer.input(5)
-    if not isinstance(sizes.batch, int) or math.prod(last.tensor.concrete) == sizes.batch:
-        last = reshaped(cast(last, "i32"), (sizes.batch,))
-    else:
-        raise layer.wrong(f"has lengths of type {last.type} for {sizes.batch} rows")
+    last, batch = layer.input(5), sizes.batch
+    if last.tensor.is_static and isinstance(batch, int) and last.tensor.size != batch:
+        raise layer.wrong(f"has lengths of type {last.type} for {batch} rows")
+    last = reshaped(cast(last, "i32"), (batch,))
     none = call("multiply", last, scalar(0, "i32"))
     if sizes.total == sizes.rows:
         return none

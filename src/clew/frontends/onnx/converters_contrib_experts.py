@@ -83,6 +83,8 @@ def quantized_mixture(layer: Layer) -> Result:
             zeros = part(zeros, zeros.tensor.rank - 1, 0, known)
         whole = unpacked(layer, codes, bits)
         width = whole.tensor.shape[2]
+        if not isinstance(width, int):
+            raise layer.unsupported(f"with experts of type {codes.type}")
         parameters = [
             x if x is None or x.tensor.rank == 3 else reshaped(x, (*x.tensor.shape, 1))
             for x in (scales, zeros)
@@ -92,7 +94,6 @@ def quantized_mixture(layer: Layer) -> Result:
         def of(pick: Callable[[Expr], Expr]) -> Expr:
             taken = [None if x is None else pick(x) for x in parameters]
             assert taken[0] is not None
-            assert isinstance(size, int)
             middle = 1 << (bits - 1)
             return scaled_blocks(
                 layer, pick(whole), taken[0], taken[1], axis=2, block=size, middle=middle

@@ -103,7 +103,11 @@ def saturated(layer: Layer, rounded: Expr, zero: Expr | None, dtype: str) -> Exp
     """Returns whole numbers and a zero point as integers, held in their range.
 
     From above while they are floats, from below as `i32`, which NaN enters as its lowest number.
+
+    Errors: M012 for a dtype that nothing is quantized to.
     """
+    if dtype not in _QUANTIZED:
+        raise layer.wrong(f"cannot quantize to {dtype}")
     wide = _at_least_f32(rounded.tensor.dtype)
     rounded = cast(rounded, wide)
     if zero is not None:
