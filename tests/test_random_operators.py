@@ -21,8 +21,8 @@ from clew.runtime.guard import GuardSide
 from clew.te.tensor import Tensor
 from random_graphs import Array, Graph, Shape, close
 
-CASES = 2000
-_A_TEST = 50
+CASES = 800
+_A_TEST = 20
 
 # Of a scalar or an array, with two numbers that attributes give: te's form and numpy's.
 _FORMS: tuple[tuple[Callable[..., Any], Callable[..., Any]], ...] = (

@@ -222,7 +222,7 @@ def test_nothing_in_a_composite_is_divided_again(kit: Any, x: Var) -> None:
 def test_random_graphs_never_get_a_cycle(kit: Any) -> None:
     """Inlined again, the graph is the one it was: nothing lost, doubled, or out of order."""
     made = several = cycles = 0
-    for seed in range(5000):
+    for seed in range(1600):
         rng = random.Random(seed)
         wide = seed % 4 == 0
         function = kit.graph(seed, 20, 4, near=0.1) if wide else kit.graph(seed, 8)
@@ -241,9 +241,9 @@ def test_random_graphs_never_get_a_cycle(kit: Any) -> None:
             verify(module)
             inlined = InlineComposites().run(module, PassContext())
             assert structural_equal(inlined.main, function), seed
-    assert made > 3000
-    assert several > 50
-    assert cycles > 200
+    assert made > 1000
+    assert several > 16
+    assert cycles > 64
 
 
 def test_random_graphs_keep_their_values_in_parts(kit: Any) -> None:

@@ -143,7 +143,7 @@ def main(arguments: Sequence[str]) -> int:
     """Runs hostile cases, each in a process of its own, and writes a JSON line for each. Returns 1
     if one of them ended otherwise than it has to.
     """
-    from clew.build import build  # noqa: F401, PLC0415  (loaded once, not in every child)
+    from clew import compiler, loading  # noqa: F401, PLC0415  (loaded once, not in every child)
     from clew.cli import app  # noqa: F401, PLC0415
     from clew.frontends import onnx  # noqa: F401, PLC0415
     from hostile import cases  # noqa: PLC0415  (it imports this module)
