@@ -10,10 +10,13 @@ import pytest
 
 import clew
 import clew.ops  # registers the operators
+from clew.ir.expr import Constant, Expr, Function, Var
 from clew.ir.interpret import interpret
 from clew.ir.module import Module
 from clew.ir.parser import parse_module
+from clew.ir.types import TensorType
 from clew.loop.schedule import Schedule
+from clew.ops.registry import get_op
 from clew.patterns import RuleRewriter, is_constant, is_op, rule, wildcard
 from clew.support.errors import ClewError
 from clew.target import Target
@@ -419,3 +422,19 @@ def @main(%x: f32[4, 8]) -> (f32[4],) with outputs=["y"] {
     compiled = clew.compile(module, extend=[a_fusion(pattern, "melt")], threads=1, guard=True)
     assert [k.name for k in compiled.kernels] == ["mine"]
     agrees_loosely(module, compiled)
+
+
+def test_errors_name_the_kernel_that_was_meant() -> None:
+    """Equal kernels share a nest, and its name."""
+    x = Var("x", TensorType((4, 64), "f32"))
+    weights = [Constant(np.eye(64, dtype=np.float32) * n) for n in (1, 2)]
+    made: Expr = x
+    for weight in weights:
+        made = get_op("nn.relu")(get_op("nn.dense")(made, weight))
+    module = Module({"main": Function([x], made)})
+    names = [kernel.name for kernel in clew.compile(module, threads=1).kernels]
+    mine = clew.schedule_for(names[1], steps="unroll(loop='none')")
+    with pytest.raises(ClewError) as caught:
+        clew.compile(module, threads=1, extend=[mine])
+    assert caught.value.code == "S001"
+    assert caught.value.message == f"{names[1]} has no loop 'none'"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -14,7 +15,7 @@ from clew.loop.ir import Nest
 from clew.loop.schedule import Schedule, Step
 from clew.ops.registry import Op
 from clew.patterns import Pattern, find_all
-from clew.support.errors import ClewError, CompileError, InputError, locate
+from clew.support.errors import ClewError, CompileError, InputError, ScheduleError, locate
 from clew.target import Target
 
 ScheduleFunction = Callable[..., Any]
@@ -70,13 +71,18 @@ class ScheduleFor:
         """
         with locate(stage=f"schedule {self.name} of kernel {use or nest.name}"):
             if not callable(self.how):
-                return Schedule.replay(nest, self.how), (self.name,)
+                try:
+                    return Schedule.replay(nest, self.how), (self.name,)
+                except ScheduleError as error:
+                    _name_use(error, nest, use)
+                    raise
             schedule = Schedule(nest)
             try:
                 taken = inspect.signature(self.how).parameters.values()
                 few = sum(p.default is p.empty for p in taken) == 1
                 said = self.how(schedule) if few else self.how(schedule, target)
-            except ClewError:
+            except ClewError as error:
+                _name_use(error, nest, use)
                 raise
             except Exception as error:
                 raise CompileError(
@@ -85,6 +91,14 @@ class ScheduleFor:
                     hint="this is a mistake of the schedule; it was given:\n" + str(Schedule(nest)),
                 ) from error
             return None if said is False else (schedule, (self.name,))
+
+
+def _name_use(error: ClewError, nest: Nest, use: str) -> None:
+    """Has an error about a nest, whose name equal kernels share, name the kernel that was meant."""
+    if use and use != nest.name:
+        # The name may be a stage's, too: those stand in quotes, or before what is their loops'.
+        whole = rf"(?<!['\w.]){re.escape(nest.name)}(?!['\w.])"
+        error.message = re.sub(whole, use, error.message)
 
 
 def schedule_for(
