@@ -140,11 +140,11 @@ def free(
         for variant in chosen:
             for kind, what in free_axes.checked(variant):
                 counts[kind] += 1
-                if kind not in ("ok", "left"):
+                if kind in free_axes.FAILURES:
                     at = free_axes.save(variant, f"{kind}: {what}", failures)
                     print(f"{variant.label} ({at}): {kind}: {what[:300]}", flush=True)
     print(", ".join(f"{count} {kind}" for kind, count in counts.most_common()))
-    raise typer.Exit(1 if any(counts[k] for k in ("refused", "mismatch", "uncoded")) else 0)
+    raise typer.Exit(1 if any(counts[k] for k in free_axes.FAILURES) else 0)
 
 
 @app.command()

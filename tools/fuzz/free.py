@@ -33,6 +33,7 @@ MANNERS: Final = ("named", "shared", "missing", "-1", "0")
 """How a free axis is written: with a name of its own, one name for all axes of a size, no entry at
 all, and the numbers that some exporters write.
 """
+FAILURES: Final = ("refused", "mismatch", "uncoded")
 _CHANCE: Final = ("Random", "Bernoulli", "Multinomial", "Dropout")
 _RTOL, _ATOL = 2e-3, 1e-5
 _MOST_BYTES: Final = 1 << 24

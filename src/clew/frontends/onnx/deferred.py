@@ -116,8 +116,8 @@ def can_wait(importer: Importer, error: ClewError) -> bool:
 
 # All free sizes at once: powers of two for grids that are halved, then the usual sizes of images.
 _PROBED: Final = (16, 64, 224, 1)
-# Then some drawn from the sizes that the inputs have as numbers. More names than this may well need
-# numbers that nobody draws.
+# Then some drawn from the sizes that are numbers, of the inputs and at the layer that failed. More
+# names than this may well need numbers that nobody draws.
 _DRAWS: Final = 8
 _FEW_NAMES: Final = 2
 
@@ -137,9 +137,10 @@ def needs_numbers(make: MakeImporter, importer: Importer, shapes: Shapes) -> boo
     names = {str(d) for i in declared for d in i.shape or () if not isinstance(d, int)}
     if len(names) > _FEW_NAMES:
         return True
-    numbers = sorted({d for i in declared for d in i.shape or () if isinstance(d, int)})
-    draw = Random(0).choice
-    draws = [{n: draw(numbers) for n in sorted(names)} for _ in range(_DRAWS) if numbers]
+    numbers = {d for i in declared for d in i.shape or () if isinstance(d, int)}
+    numbers |= importer.failed_sizes
+    draw, drawn = Random(0).choice, sorted(numbers)
+    draws = [{n: draw(drawn) for n in sorted(names)} for _ in range(_DRAWS) if drawn]
     for sizes in [*(dict.fromkeys(names, size) for size in _PROBED), *draws]:
         probe = {
             i.name: [d if isinstance(d, int) else sizes[str(d)] for d in i.shape or ()]

@@ -93,8 +93,9 @@ class Importer:
         self._layers: dict[Source, list[Expr]] = {}
         # Sizes of loops' states that change from turn to turn: by layer, as state and axis.
         self.changing_sizes: dict[str, set[tuple[int, int]]] = {}
-        # Whether the layer that failed first read sizes that are no numbers.
+        # Whether the layer that failed first read sizes that are no numbers, and those that are.
         self.failed_open: bool | None = None
+        self.failed_sizes: set[int] = set()
         self._imported = 0
         # For a size that only a run tells, a value that has it.
         self._carriers: dict[str, Expr] = {}
@@ -280,6 +281,9 @@ class Importer:
             except ClewError:
                 if self.failed_open is None:
                     self.failed_open = any(map(self._is_open, inputs))
+                    types = [x.type for x in inputs if x is not None]
+                    shapes = [t.shape for t in types if isinstance(t, TensorType)]
+                    self.failed_sizes = {d for s in shapes for d in s if isinstance(d, int)}
                 raise
             self._results(node, source, start, results, scope)
         self._account(source, node, scope)
