@@ -96,4 +96,4 @@ def @main(%x: f32[n, 4]) -> (f32[n, 4],) {
     compiled = clew.compile(module, threads=1)
     assert "kernels" not in parsed(compiled).text
     compiled(np.ones((3, 4), np.float32))
-    assert "1 kernels" in parsed(compiled).text
+    assert "1 kernel" in parsed(compiled).text

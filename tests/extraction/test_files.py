@@ -88,7 +88,7 @@ def test_a_script_runs_by_itself(part: clew.Part, file: Path, tmp_path: Path) ->
     clew.extract(file, kernel=kernel).save(tmp_path / "kernel.py")
     done = run(tmp_path / "kernel.py", "--threads", "1", "--repeats", "3")
     assert done.returncode == 0, done.stderr
-    assert "1 kernels, 3 runs" in done.stdout
+    assert "1 kernel, 3 runs" in done.stdout
 
 
 def test_values_of_other_inputs_are_told(part: clew.Part, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ def show(name: str, monkeypatch: pytest.MonkeyPatch) -> tuple[bool, str]:
 def test_one_network_from_its_times_to_its_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
     right, text = show("if_branches", monkeypatch)
     assert right
-    for part in ("compile again", "ONNX Runtime", "max |error| / max |output|", "and 2 more, with"):
+    for part in ("compile again", "ONNX Runtime", "max |error| / max |output|", "more, with"):
         assert part in text
     story = text[text.index("the story of layer") :]
     assert re.search(r"^import +the layer as it was read$", story, re.MULTILINE)

@@ -59,6 +59,10 @@ class Windows:
         groups, outer, inner = weight.shape[:3]
         rest, taps = self.sizes[1:], prod(self.kernel)
         flat = weight.reshape(groups, outer, inner * taps)
+        if not flat.size:
+            shape = (groups, outer, *self.sizes)
+            yield slice(0, self.sizes[0]), np.zeros(shape, np.result_type(image, weight))
+            return
         seen = self._seen(image)
         for rows in blocks(self.sizes[0], groups * (inner * taps + outer) * prod(rest)):
             shape = (groups, outer, rows.stop - rows.start, *rest)
