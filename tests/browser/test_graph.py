@@ -35,10 +35,10 @@ def test_goes_from_box_to_box_by_keys_and_chooses(known: ExplorerPage) -> None:
     expect(spoken).to_have_text(first)
     canvas.press("Tab")
     canvas.press("Enter")
-    known.page.wait_for_function("location.hash.includes('at=a/node:0:')")
+    known.page.wait_for_function("() => location.hash.includes('at=a/node:0:')")
     # The text pane shows the same node as chosen.
     known.page.wait_for_function(
-        "document.querySelector('.code-host').shadowRoot.querySelector('.cm-line.chosen') !== null"
+        "() => document.querySelector('.code-host').shadowRoot.querySelector('.cm-line.chosen')"
     )
 
 

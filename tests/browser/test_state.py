@@ -29,7 +29,7 @@ def test_a_link_opens_what_was_shown(known: ExplorerPage, context: BrowserContex
 def test_reloading_changes_nothing(known: ExplorerPage) -> None:
     known.open(["a/model:0", "a/loops:1", "a/llvm:1"], story="0")
     known.line("loops", 2).click(position=TEXT)
-    known.page.wait_for_function("location.hash.includes('at=a/loop')")
+    known.page.wait_for_function("() => location.hash.includes('at=a/loop')")
     before = known.hash()
     known.page.reload()
     known.ready(["", "", ""])

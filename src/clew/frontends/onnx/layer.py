@@ -91,8 +91,9 @@ class Layer:
 
     def unknown(self, what: str) -> UnsupportedError:
         """Returns the error for a value that only a run tells."""
-        message = f"{self.op_type}: {what} is known only when the model runs"
-        return UnsupportedError("U002", message, hint=FIX_SHAPES)
+        return UnsupportedError(
+            "U002", f"{self.op_type}: {what} is known only when the model runs", hint=FIX_SHAPES
+        )
 
     def open_size(self, what: str, *sizes: Dim) -> UnsupportedError:
         """Returns the error for what follows from sizes that the call tells, or the data alone: the
