@@ -4,8 +4,12 @@ cannot be downloaded.
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
+
 import pytest
 
+from exports import packages
 from exports.packages import MODELS, NotThere, Packaged, checked
 
 _SLOW = ("ch_PP", "dnsmos", "aecmos")  # to compile, or to run: `python -m exports packages`
@@ -21,3 +25,21 @@ def test_they_agree_with_onnx_runtime(model: Packaged) -> None:
         pytest.skip(str(error))
     assert found.status == "agrees", found.error
     assert not found.built_later
+
+
+def test_what_cannot_be_downloaded_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = []
+
+    def fail(command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
+        tried.append(command)
+        return subprocess.CompletedProcess(command, 1, "", "no such package")
+
+    monkeypatch.setattr(packages, "_FOLDER", tmp_path)
+    monkeypatch.setattr(packages, "_failed", [])
+    monkeypatch.setattr(packages.subprocess, "run", fail)
+    for model in MODELS[:5]:
+        with pytest.raises(NotThere, match="no such package"):
+            model.path()
+    assert len(tried) == 1

