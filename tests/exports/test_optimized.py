@@ -11,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner
 
+from clew.target import host
 from exports import __main__ as command
 from exports import optimized
 from exports.optimized import Case
@@ -48,6 +49,8 @@ def test_a_variant_is_made_and_agrees(
     case = Case(small, variant)
     assert optimized.contrib(case.made(tmp_path)) == ops
     found = optimized.checked(case, tmp_path)
+    if variant == "qoperator" and not host().has("avx512vnni"):
+        pytest.skip("ONNX Runtime's products of bytes saturate here")
     assert found.status in ("agrees", "one step"), found.error
 
 
