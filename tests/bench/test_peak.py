@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -13,9 +14,16 @@ def test_kernel_runs_and_reports_a_plausible_rate() -> None:
 
 
 def test_every_chain_is_counted() -> None:
-    source = peak._source(8)
-    assert len(re.findall(r"= call .*@llvm\.fma\.v8f32", source)) == peak._CHAINS
-    assert len(re.findall(r"^  store ", source, re.MULTILINE)) == peak._CHAINS
+    source = peak._source(8, 13)
+    assert len(re.findall(r"= call .*@llvm\.fma\.v8f32", source)) == 13
+    assert len(re.findall(r"^  store ", source, re.MULTILINE)) == 13
+
+
+@pytest.mark.parametrize("registers", [16, 32])
+def test_chains_stay_in_registers(registers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = replace(peak.host(), vector_registers=registers)
+    monkeypatch.setattr(peak, "host", lambda: target)
+    assert peak.FmaPeak().chains <= registers - 3
 
 
 @pytest.mark.skipif(not peak.TilePeak.available(), reason="no matrix unit for bf16")

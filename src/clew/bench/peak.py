@@ -11,6 +11,7 @@ from clew.bench.jit import NativeFunction, seconds_together
 from clew.target import host
 
 _CHAINS = 20  # independent accumulators: more than latency × units on any current core
+_OPERANDS = 2  # registers of the other factor and the summand
 _STEPS = 400_000
 
 
@@ -20,7 +21,10 @@ class FmaPeak:
     def __init__(self) -> None:
         """Compiles the kernel for the machine it runs on."""
         self.lanes = host().vector_lanes("f32")
-        self._kernel = NativeFunction(_source(self.lanes), "fma_peak", ctypes.c_void_p)
+        # One more than there are registers for would be stored and loaded at each step.
+        self.chains = min(_CHAINS, host().vector_registers - _OPERANDS - 1)
+        source = _source(self.lanes, self.chains)
+        self._kernel = NativeFunction(source, "fma_peak", ctypes.c_void_p)
 
     def gflops(self, threads: int, runs: int = 3) -> float:
         """Returns GFLOP/s on `threads` threads at once: the best of a few runs of a millisecond,
@@ -29,9 +33,9 @@ class FmaPeak:
         return max(self._once(threads) for _ in range(runs))
 
     def _once(self, threads: int) -> float:
-        buffers = [np.full(_CHAINS * self.lanes, 0.5, np.float32) for _ in range(threads)]
+        buffers = [np.full(self.chains * self.lanes, 0.5, np.float32) for _ in range(threads)]
         jobs = [partial(self._kernel, buffer.ctypes.data) for buffer in buffers]
-        return threads * _STEPS * _CHAINS * self.lanes * 2 / seconds_together(jobs) / 1e9
+        return threads * _STEPS * self.chains * self.lanes * 2 / seconds_together(jobs) / 1e9
 
 
 class TilePeak:
@@ -99,15 +103,15 @@ done:
 """
 
 
-def _source(lanes: int) -> str:
-    """Returns LLVM text: a loop over `_CHAINS` independent chains x = x · 0.999 + 0.001."""
+def _source(lanes: int, count: int) -> str:
+    """Returns LLVM text: a loop over `count` independent chains x = x · 0.999 + 0.001."""
     vector = f"<{lanes} x float>"
 
     def splat(value: float) -> str:
         bits = int(np.float64(np.float32(value)).view(np.uint64))
         return "<" + ", ".join([f"float 0x{bits:016X}"] * lanes) + ">"
 
-    chains = range(_CHAINS)
+    chains = range(count)
     loads = "\n".join(
         f"  %p{i} = getelementptr {vector}, ptr %buffer, i64 {i}\n"
         f"  %x{i} = load {vector}, ptr %p{i}, align 4"
