@@ -150,18 +150,23 @@ class Program(Shown):
         return f"of {counted(len(self.instructions), 'instruction')}"
 
     def _single_segment(self) -> Runnable | None:
-        """Returns the segment that is the whole program, if one is: it may leave inputs unread."""
+        """Returns the segment that is the whole program, if one is: it may leave inputs unread, and
+        give its outputs in another order.
+        """
         if len(self.instructions) != 1:
             return None
         only = self.instructions[0]
-        if not isinstance(only, RunSegment) or only.outputs != self.outputs:
+        if not isinstance(only, RunSegment) or not set(only.inputs) <= set(self.inputs):
             return None
-        if only.inputs == self.inputs:
-            return only.segment
-        if not set(only.inputs) <= set(self.inputs):
+        run: Runnable = only.segment
+        if only.inputs != self.inputs:
+            run = _reordered(run, [self.inputs.index(slot) for slot in only.inputs])
+        if only.outputs == self.outputs:
+            return run
+        if not set(self.outputs) <= set(only.outputs):
             return None
-        segment, places = only.segment, [self.inputs.index(slot) for slot in only.inputs]
-        return lambda arrays: segment([arrays[place] for place in places])
+        whole, shown = run, [only.outputs.index(slot) for slot in self.outputs]
+        return lambda arrays: _chosen(whole(arrays), shown)
 
     @property
     def is_native(self) -> bool:
@@ -196,6 +201,14 @@ class Program(Shown):
             elif isinstance(instruction, Repeat):
                 found += instruction.cond.walk() + instruction.body.walk()
         return found
+
+
+def _reordered(run: Runnable, places: list[int]) -> Runnable:
+    return lambda arrays: run([arrays[place] for place in places])
+
+
+def _chosen(values: Sequence[Any], places: list[int]) -> list[Any]:
+    return [values[place] for place in places]
 
 
 def _results(
