@@ -78,6 +78,7 @@ def _seconds(run: Any, drawn: list[Array], count: int) -> float:
 
 
 def main() -> None:
+    """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--layers", nargs="+", default=["lstm", "gru", "rnn"])
     parser.add_argument("--hidden", nargs="+", type=int, default=[64, 256, 1024])

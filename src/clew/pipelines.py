@@ -25,6 +25,7 @@ from clew.passes.simplify_expr import SimplifyExpr
 from clew.passes.simplify_inference import SimplifyInference
 from clew.passes.split_convolutions import SplitConvolutions
 from clew.passes.split_products import SplitProducts
+from clew.passes.split_transposed import SplitTransposed
 from clew.passes.use_winograd import UseWinograd
 
 
@@ -51,6 +52,7 @@ def pipeline(
         CanonicalizeOps(),  # blocks whole again, matrix products as layers
         MeltAttention(),  # on whole softmaxes; heads are plain to see before products are combined
         FoldScaleAxis(),  # batch norms into weights, once they and the layers are plain to see
+        SplitTransposed(),  # with scales in the weights: it hides the channels from them
         CombineParallelMatmul(),  # on final weights
         DeadCode(),  # no layout is converted for what nobody reads
         products,  # on whole layers with their final weights, and before weights are packed

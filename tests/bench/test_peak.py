@@ -4,6 +4,7 @@ from dataclasses import replace
 import pytest
 
 from clew.bench import peak
+from clew.target import host
 
 
 def test_kernel_runs_and_reports_a_plausible_rate() -> None:
@@ -21,7 +22,7 @@ def test_every_chain_is_counted() -> None:
 
 @pytest.mark.parametrize("registers", [16, 32])
 def test_chains_stay_in_registers(registers: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    target = replace(peak.host(), vector_registers=registers)
+    target = replace(host(), vector_registers=registers)
     monkeypatch.setattr(peak, "host", lambda: target)
     assert peak.FmaPeak().chains <= registers - 3
 

@@ -52,6 +52,7 @@ class _Axes:
 
 
 _CONVS: Final = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
+_TRANSPOSED: Final = tuple(f"{name}_transpose" for name in _CONVS)
 
 
 def _axes(layer: Call) -> _Axes | None:
@@ -63,6 +64,8 @@ def _axes(layer: Call) -> _Axes | None:
             return None
         data = layer.args[0].tensor.rank - 1
         return _Axes(layer.tensor.rank - 1, data, *places, groups=1)
+    if layer.op_name in _TRANSPOSED:
+        return _Axes(1, 1, 1, 0, attrs.groups) if attrs.groups == 1 else None
     if "weight_layout" in attrs and not attrs.weight_layout.isalpha():
         return None
     if attrs.get("data_layout", "NC")[:2] != "NC" or attrs.get("out_layout", ""):
@@ -118,7 +121,7 @@ _data, _weight, _scale, _bias, _more = (
     is_constant(),
     is_constant(),
 )
-_layer = is_op(*_CONVS, "nn.dense")(_data, _weight)
+_layer = is_op(*_CONVS, *_TRANSPOSED, "nn.dense")(_data, _weight)
 _once = _layer.used_once()
 _biased = is_op("add")(_once, _bias)
 
@@ -172,7 +175,7 @@ def merge_biases(found: Match) -> Expr | None:
 
 
 _scaled_data = is_op("multiply")(_data, _scale)
-_layer_of_scaled = is_op(*_CONVS, "nn.dense")(_scaled_data.used_once(), _weight)
+_layer_of_scaled = is_op(*_CONVS, *_TRANSPOSED, "nn.dense")(_scaled_data.used_once(), _weight)
 
 
 @rule(_layer_of_scaled)

@@ -1,0 +1,233 @@
+"""SplitTransposed: transposed convolutions as convolutions of the image as it is."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from clew.ir.expr import Call, Constant, Expr
+from clew.ir.module import Module
+from clew.ir.rewrite import Rewriter
+from clew.ir.types import TensorType
+from clew.ops.registry import get_op
+from clew.passes.base import Pass, PassContext
+from clew.support.arrays import aligned_copy
+
+Array = np.ndarray[Any, Any]
+
+# Of the multiplications that one convolution for all places of a step may do with zeros.
+_MOST_WASTE: Final = 2.0
+
+
+@dataclass(frozen=True)
+class SplitTransposed(Pass):
+    """Computes transposed convolutions without the zeros between the elements of their input.
+
+    With strides `s`, the results at places `o` of the same `o mod s` read the same taps, one in
+    `s`: they are a convolution of stride 1. All `s * s` of them are one convolution, with so many
+    times the channels, which a transposition then puts in order; where windows are no multiple of
+    the strides, and one convolution would multiply by zeros, each is one of its own. An image of
+    one pixel is a row, the layer a dense one.
+
+    Before: `%1: f32[1, 8, 10, 10] = nn.conv2d_transpose(%0, w, strides=[2, 2])`
+    After:  `%1: f32[1, 32, 5, 5] = nn.conv2d(%0, w', padding=...)`, and `reshape`, `transpose`,
+            `reshape`, `slice` to `f32[1, 8, 10, 10]`
+
+    Preconditions: weights are constants, scales are folded into them (FoldScaleAxis), sizes are
+    known. Non-goals: dilation.
+
+    Source: Shi et al., "Is the deconvolution layer the same as a convolutional layer?", 2016.
+    """
+
+    opt_level: ClassVar[int] = 3
+
+    def run(self, module: Module, ctx: PassContext) -> Module:
+        return _Splitter().rewrite_module(module)
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """A transposed convolution: sizes along its spatial axes, and channels."""
+
+    sizes: tuple[int, ...]
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    before: tuple[int, ...]
+    result: tuple[int, ...]
+    groups: int
+    inner: int
+    outer: int
+
+    @property
+    def first(self) -> tuple[int, ...]:
+        """How many steps nothing is computed of: all that they give is cropped."""
+        every = zip(self.before, self.strides, self.kernel, strict=True)
+        return tuple(min(b // s, max(k // s, 1) - 1) for b, s, k in every)
+
+    @property
+    def cropped(self) -> tuple[int, ...]:
+        """How many elements before the result are computed."""
+        every = zip(self.before, self.first, self.strides, strict=True)
+        return tuple(b - n * s for b, n, s in every)
+
+    @property
+    def taps(self) -> tuple[int, ...]:
+        """How many taps a place reads along each axis, at most."""
+        return tuple(-(-k // s) for k, s in zip(self.kernel, self.strides, strict=True))
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """How many steps of the strides are computed."""
+        spans = zip(self.result, self.cropped, self.strides, strict=True)
+        return tuple(-(-(size + c) // s) for size, c, s in spans)
+
+    @property
+    def after(self) -> tuple[int, ...]:
+        """How many zeros the steps read after the input; less than none where they leave some."""
+        every = zip(self.steps, self.first, self.sizes, strict=True)
+        return tuple(u + f - n for u, f, n in every)
+
+    @property
+    def waste(self) -> float:
+        """How many times the multiplications one convolution for all places does."""
+        taps = zip(self.taps, self.strides, self.kernel, strict=True)
+        return math.prod(t * s / k for t, s, k in taps)
+
+
+def _layer(call: Call) -> _Layer | None:
+    """Returns what a call is as such a layer; None for what is none, or is left alone."""
+    names = tuple(f"nn.conv{n}d_transpose" for n in (1, 2, 3))
+    if call.op_name not in names or not isinstance(call.args[1], Constant):
+        return None
+    data, weight, attrs = call.args[0].tensor, call.args[1].tensor, call.attrs
+    if not (data.is_static and call.tensor.is_static):
+        return None
+    spatial = data.rank - 2
+    if any(d != 1 for d in attrs.dilation) or data.dtype != weight.dtype:
+        return None
+    return _Layer(
+        data.concrete[2:],
+        weight.concrete[2:],
+        attrs.strides,
+        attrs.padding[:spatial],
+        call.tensor.concrete[2:],
+        attrs.groups,
+        weight.concrete[0] // attrs.groups,
+        weight.concrete[1],
+    )
+
+
+class _Splitter(Rewriter):
+    def rewrite_call(self, old: Call, new: Call) -> Expr:
+        layer = _layer(new)
+        if layer is None:
+            return new
+        data, weight = new.args
+        assert isinstance(weight, Constant)
+        of_one = layer.groups == 1 and all(size == 1 for size in layer.sizes)
+        with self.covers(old, *old.args):
+            make = _of_one_pixel if of_one else _of_places
+            return make(layer, data, weight, new.tensor)
+
+
+def _of_one_pixel(layer: _Layer, data: Expr, weight: Constant, result: TensorType) -> Expr:
+    """Each tap is a place of the result."""
+    rows = get_op("reshape")(data, shape=(data.tensor.shape[0], layer.inner))
+    matrix = _made(weight, (layer.inner, layer.outer * math.prod(layer.kernel)), "rows", _flat)
+    sums = get_op("nn.dense")(rows, matrix, weight_layout="KN")
+    image = get_op("reshape")(sums, shape=(data.tensor.shape[0], layer.outer, *layer.kernel))
+    return _cropped(image, layer.before, result)
+
+
+def _of_places(layer: _Layer, data: Expr, weight: Constant, result: TensorType) -> Expr:
+    """Convolutions for the places of a step, and these in order."""
+    spatial, groups = len(layer.sizes), layer.groups
+    steps = layer.strides
+    if all(s == 1 for s in steps):
+        one = _convolution(layer, data, weight, ((0,) * spatial,))
+        return _cropped(one, layer.cropped, result)
+    if layer.waste <= _MOST_WASTE:
+        places = _convolution(layer, data, weight, tuple(product(*map(range, steps))))
+        channels = (groups, *steps, layer.outer)
+        order = (1, spatial + 2)
+    else:
+        every = product(*map(range, steps))
+        each = [_convolution(layer, data, weight, (place,)) for place in every]
+        places = get_op("concatenate")(*each, axis=1) if len(each) > 1 else each[0]
+        channels = (*steps, groups, layer.outer)
+        order = (spatial + 1, spatial + 2)
+    batch = data.tensor.shape[0]
+    first_place = 2 if order[0] == 1 else 1
+    inside = [n for a in range(spatial) for n in (spatial + 3 + a, first_place + a)]
+    split = get_op("reshape")(places, shape=(batch, *channels, *layer.steps))
+    ordered = get_op("transpose")(split, axes=(0, *order, *inside))
+    whole = tuple(u * s for u, s in zip(layer.steps, steps, strict=True))
+    image = get_op("reshape")(ordered, shape=(batch, groups * layer.outer, *whole))
+    return _cropped(image, layer.cropped, result)
+
+
+def _convolution(
+    layer: _Layer, data: Expr, weight: Constant, places: tuple[tuple[int, ...], ...]
+) -> Expr:
+    """Returns the results at some places of each step, their channels one after another."""
+    taps = layer.taps
+    if len(places) == 1:  # a place of its own needs no taps of zeros
+        reach = zip(layer.kernel, places[0], layer.strides, strict=True)
+        taps = tuple(max(1, -(-(k - p) // s)) for k, p, s in reach)
+
+    groups, inner, outer = layer.groups, layer.inner, layer.outer
+
+    def make(w: Array) -> Array:
+        made: Array = np.zeros((groups, len(places), outer, inner, *taps), w.dtype)
+        grouped = w.reshape(groups, inner, outer, *layer.kernel).swapaxes(1, 2)
+        whole = slice(None)
+        for number, place in enumerate(places):
+            steps = (slice(p, None, s) for p, s in zip(place, layer.strides, strict=True))
+            some: tuple[Any, ...] = (whole, whole, whole, *steps)
+            read = np.flip(grouped[some], tuple(range(3, grouped.ndim)))
+            ends = (slice(t - n, t) for t, n in zip(taps, read.shape[3:], strict=True))
+            at: tuple[Any, ...] = (whole, number, whole, whole, *ends)
+            made[at] = read
+        return made.reshape(-1, inner, *taps)
+
+    shape = (groups * len(places) * outer, inner, *taps)
+    filters = _made(weight, shape, f"{places} of {layer.strides} in {groups}", make)
+    before = [t - 1 - n for t, n in zip(taps, layer.first, strict=True)]
+    after = [max(0, n) for n in layer.after]
+    if any(n < 0 for n in layer.after):
+        read = tuple(n + min(0, a) for n, a in zip(layer.sizes, layer.after, strict=True))
+        spatial = tuple(range(2, 2 + len(read)))
+        data = get_op("slice")(data, begin=(0,) * len(read), end=read, axes=spatial)
+    convolution = get_op(f"nn.conv{len(taps)}d")
+    return convolution(data, filters, padding=(*before, *after), groups=groups)
+
+
+def _cropped(image: Expr, before: tuple[int, ...], result: TensorType) -> Expr:
+    """Returns the part of an image that is the result, or it with zeros after it."""
+    spatial = range(2, result.rank)
+    ends = [b + size for b, size in zip(before, result.concrete[2:], strict=True)]
+    missing = [max(0, e - n) for e, n in zip(ends, image.tensor.concrete[2:], strict=True)]
+    if any(missing):
+        nothing = (0,) * result.rank
+        image = get_op("pad")(image, pads=(*nothing, 0, 0, *missing))
+    if image.tensor.shape == result.shape:
+        return image
+    return get_op("slice")(image, begin=before, end=tuple(ends), axes=tuple(spatial))
+
+
+def _flat(weight: Array) -> Array:
+    return weight.reshape(len(weight), -1)
+
+
+def _made(weight: Constant, shape: tuple[int, ...], how: str, make: Any) -> Constant:
+    """Returns a constant of what `make` does to a weight's array, once it is asked for."""
+    return Constant.lazy(
+        TensorType(shape, weight.tensor.dtype),
+        lambda: aligned_copy(np.ascontiguousarray(make(weight.data))),
+        name=weight.name,
+        token=f"transposed {how}({weight.token})" if weight.token else "",
+    )

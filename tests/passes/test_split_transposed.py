@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import clew.ops  # noqa: F401
+from clew.ir.module import Module
+from clew.passes.fold_scale_axis import FoldScaleAxis
+from clew.passes.split_transposed import SplitTransposed
+
+
+def network(kit: Any, data: tuple[int, ...], weight: tuple[int, ...], **attrs: Any) -> Module:
+    x = kit.var("x", *data)
+    spatial = len(data) - 2
+    made = kit.layer(f"nn.conv{spatial}d_transpose", x, kit.const(kit.random(*weight)), **attrs)
+    return kit.module([x], made)  # type: ignore[no-any-return]
+
+
+def split(kit: Any, module: Module) -> list[str]:
+    after = kit.apply(module, SplitTransposed())
+    kit.same(module, after)
+    return kit.op_names(after)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("size", [(5, 4), (1, 3), (2, 7)])
+@pytest.mark.parametrize("window", [(1, 1), (2, 2), (3, 4), (5, 3)])
+@pytest.mark.parametrize("strides", [(1, 1), (2, 2), (3, 1)])
+def test_sizes(kit: Any, size: Any, window: Any, strides: Any) -> None:
+    module = network(kit, (2, 3, *size), (3, 4, *window), strides=strides)
+    names = split(kit, module)
+    assert "nn.conv2d_transpose" not in names
+    assert "nn.conv2d" in names
+
+
+@pytest.mark.parametrize(
+    "attrs",
+    [
+        {"padding": (1, 1, 1, 1)},
+        {"padding": (0, 2, 3, 1)},
+        {"padding": (0, 0, 5, 5), "strides": (2, 2)},
+        {"padding": (2, 2, 2, 2), "strides": (2, 2)},
+        {"padding": (1, 1, 1, 1), "strides": (2, 2), "output_padding": (1, 1)},
+        {"padding": (3, 0, 1, 2), "strides": (3, 2), "output_padding": (2, 0)},
+        {"strides": (4, 5), "output_padding": (3, 4)},
+        {"groups": 3},
+        {"groups": 3, "strides": (2, 3), "padding": (1, 0, 2, 1)},
+        {"groups": 3, "strides": (4, 4), "padding": (1, 0, 2, 1)},
+    ],
+    ids=str,
+)
+def test_options(kit: Any, attrs: dict[str, Any]) -> None:
+    assert "nn.conv2d_transpose" not in split(
+        kit, network(kit, (1, 6, 6, 5), (6, 2, 3, 4), **attrs)
+    )
+
+
+@pytest.mark.parametrize("spatial", [1, 3])
+def test_other_ranks(kit: Any, spatial: int) -> None:
+    size, window = (5, 3, 4)[:spatial], (4, 2, 3)[:spatial]
+    module = network(kit, (1, 3, *size), (3, 2, *window), strides=(2,) * spatial)
+    assert f"nn.conv{spatial}d" in split(kit, module)
+
+
+@pytest.mark.parametrize("attrs", [{}, {"padding": (1, 0, 0, 2)}, {"output_padding": (1, 0)}])
+def test_an_image_of_one_pixel_is_a_row(kit: Any, attrs: dict[str, Any]) -> None:
+    module = network(kit, (3, 5, 1, 1), (5, 4, 4, 4), strides=(2, 2), **attrs)
+    names = split(kit, module)
+    assert "nn.dense" in names
+    assert "nn.conv2d" not in names
+
+
+@pytest.mark.parametrize(
+    ("weight", "count"), [((4, 3, 4, 4), 1), ((4, 3, 3, 3), 1), ((4, 3, 1, 1), 4)]
+)
+def test_one_convolution_where_few_taps_are_zeros(kit: Any, weight: Any, count: int) -> None:
+    names = split(kit, network(kit, (1, 4, 6, 6), weight, strides=(2, 2)))
+    assert names.count("nn.conv2d") == count
+
+
+def test_others_are_left_alone(kit: Any) -> None:
+    dilated = network(kit, (1, 3, 5, 5), (3, 4, 3, 3), dilation=(2, 1))
+    x, w = kit.var("x", 1, 3, 5, 5), kit.var("w", 3, 4, 2, 2)
+    varying = kit.module([x, w], kit.layer("nn.conv2d_transpose", x, w))
+    for module in (dilated, varying):
+        assert kit.apply(module, SplitTransposed()) is module
+
+
+def test_a_scale_moves_into_the_weight(kit: Any) -> None:
+    x = kit.var("x", 1, 3, 5, 5)
+    made = kit.layer("nn.conv2d_transpose", x, kit.const(kit.random(3, 4, 2, 2)), strides=(2, 2))
+    scale = kit.const(kit.random(1, 4, 1, 1) + np.float32(2))
+    module = kit.module([x], kit.layer("multiply", made, scale))
+    after = kit.apply(module, FoldScaleAxis(), SplitTransposed())
+    kit.same(module, after)
+    assert "multiply" not in kit.op_names(after)
