@@ -10,9 +10,10 @@ from clew.loop.affine import contains
 from clew.loop.ir import buffer_loads
 from clew.loop.schedule import Schedule
 from clew.schedules.matmul import register_tile, spread
-from clew.schedules.shape import StageInfo
+from clew.schedules.shape import StageInfo, stage_infos
 from clew.schedules.streaming import stream
 from clew.schedules.tiles import balanced, rows_of_tile
+from clew.support.errors import ScheduleError
 from clew.target import Target
 from clew.te.expr import Load
 
@@ -22,6 +23,8 @@ _RANK = 5
 _SHARE_OF_IMAGE = 0.4
 _FEW_PANELS = 4
 _VECTORS_OF_BLOCK = 2
+# Of the tiles of an image as one line to those of its lines: from here on these stay.
+_GOOD_FIT = 0.95
 
 
 def applies(infos: dict[str, StageInfo], anchor: str, target: Target) -> bool:
@@ -55,33 +58,60 @@ def schedule(
     if wide > 1:  # a block is several vectors by itself
         vectors = 1
     most = rows_of_tile(target, vectors * wide)
+    kept = _lines_in_cache(info, target, blocks // vectors)
+    if _one_line(schedule, info, most, root, anchor):
+        infos = stage_infos(schedule)
+        info, height, width, kept = infos[anchor], 1, height * width, kept * width
     columns = balanced(width, most)
     lines = balanced(height, max(1, most // columns))
     out = schedule.cache_write(anchor) if root == anchor else root
-    n, co, oh, ow, ci = infos[root].axes_in(out)
+    n, co, *rows, ow, ci = infos[root].axes_in(out)
     outer = [n]
-    schedule.reorder(co, n, oh, ow, ci)  # outermost: a block that is left is a nest of its own
+    schedule.reorder(co, n, *rows, ow, ci)  # outermost: a block that is left is a nest of its own
     co_outer, co_inner = schedule.split(co, vectors)
-    kept = _lines_in_cache(info, target, blocks // vectors)
-    if kept < height:
-        schedule.reorder(oh, n, co_outer, co_inner, ow, ci)  # so may bands differ in height
-        band, oh = schedule.split(oh, balanced(height, max(kept, lines)), tail="balance")
+    down, *across = [*rows, ow]
+    if kept < schedule.extent(down):
+        schedule.reorder(down, n, co_outer, co_inner, *across, ci)  # so may bands differ in height
+        unit = 1 if rows else columns  # whole tiles
+        most_kept = max(kept // unit, lines if rows else 1)
+        size = unit * balanced(-(-schedule.extent(down) // unit), most_kept)
+        band, down = schedule.split(down, size, tail="balance")
         outer.insert(0, band)
-    schedule.reorder(*outer, co_outer, oh, ow, co_inner, ci)
-    oh_outer, oh_inner = schedule.split(oh, lines, tail="balance")
-    schedule.reorder(oh_outer, ow, oh_inner, co_inner, ci)
-    ow_outer, ow_inner = schedule.split(ow, columns, tail="balance")
+    schedule.reorder(*outer, co_outer, down, *across, co_inner, ci)
+    inside = []
+    if rows:
+        down, oh_inner = schedule.split(down, lines, tail="balance")
+        schedule.reorder(down, ow, oh_inner, co_inner, ci)
+        inside.append(oh_inner)
+    ow_outer, ow_inner = schedule.split(ow if rows else down, columns, tail="balance")
     schedule.compute_at(anchor, ow_outer, "register")
     reduction = register_tile(schedule, info, lanes, blocks=info.axes[1])
     vector, lane = schedule.split(ci, lanes, tail="guard")
-    for name in (oh_inner, ow_inner, co_inner, vector):
+    for name in (*inside, ow_inner, co_inner, vector):
         schedule.unroll(name)
     schedule.vectorize(lane)
-    stream(schedule, info, co_outer, [oh_outer, ow_outer, *reduction], target)
+    tiles = [down, ow_outer] if rows else [ow_outer]
+    stream(schedule, info, co_outer, [*tiles, *reduction], target)
     if len(outer) > 1:  # bands of lines
-        spread(schedule, [*outer, co_outer, oh_outer])
+        spread(schedule, [*outer, co_outer, tiles[0]])
     else:
-        spread(schedule, [*outer, co_outer], oh_outer)
+        spread(schedule, [*outer, co_outer], tiles[0])
+    return True
+
+
+def _one_line(schedule: Schedule, info: StageInfo, most: int, root: str, anchor: str) -> bool:
+    """Makes the image one line, where no tap reaches beyond a pixel and tiles of `most` pixels
+    fit that better than they fit its lines. Returns whether it did.
+    """
+    _, _, height, width, _ = info.store.buffer.shape
+    columns = balanced(width, most)
+    tiles = -(-width // columns) * -(-height // max(1, most // columns))
+    if -(-height * width // most) >= tiles * _GOOD_FIT:
+        return False
+    try:
+        schedule.flatten(*dict.fromkeys((anchor, root)), first=2)
+    except ScheduleError:
+        return False
     return True
 
 
