@@ -26,6 +26,7 @@ from clew.passes.simplify_inference import SimplifyInference
 from clew.passes.split_convolutions import SplitConvolutions
 from clew.passes.split_products import SplitProducts
 from clew.passes.split_transposed import SplitTransposed
+from clew.passes.unroll_loops import UnrollLoops
 from clew.passes.use_winograd import UseWinograd
 
 
@@ -41,7 +42,8 @@ def pipeline(
     if precision != "f32":
         products = ConvertPrecision(precision, tuple(keep_f32))
     return [
-        FoldEmpty(),  # first: no pass or rule below has to expect sizes of 0
+        UnrollLoops(),  # loops of unknown sizes become what all others look at
+        FoldEmpty(),  # before all rules: no pass or rule below has to expect sizes of 0
         InlineComposites(),  # what no pass before took is operators again, for all that follow
         SimplifyInference(),  # training's operators have no kernels
         NarrowIntegers(),  # while it is plain to see what weights are made of

@@ -62,10 +62,12 @@ class Specialize(Pass):
         for param in module.main.params if values else ():
             if param.name in values:
                 ctx.remark(param, _decision(module.main, param))
-        return _Specializer(dict(self.sizes), values, dict(self.shapes)).rewrite_module(module)
+        return Specializer(dict(self.sizes), values, dict(self.shapes)).rewrite_module(module)
 
 
-class _Specializer(Rewriter):
+class Specializer(Rewriter):
+    """Rewrites a module with what is known of sizes and values put in."""
+
     enter_primitive = True
 
     def __init__(
@@ -137,8 +139,9 @@ class _Specializer(Rewriter):
                 replaces(node, new)
                 self.memo[node.id] = new
                 return new
-        elif isinstance(node, While) and node.trips is not None:
-            new = self._no_turns(node, substitute(node.trips, self.sizes))
+        elif isinstance(node, While):
+            trips = None if node.trips is None else substitute(node.trips, self.sizes)
+            new = self.without_loop(node, trips)
             if new is not None:
                 replaces(node, new)
                 self.memo[node.id] = new
@@ -155,9 +158,9 @@ class _Specializer(Rewriter):
         taken = node.then if bool(cond.data.reshape(-1)[0]) else node.orelse
         args = [self._visited(arg) for arg in node.args]
         with building_for(node):
-            return self._inlined(taken, args)
+            return self.inlined(taken, args)
 
-    def _inlined(self, function: Function, args: Sequence[Expr]) -> Expr:
+    def inlined(self, function: Function, args: Sequence[Expr]) -> Expr:
         """Returns the body of a function over arguments that are visited."""
         nodes = [n for n in post_order(function.body) if not isinstance(n, Function)]
         own = [n.id for n in (*function.params, *nodes)]
@@ -171,7 +174,7 @@ class _Specializer(Rewriter):
         self.memo.update(before)
         return result
 
-    def _no_turns(self, node: While, trips: Dim) -> Expr | None:
+    def without_loop(self, node: While, trips: Dim | None) -> Expr | None:
         """Returns the value of a loop that never runs, whose body may be wrong for these sizes;
         None for one that may, and where only the body tells the sizes of its stacks.
         """
@@ -215,7 +218,7 @@ class _Specializer(Rewriter):
         function = rule(types, values, **call.attrs)
         if function is None:
             return call
-        return self._inlined(function, call.args)
+        return self.inlined(function, call.args)
 
     def _compare(self, old: Call, found: Type) -> None:
         """Notes the names of sizes in a call's attributes, and in its type where it was another."""

@@ -1,0 +1,109 @@
+"""UnrollLoops: loops turn by turn, where the number of a turn decides sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from clew.ir.dims import Dim
+from clew.ir.expr import Constant, Expr, Function, Tuple, While
+from clew.ir.module import Module
+from clew.ir.rewrite import building_for
+from clew.ir.types import TensorType, Type, leaves
+from clew.ir.visit import post_order
+from clew.ops.registry import get_op
+from clew.passes.base import Pass, PassContext
+from clew.passes.specialize import Specializer
+
+
+@dataclass(frozen=True)
+class UnrollLoops(Pass):
+    """Writes out loops of few turns whose bodies have sizes that only a turn's number tells, as of
+    slices from one offset to the next: each turn is then kernels of known sizes.
+
+    Before: `%1 = while(...) trips=4`, in its body `slice(%x, begin=[offsets[i]], ...)`
+    After:  four slices of constant bounds and what the body does with each, then `concatenate`
+
+    So are loops that put a tensor into a sequence at each turn; FoldStructure makes of that a
+    concatenation. `most` bounds the operators that a loop may become: more would take longer to
+    compile than they save. Preconditions: sizes are known (Specialize). Non-goals: loops that a
+    value ends; loops whose sizes follow from other values, or do not change: these run as loops.
+    """
+
+    opt_level: ClassVar[int] = 1
+
+    most: int = 4096
+
+    def run(self, module: Module, ctx: PassContext) -> Module:
+        functions = [function for _, function in module]
+        nodes = post_order(functions, into_functions=True)
+        if not any(isinstance(n, While) and _may_unroll(n, n.trips, self.most) for n in nodes):
+            return module
+        return _Unroller(self.most).rewrite_module(module)
+
+
+class _Unroller(Specializer):
+    def __init__(self, most: int) -> None:
+        super().__init__({}, {}, {})
+        self._most = most
+
+    def without_loop(self, node: While, trips: Dim | None) -> Expr | None:
+        if not _may_unroll(node, trips, self._most):
+            return super().without_loop(node, trips)
+        most = self._most // len(post_order(node.body.body))
+        state = [self._visited(i) for i in node.init]
+        turns: list[Tuple] = []
+        with building_for(node):
+            while going := self._goes_on(node, state, len(turns), trips):
+                counter = Constant(np.asarray(len(turns), np.int64))
+                result = self.inlined(node.body, [counter, *state])
+                assert isinstance(result, Tuple)
+                if not turns and not all(_is_settled(n.type) for n in post_order(result)):
+                    return None  # other values decide sizes as well
+                if len(turns) == most or (
+                    turns and _stacks(turns[0], node) != _stacks(result, node)
+                ):
+                    return None
+                turns.append(result)
+                state = list(result.fields[: len(state)])
+            if going is None or (node.scans and not turns):
+                return None
+            stacks = zip(*(turn.fields[len(state) :] for turn in turns), strict=True)
+            return Tuple([*state, *map(_stacked, stacks)])
+
+    def _goes_on(
+        self, node: While, state: Sequence[Expr], turn: int, trips: Dim | None
+    ) -> bool | None:
+        """Whether a loop turns once more; None where only a run tells."""
+        if isinstance(trips, int):
+            return turn < trips
+        counter = Constant(np.asarray(turn, np.int64))
+        going = self.inlined(node.cond, [counter, *state])
+        return bool(going.data.reshape(-1)[0]) if isinstance(going, Constant) else None
+
+
+def _may_unroll(node: While, trips: Dim | None, most: int) -> bool:
+    body = post_order(node.body.body)
+    least = 1 if trips is None else trips
+    if not isinstance(least, int) or not 0 < least * len(body) <= most:
+        return False
+    inside = (n.type for n in body if not isinstance(n, Function))
+    return not all(isinstance(t, TensorType) and t.is_static for i in inside for t in leaves(i))
+
+
+def _is_settled(type_: Type) -> bool:
+    """Whether no size of a value's tensors is left to a run; a sequence may hold any."""
+    return all(not isinstance(t, TensorType) or t.is_static for t in leaves(type_))
+
+
+def _stacks(turn: Tuple, node: While) -> list[Type]:
+    return [value.type for value in turn.fields[len(node.init) :]]
+
+
+def _stacked(values: Sequence[Expr]) -> Expr:
+    """Returns tensors of one type one after another along a new axis."""
+    rows = [get_op("reshape")(v, shape=(1, *v.tensor.shape)) for v in values]
+    return get_op("concatenate")(*rows, axis=0) if len(rows) > 1 else rows[0]
