@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from clew import ops
+from clew.build.host_routines import NATIVE_ROUTINES
 from clew.ir.dims import SymDim
 from clew.ir.expr import ArgRef, Attrs
 from clew.ir.late_sizes import settled
@@ -35,7 +36,8 @@ def step_from_json(step: Mapping[str, Any], pool: Any) -> Any:
 
 
 class HostStep:
-    """Runs an operator's reference with given attributes; `RunHost` holds it as a function.
+    """Runs an operator's native routine, or else its reference, with given attributes; `RunHost`
+    holds it as a function.
 
     `sizes` names what the last arguments tell: sizes in the attributes that only the run knows.
     `bounds` is how indices out of range are treated.
@@ -52,6 +54,7 @@ class HostStep:
         self.attrs = attrs
         self.sizes = sizes
         self.bounds = bounds
+        self._routine = NATIVE_ROUTINES.get(op.name) if op.is_builtin else None
 
     def __call__(self, *arrays: Any) -> Any:
         """Returns the operator's result, a tuple where there are several."""
@@ -61,7 +64,7 @@ class HostStep:
             attrs = Attrs({name: settled(value, known) for name, value in attrs.items()})
         # Kernels say nothing of infinities either.
         with np.errstate(all="ignore"), bounds_in_force(self.bounds):
-            return self.op.run_reference(arrays[:count], attrs)
+            return self.op.run_reference(arrays[:count], attrs, self._routine)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the step as JSON values.

@@ -21,7 +21,7 @@ from clew.support.errors import GraphTypeError
 Array = np.ndarray[Any, Any]
 
 # What two boxes' overlap counts: a dozen passes over memory, as a kernel's operations.
-_OVERLAP_OPERATIONS: Final = 64
+OVERLAP_OPERATIONS: Final = 64
 
 
 @register_op(
@@ -217,7 +217,7 @@ def non_max_suppression(
     Errors: I269. Source: ONNX NonMaxSuppression-11.
     """
     kept, work = [], 0
-    for batch, corners in enumerate(_corners(boxes.astype("f8"), center)):
+    for batch, corners in enumerate(corners_of(boxes.astype("f8"), center)):
         for kind, values in enumerate(scores[batch]):
             order = np.argsort(-values, kind="stable")
             if score_threshold is not None:
@@ -237,7 +237,7 @@ def _apart(corners: Array, most: int, iou_threshold: float, work: int) -> tuple[
     low, high = np.ascontiguousarray(corners[:, :2].T), np.ascontiguousarray(corners[:, 2:].T)
     area = np.prod(high - low, axis=0)
     while numbers.size and len(kept) < most:
-        work += _OVERLAP_OPERATIONS * numbers.size
+        work += OVERLAP_OPERATIONS * numbers.size
         check_run_operations("non_max_suppression", work)
         kept.append(int(numbers[0]))
         sides = np.minimum(high[:, :1], high[:, 1:]) - np.maximum(low[:, :1], low[:, 1:])
@@ -254,7 +254,7 @@ def _apart(corners: Array, most: int, iou_threshold: float, work: int) -> tuple[
     return kept, work
 
 
-def _corners(boxes: Array, center: bool) -> Array:
+def corners_of(boxes: Array, center: bool) -> Array:
     """Returns boxes as (low, low, high, high)."""
     first, second = boxes[..., :2], boxes[..., 2:]
     if center:
