@@ -67,12 +67,10 @@ class HostStep:
 
     def __call__(self, *arrays: Any) -> Any:
         """Returns the operator's result, a tuple where there are several."""
-        # Kernels say nothing of infinities either.
-        with np.errstate(all="ignore"):
-            if bounds_now() == self.bounds:
-                return self._result(arrays)
-            with bounds_in_force(self.bounds):
-                return self._result(arrays)
+        if bounds_now() == self.bounds:
+            return self._result(arrays)
+        with bounds_in_force(self.bounds):
+            return self._result(arrays)
 
     def _result(self, arrays: Sequence[Any]) -> Any:
         count = len(arrays) - len(self.sizes)
@@ -89,17 +87,16 @@ class HostStep:
 
     def _key(self, args: Sequence[Any], given: tuple[int, ...]) -> Any:
         """Returns what a call is kept under; None for values that are not kept, and no arrays."""
-        shapes = []
+        key: list[Any] = [given]
         for array in args:
             if type(array) is not np.ndarray:
                 return None
-            shapes.append((array.shape, array.dtype))
-        if not self._held:
-            return tuple(shapes), given
-        held = args[len(args) - self._held :]
-        if any(array.size > _FEW_VALUES for array in held):
-            return None
-        return tuple(shapes), given, tuple(array.tobytes() for array in held)
+            key += array.shape, array.dtype
+        for array in args[len(args) - self._held :] if self._held else ():
+            if array.size > _FEW_VALUES:
+                return None
+            key.append(array.tobytes())
+        return tuple(key)
 
     def _attrs_for(self, given: tuple[int, ...]) -> Mapping[str, Any]:
         """Returns the attributes at sizes."""

@@ -44,6 +44,7 @@ from clew.ir.types import (
     leaves,
 )
 from clew.ops.binding import OnnxBinding, binding_of
+from clew.ops.kept_stages import KeptStages, Stages
 from clew.ops.samples import Sample as Sample
 from clew.ops.signature import Signature, convert, is_declaration, signature_of, typed_as
 from clew.support.budgets import check_run_bytes
@@ -105,6 +106,7 @@ class Op:
     _types: dict[Any, Type] = field(default_factory=dict, repr=False)
     _kinds: dict[Any, Kind] = field(default_factory=dict, repr=False)
     _views: dict[Any, tuple[int, ...] | None] = field(default_factory=dict, repr=False)
+    _stages: KeptStages = field(default_factory=KeptStages, repr=False)
 
     def __call__(self, *args: Expr, **attrs: Any) -> Call:
         """Returns the graph call.
@@ -422,15 +424,16 @@ class Op:
         if self.reference_rule is not None:
             result = self.reference_rule(*inputs, **attrs)
             return result if call.trusted else self._checked(result, inputs, attrs)
+        tensors, outputs = self._stages.of(inputs, attrs, lambda: self._computed(inputs, attrs))
+        several = isinstance(outputs, tuple)
+        given = dict(zip(tensors, inputs, strict=True))
+        results = evaluate(outputs if several else [outputs], given)
+        return tuple(results) if several else results[0]
+
+    def _computed(self, args: Sequence[Array], attrs: Mapping[str, Any]) -> Stages:
         assert self.compute is not None, f"{self.name} has neither reference nor compute"
-        types = [TensorType(a.shape, from_numpy(a.dtype)) for a in inputs]
-        tensors = self.placeholders(types)
-        outputs = self.compute(*tensors, **attrs)
-        results = evaluate(
-            list(outputs) if isinstance(outputs, tuple) else [outputs],
-            dict(zip(tensors, inputs, strict=True)),
-        )
-        return tuple(results) if isinstance(outputs, tuple) else results[0]
+        tensors = self.placeholders([TensorType(a.shape, from_numpy(a.dtype)) for a in args])
+        return tensors, self.compute(*tensors, **attrs)
 
     def _empty_type(self, args: Sequence[Any], attrs: Mapping[str, Any]) -> Type | None:
         """Returns the type of the results where an argument has no elements and none of them has;
