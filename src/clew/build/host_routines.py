@@ -43,26 +43,29 @@ def non_max_suppression(
             score_threshold=score_threshold,
             center=center,
         )
-    rows = scores.reshape(batches * kinds, count)
-    firsts = np.arange(len(rows)) * count
+    rows, places = batches * kinds, scores.reshape(-1)
     if score_threshold is None:
-        order = (stable_order(-rows, largest=False) + firsts[:, None]).reshape(-1)
+        order = stable_order(-scores.reshape(rows, count), largest=False)
+        firsts = np.arange(rows) * count
+        order = (order + firsts[:, None]).reshape(-1)
         ends = firsts + count
     else:
-        chosen = np.flatnonzero(rows > score_threshold)
-        best_first = stable_order(-rows.reshape(-1)[chosen], largest=False)
-        group = (chosen // max(count, 1))[best_first]
-        ends = np.cumsum(np.bincount(group, minlength=len(rows)))
-        order = chosen[best_first]
-        if len(rows) > 1:
+        chosen = np.flatnonzero(places > score_threshold)
+        order = chosen[stable_order(-places[chosen], largest=False)]
+        ends = np.array([len(order)])
+        if rows > 1:
+            group = order // count
+            ends = np.cumsum(np.bincount(group, minlength=rows))
             order = order[stable_order(group, largest=False)]
-    group, box = np.divmod(order, max(count, 1))
-    corners = np.ascontiguousarray(host.corners_of(boxes.astype("f8"), center)).reshape(-1, 4)
-    batch = group // max(kinds, 1)
-    kept = keep_apart(
-        corners, batch * count + box, ends, max_boxes, iou_threshold, host.OVERLAP_OPERATIONS
-    )
-    return np.stack([batch[kept], group[kept] % max(kinds, 1), box[kept]], -1)
+    corners = host.corners_of(boxes.astype("f8"), center)
+    row = order if rows <= 1 else order // max(kinds * count, 1) * count + order % max(count, 1)
+    kept = order[keep_apart(corners, row, ends, max_boxes, iou_threshold, host.OVERLAP_OPERATIONS)]
+    found = np.zeros((len(kept), 3), np.int64)
+    if rows > 1:
+        group, kept = np.divmod(kept, max(count, 1))
+        found[:, 0], found[:, 1] = np.divmod(group, max(kinds, 1))
+    found[:, 2] = kept
+    return found
 
 
 NATIVE_ROUTINES: Final[Mapping[str, Callable[..., Any]]] = {

@@ -41,6 +41,13 @@ def top_k(x: Array, *, k: int, axis: int = -1, largest: bool = True) -> tuple[Ar
     """The `k` largest (or smallest) elements along `axis`, sorted, and their indices (`i64`); of
     equals the first comes first. Source: ONNX TopK-24.
     """
+    if x.ndim == 1:
+        places = (
+            largest_places(x[None], k)[0]
+            if largest and x.size
+            else (stable_order(x, largest=largest)[:k])
+        )
+        return x[places], places
     last = np.swapaxes(x, axis, -1)
     rows = last.reshape(math.prod(last.shape[:-1]), last.shape[-1])
     if largest and rows.size:

@@ -14,6 +14,8 @@ _GROUP: Final = 64
 _GROUPS_FOR_ONE: Final = 8
 
 
+# So few elements are sorted in the time that it takes to find out which may be left out.
+_SORTED_WHOLE: Final = 4096
 # From here on a sort of numbers, which no two are equal of, is quicker than a stable one of places.
 _SORTED_AS_NUMBERS: Final = 512
 
@@ -59,7 +61,9 @@ def largest_places(rows: Array, k: int) -> Array:
 
     Elements below a bound on the k-th largest are left out before what remains is sorted.
     """
-    bound = _bound(rows, k) if 0 < k < rows.shape[1] and rows.dtype.isnative else None
+    few = rows.size <= _SORTED_WHOLE and rows.dtype.itemsize <= 4
+    sought = 0 < k < rows.shape[1] and rows.dtype.isnative and not few
+    bound = _bound(rows, k) if sought else None
     if bound is None:
         return stable_order(rows, largest=True)[:, :k]
     chosen = np.flatnonzero(rows >= bound[:, None])  # quicker than the places of two axes

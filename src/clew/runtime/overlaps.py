@@ -52,11 +52,9 @@ def keep_apart(
 
     Errors: I269.
     """
-    sizes = np.diff(ends, prepend=0)
-    most = min(max(most, 0), int(sizes.max(initial=0)))
+    most = min(max(most, 0), len(order))
     kept = np.empty(-(-most // native.LANES) * native.BLOCK_BYTES // 8)
-    out = np.empty(int(np.minimum(sizes, most).sum()), np.int64)
-    return walk(boxes, order, ends, most, threshold, kept, out, operations)
+    return walk(boxes, order, ends, most, threshold, kept, np.empty_like(order), operations)
 
 
 def walk(
@@ -71,10 +69,8 @@ def walk(
 ) -> Array:
     """Returns what `keep_apart` does, in memory that is given."""
     state = np.zeros(native.STATE_BYTES // 8, np.int64)
-    for place, array in (
-        (native.BOXES, boxes), (native.ORDER, order), (native.ENDS, ends),
-        (native.KEPT, kept), (native.OUT, out),
-    ):  # fmt: skip
+    places = (native.BOXES, native.ORDER, native.ENDS, native.KEPT, native.OUT)
+    for place, array in zip(places, (boxes, order, ends, kept, out), strict=True):
         state[place // 8] = address_of(array)
     state[native.GROUPS // 8], state[native.MOST // 8] = len(ends), most
     state.view(np.float64)[native.THRESHOLD // 8] = threshold
