@@ -41,6 +41,8 @@ from clew.te.analysis import Kind
 MakeProgram: TypeAlias = Callable[[Module], Program]
 """Compiles a module whose passes have run, and whose shapes are known."""
 
+Specialised: TypeAlias = "Callable[[Sequence[np.ndarray[Any, Any]]], Any]"
+
 # Kernels that a function keeps for the shapes it met.
 _KEPT_SHAPES = 64
 # For so many values that decide sizes kernels are compiled; with more it is cheaper without.
@@ -82,7 +84,7 @@ class DeferredKernel:
         self._interpreted = interpreted(function)
         self._values_met = 0
         self._met: OrderedDict[tuple[Any, ...], int] = OrderedDict()
-        self._known: OrderedDict[tuple[Any, ...], Callable[..., Any]] = OrderedDict()
+        self._known: OrderedDict[tuple[Any, ...], Specialised] = OrderedDict()
         self._lock = Lock()
 
     def to_json(self) -> dict[str, Any]:
@@ -113,13 +115,15 @@ class DeferredKernel:
 
     def __call__(self, *arrays: np.ndarray[Any, Any]) -> Any:
         count = len(self.function.params)
-        given = [np.asarray(a) for a in arrays[:count]]
-        sizes = tuple(map(int, arrays[count:]))
-        key = (
-            tuple((a.shape, a.dtype) for a in given),
-            tuple(given[n].tobytes() for n in self._deciding if decides_now(given[n])),
-            sizes,
-        )
+        given = list(map(np.asarray, arrays[:count]))
+        sizes = tuple(map(int, arrays[count:])) if self.sizes else ()
+        parts: list[Any] = [sizes]
+        for array in given:
+            parts += array.shape, array.dtype
+        for number in self._deciding:
+            array = given[number]
+            parts.append(array.tobytes() if decides_now(array) else None)
+        key = tuple(parts)
         found = self._known.get(key)
         if found is None and self._is_light and self._is_rare(key, given):
             start = time.thread_time()  # others may have the CPU meanwhile
@@ -133,7 +137,7 @@ class DeferredKernel:
                 self._known[key] = found
                 while len(self._known) > _KEPT_SHAPES:
                     self._known.popitem(last=False)
-        return found(*given)
+        return found(given)
 
     def _is_rare(self, key: tuple[Any, ...], given: Sequence[np.ndarray[Any, Any]]) -> bool:
         """Whether few elements are given, of shapes that were seldom given; notes the shapes."""
@@ -147,7 +151,7 @@ class DeferredKernel:
 
     def _specialize(
         self, arrays: Sequence[np.ndarray[Any, Any]], given: Sequence[int]
-    ) -> Callable[..., Any]:
+    ) -> Specialised:
         sizes = dict(zip(self.sizes, given, strict=True))
         for param, array in zip(self.function.params, arrays, strict=True):
             bind_sizes(param, array.shape, sizes)
@@ -163,12 +167,12 @@ class DeferredKernel:
         ):  # fmt: skip
             module = step.run(module, context)
         if any(isinstance(d, SymDim) for n in post_order(module.main) for d in _dims_of(n.type)):
-            return lambda *values: self._interpret(values, given)
+            return lambda values: self._interpret(values, given)
         self._values_met += bool(values)
         if self._values_met > _COMPILED_VALUES:
-            return lambda *values: self._interpret(values, given)
+            return lambda values: self._interpret(values, given)
         program = self._make_program(module)
-        return lambda *values: tuple(program(values))
+        return lambda values: tuple(program(values))
 
     def _alone(self) -> tuple[Module, list[str]]:
         """Returns a module of the function's operators, and the names of its parameters."""

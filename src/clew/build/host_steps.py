@@ -5,21 +5,28 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from clew import ops
+from clew.build.host_routines import NATIVE_ROUTINES
 from clew.ir.dims import SymDim
 from clew.ir.expr import ArgRef, Attrs
 from clew.ir.late_sizes import settled
 from clew.ir.syntax import dim_text
 from clew.ir.type_reader import TypeReader
-from clew.ops.registry import Op, get_op
-from clew.support.bounds import bounds_in_force
+from clew.ops.registry import Op, ReadyCall, argument_references, get_op
+from clew.support.bounds import bounds_in_force, bounds_now
+from clew.support.budgets import Budgets, current
 from clew.support.errors import CompileError, GraphTypeError
 
 __all__ = ["HostStep", "ops", "step_from_json"]
+
+_NOT_MET: Final = (None, None)
+_KEPT_CALLS: Final = 16
+# Arguments with more elements than this are not compared with those of the call before.
+_FEW_VALUES: Final = 64
 
 
 def step_from_json(step: Mapping[str, Any], pool: Any) -> Any:
@@ -35,7 +42,8 @@ def step_from_json(step: Mapping[str, Any], pool: Any) -> Any:
 
 
 class HostStep:
-    """Runs an operator's reference with given attributes; `RunHost` holds it as a function.
+    """Runs an operator's native routine, or else its reference, with given attributes; `RunHost`
+    holds it as a function.
 
     `sizes` names what the last arguments tell: sizes in the attributes that only the run knows.
     `bounds` is how indices out of range are treated.
@@ -52,16 +60,50 @@ class HostStep:
         self.attrs = attrs
         self.sizes = sizes
         self.bounds = bounds
+        self._routine = NATIVE_ROUTINES.get(op.name) if op.is_builtin else None
+        self._held = len(argument_references(attrs))
+        # Calls that it met: shapes and sizes mostly are those of the run before.
+        self._met: dict[Any, tuple[Budgets, ReadyCall]] = {}
 
     def __call__(self, *arrays: Any) -> Any:
         """Returns the operator's result, a tuple where there are several."""
-        attrs, count = self.attrs, len(arrays) - len(self.sizes)
-        if self.sizes:
-            known = {name: int(a) for name, a in zip(self.sizes, arrays[count:], strict=True)}
-            attrs = Attrs({name: settled(value, known) for name, value in attrs.items()})
-        # Kernels say nothing of infinities either.
-        with np.errstate(all="ignore"), bounds_in_force(self.bounds):
-            return self.op.run_reference(arrays[:count], attrs)
+        if bounds_now() == self.bounds:
+            return self._result(arrays)
+        with bounds_in_force(self.bounds):
+            return self._result(arrays)
+
+    def _result(self, arrays: Sequence[Any]) -> Any:
+        count = len(arrays) - len(self.sizes)
+        args, given = arrays[:count], tuple(map(int, arrays[count:]))
+        key = self._key(args, given)
+        budgets, call = self._met.get(key, _NOT_MET) if key is not None else _NOT_MET
+        if call is None or budgets is not current():
+            call = self.op.readied(args, self._attrs_for(given))
+            if key is not None:
+                if len(self._met) >= _KEPT_CALLS:
+                    self._met.clear()
+                self._met[key] = current(), call
+        return self.op.run_ready(call, args, self._routine)
+
+    def _key(self, args: Sequence[Any], given: tuple[int, ...]) -> Any:
+        """Returns what a call is kept under; None for values that are not kept, and no arrays."""
+        key: list[Any] = [given]
+        for array in args:
+            if type(array) is not np.ndarray:
+                return None
+            key += array.shape, array.dtype
+        for array in args[len(args) - self._held :] if self._held else ():
+            if array.size > _FEW_VALUES:
+                return None
+            key.append(array.tobytes())
+        return tuple(key)
+
+    def _attrs_for(self, given: tuple[int, ...]) -> Mapping[str, Any]:
+        """Returns the attributes at sizes."""
+        if not self.sizes:
+            return self.attrs
+        known = dict(zip(self.sizes, given, strict=True))
+        return Attrs({name: settled(value, known) for name, value in self.attrs.items()})
 
     def to_json(self) -> dict[str, Any]:
         """Returns the step as JSON values.

@@ -208,6 +208,8 @@ class ProgramBuilder:
                     self.views[slot] = source, offset
             case Call() if self._fills(node):
                 self._place(node)
+            case Call(op=Op(name="sized")):  # it only stands after the values that tell sizes
+                self.slots[node.id] = self.slots[node.args[-1].id]
             case If() | While() if self._is_native(node):
                 slots = self._new_slots(node)
                 self._kernels().append(node)

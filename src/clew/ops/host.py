@@ -21,7 +21,7 @@ from clew.support.errors import GraphTypeError
 Array = np.ndarray[Any, Any]
 
 # What two boxes' overlap counts: a dozen passes over memory, as a kernel's operations.
-_OVERLAP_OPERATIONS: Final = 64
+OVERLAP_OPERATIONS: Final = 64
 
 
 @register_op(
@@ -41,6 +41,13 @@ def top_k(x: Array, *, k: int, axis: int = -1, largest: bool = True) -> tuple[Ar
     """The `k` largest (or smallest) elements along `axis`, sorted, and their indices (`i64`); of
     equals the first comes first. Source: ONNX TopK-24.
     """
+    if x.ndim == 1:
+        places = (
+            largest_places(x[None], k)[0]
+            if largest and x.size
+            else (stable_order(x, largest=largest)[:k])
+        )
+        return x[places], places
     last = np.swapaxes(x, axis, -1)
     rows = last.reshape(math.prod(last.shape[:-1]), last.shape[-1])
     if largest and rows.size:
@@ -217,7 +224,7 @@ def non_max_suppression(
     Errors: I269. Source: ONNX NonMaxSuppression-11.
     """
     kept, work = [], 0
-    for batch, corners in enumerate(_corners(boxes.astype("f8"), center)):
+    for batch, corners in enumerate(corners_of(boxes.astype("f8"), center)):
         for kind, values in enumerate(scores[batch]):
             order = np.argsort(-values, kind="stable")
             if score_threshold is not None:
@@ -237,7 +244,7 @@ def _apart(corners: Array, most: int, iou_threshold: float, work: int) -> tuple[
     low, high = np.ascontiguousarray(corners[:, :2].T), np.ascontiguousarray(corners[:, 2:].T)
     area = np.prod(high - low, axis=0)
     while numbers.size and len(kept) < most:
-        work += _OVERLAP_OPERATIONS * numbers.size
+        work += OVERLAP_OPERATIONS * numbers.size
         check_run_operations("non_max_suppression", work)
         kept.append(int(numbers[0]))
         sides = np.minimum(high[:, :1], high[:, 1:]) - np.maximum(low[:, :1], low[:, 1:])
@@ -254,7 +261,7 @@ def _apart(corners: Array, most: int, iou_threshold: float, work: int) -> tuple[
     return kept, work
 
 
-def _corners(boxes: Array, center: bool) -> Array:
+def corners_of(boxes: Array, center: bool) -> Array:
     """Returns boxes as (low, low, high, high)."""
     first, second = boxes[..., :2], boxes[..., 2:]
     if center:

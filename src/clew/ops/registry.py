@@ -42,10 +42,11 @@ from clew.ir.types import (
     is_empty,
     is_native,
     leaves,
-    to_numpy,
 )
 from clew.ops.binding import OnnxBinding, binding_of
-from clew.ops.signature import Signature, convert, fits, is_declaration, signature_of
+from clew.ops.kept_stages import KeptStages, Stages
+from clew.ops.samples import Sample as Sample
+from clew.ops.signature import Signature, convert, is_declaration, signature_of, typed_as
 from clew.support.budgets import check_run_bytes
 from clew.support.errors import GraphTypeError, UnsupportedError
 from clew.te.analysis import Kind, kind_of, view_offset
@@ -56,34 +57,23 @@ from clew.te.tensor import Tensor, placeholder
 _KEPT: Final = 1024
 
 
-@dataclass(frozen=True)
-class Sample:
-    """An example call for tests, docs and fuzzing: input types (or arrays) and attributes.
-
-    `error` is the code that building the call must raise, for bad samples; running it, where that
-    is I320.
-    """
-
-    args: tuple[Type | np.ndarray[Any, Any], ...]
-    attrs: Mapping[str, Any]
-    error: str
-    low: float
-    high: float
-
-    def __init__(
-        self, *args: Any, error: str = "", low: float = -2.0, high: float = 2.0, **attrs: Any
-    ) -> None:
-        object.__setattr__(self, "args", args)
-        object.__setattr__(self, "attrs", attrs)
-        object.__setattr__(self, "error", error)
-        object.__setattr__(self, "low", low)
-        object.__setattr__(self, "high", high)
-
-
 Array: TypeAlias = "np.ndarray[Any, Any]"
 KnownRule: TypeAlias = "Callable[..., Function | None]"
 TypeRule = Callable[..., Type]
 Compute = Callable[..., "Tensor | tuple[Tensor, ...]"]
+
+
+@dataclass(frozen=True)
+class ReadyCall:
+    """What there is to know of a call before its operands' elements are read: how many of the
+    arguments are operands, attributes, the type of results that have no elements, and whether the
+    reference is clew's own.
+    """
+
+    inputs: int
+    attrs: Mapping[str, Any]
+    empty: Type | None
+    trusted: bool
 
 
 @dataclass(eq=False)
@@ -116,6 +106,7 @@ class Op:
     _types: dict[Any, Type] = field(default_factory=dict, repr=False)
     _kinds: dict[Any, Kind] = field(default_factory=dict, repr=False)
     _views: dict[Any, tuple[int, ...] | None] = field(default_factory=dict, repr=False)
+    _stages: KeptStages = field(default_factory=KeptStages, repr=False)
 
     def __call__(self, *args: Expr, **attrs: Any) -> Call:
         """Returns the graph call.
@@ -400,32 +391,54 @@ class Op:
         Errors: T020 where a user's reference gives another number of results, or others of shape
         or kind, than the operator's types say.
         """
+        return self.run_ready(self.readied(args, attrs), args)
+
+    def readied(self, args: Sequence[Any], attrs: Mapping[str, Any]) -> ReadyCall:
+        """Returns what `run_ready` needs to know of arguments and attributes: it is the same for
+        all arguments of these shapes and dtypes, if those that hold attributes have these values.
+
+        Errors: T013, I265 and the operator's own, for values that do not fit.
+        """
         references = argument_references(attrs)
+        inputs = args[: len(args) - len(references)]
         if references:
-            inputs = args[: len(args) - len(references)]
             values = {name: args[index] for name, index in references.items()}
             types = [TensorType(a.shape, from_numpy(a.dtype)) for a in inputs]
-            settled = self._settled(types, attrs, values)
-            self._check_size(types, settled)
-            return self.run_reference(inputs, settled)
-        empty = self._empty_results(args, attrs)
-        if empty is not None:
-            return empty
-        if self.reference_rule is not None:
-            result = self.reference_rule(*args, **attrs)
-            return result if self.is_builtin else self._checked(result, args, attrs)
-        assert self.compute is not None, f"{self.name} has neither reference nor compute"
-        types = [TensorType(a.shape, from_numpy(a.dtype)) for a in args]
-        tensors = self.placeholders(types)
-        outputs = self.compute(*tensors, **attrs)
-        results = evaluate(
-            list(outputs) if isinstance(outputs, tuple) else [outputs],
-            dict(zip(tensors, args, strict=True)),
-        )
-        return tuple(results) if isinstance(outputs, tuple) else results[0]
+            attrs = self._settled(types, attrs, values)
+            self._check_size(types, attrs)
+        plain = attrs.plain if isinstance(attrs, Attrs) else attrs
+        return ReadyCall(len(inputs), plain, self._empty_type(inputs, attrs), self.is_builtin)
 
-    def _empty_results(self, args: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-        """Returns the results where an argument has no elements and none of them has; else None."""
+    def run_ready(
+        self, call: ReadyCall, args: Sequence[Any], routine: Callable[..., Any] | None = None
+    ) -> Any:
+        """Returns the result of a call that is ready, as `run_reference` does. A `routine` is
+        called in place of the reference.
+        """
+        inputs, attrs, empty = args[: call.inputs], call.attrs, call.empty
+        if empty is not None:
+            made = list(map(empty_array, leaves(empty)))
+            return tuple(made) if isinstance(empty, TupleType) else made[0]
+        if routine is not None:
+            return routine(*inputs, **attrs)
+        if self.reference_rule is not None:
+            result = self.reference_rule(*inputs, **attrs)
+            return result if call.trusted else self._checked(result, inputs, attrs)
+        tensors, outputs = self._stages.of(inputs, attrs, lambda: self._computed(inputs, attrs))
+        several = isinstance(outputs, tuple)
+        given = dict(zip(tensors, inputs, strict=True))
+        results = evaluate(outputs if several else [outputs], given)
+        return tuple(results) if several else results[0]
+
+    def _computed(self, args: Sequence[Array], attrs: Mapping[str, Any]) -> Stages:
+        assert self.compute is not None, f"{self.name} has neither reference nor compute"
+        tensors = self.placeholders([TensorType(a.shape, from_numpy(a.dtype)) for a in args])
+        return tensors, self.compute(*tensors, **attrs)
+
+    def _empty_type(self, args: Sequence[Any], attrs: Mapping[str, Any]) -> Type | None:
+        """Returns the type of the results where an argument has no elements and none of them has;
+        else None.
+        """
         if all(not isinstance(a, np.ndarray) or a.size or a.dtype == object for a in args):
             return None
         if not all(isinstance(a, (np.ndarray, np.generic)) for a in args):
@@ -433,10 +446,7 @@ class Op:
         types = tuple(TensorType(a.shape, from_numpy(a.dtype)) for a in args)
         bound = attrs if isinstance(attrs, Attrs) else self.bind(attrs)
         result = self._infer(types, bound)
-        if not all(map(is_empty, leaves(result))):
-            return None
-        made = list(map(empty_array, leaves(result)))
-        return tuple(made) if isinstance(result, TupleType) else made[0]
+        return result if all(map(is_empty, leaves(result))) else None
 
     def _check_size(self, types: Sequence[TensorType], attrs: Attrs) -> None:
         """Checks a result whose size came with the run before it is made. Errors: I265."""
@@ -445,34 +455,26 @@ class Op:
                 size_bytes = math.prod(leaf.concrete) * max(bits(leaf.dtype), 8) // 8
                 check_run_bytes(f"the result of {self.name}", size_bytes)
 
-    def _checked(
-        self, result: Any, args: Sequence[Array], attrs: Mapping[str, Any]
-    ) -> Array | tuple[Array, ...]:
+    def _checked(self, result: Any, args: Sequence[Array], attrs: Mapping[str, Any]) -> Any:
         """Returns what a user's reference gave, in the dtypes that the operator has: numpy widens
         here and there.
         """
         given_arrays = [np.asarray(a) for a in args]
         if any(a.dtype == object for a in given_arrays):
-            return result  # type: ignore[no-any-return]  # sizes by name: nothing that runs
+            return result  # sizes by name: nothing that runs
         types = [TensorType(a.shape, from_numpy(a.dtype)) for a in given_arrays]
         wanted = self._infer(tuple(types), attrs if isinstance(attrs, Attrs) else self.bind(attrs))
-        fields = wanted.fields if isinstance(wanted, TupleType) else (wanted,)
-        given = tuple(result) if isinstance(wanted, TupleType) else (result,)
-        arrays = [np.asarray(a) for a in given]
-        alike = len(arrays) == len(fields) and all(map(fits, arrays, fields))
-        if not alike:
-            said = ", ".join(f"{a.dtype.name}{list(a.shape)}" for a in arrays)
+        typed = typed_as(wanted, result)
+        if typed is None:
+            given = map(np.asarray, result if isinstance(wanted, TupleType) else (result,))
+            said = ", ".join(f"{a.dtype.name}{list(a.shape)}" for a in given)
             what = "function" if self.host else "reference"
             raise GraphTypeError(
                 "T020",
                 f"{self.name}: its {what} gave {said}, expected {wanted}",
                 hint=f"for {', '.join(map(str, types))}; clew.check_op tries all samples",
             )
-        typed = [
-            a if from_numpy(a.dtype) == t.dtype else a.astype(to_numpy(t.dtype))  # type: ignore[union-attr]
-            for a, t in zip(arrays, fields, strict=True)
-        ]
-        return tuple(typed) if isinstance(wanted, TupleType) else typed[0]
+        return typed
 
 
 def argument_references(attrs: Mapping[str, Any]) -> dict[str, int]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from clew.ir.dims import SymDim
 from clew.ir.expr import ArgRef
-from clew.ir.types import TensorType, Type, is_float, to_numpy
+from clew.ir.types import TensorType, TupleType, Type, from_numpy, is_float, to_numpy
 from clew.support.errors import GraphTypeError
 
 _REQUIRED: Final = inspect.Parameter.empty
@@ -116,6 +116,22 @@ def fits(array: np.ndarray[Any, Any], type_: Type) -> bool:
     alike = array.dtype == wanted or (not narrow and (kind == "f") == is_float(type_.dtype))
     sizes = zip(array.shape, type_.shape, strict=True)
     return alike and all(size == d for size, d in sizes if isinstance(d, int))
+
+
+def typed_as(type_: Type, result: Any) -> Any:
+    """Returns what a reference gave in the dtypes of a type: numpy widens here and there; None
+    where number, shapes or kinds are others.
+    """
+    fields = type_.fields if isinstance(type_, TupleType) else (type_,)
+    given = tuple(result) if isinstance(type_, TupleType) else (result,)
+    arrays = [np.asarray(a) for a in given]
+    if len(arrays) != len(fields) or not all(map(fits, arrays, fields)):
+        return None
+    typed = [
+        a if from_numpy(a.dtype) == t.dtype else a.astype(to_numpy(t.dtype))  # type: ignore[union-attr]
+        for a, t in zip(arrays, fields, strict=True)
+    ]
+    return tuple(typed) if isinstance(type_, TupleType) else typed[0]
 
 
 def is_declaration(function: Callable[..., Any]) -> bool:

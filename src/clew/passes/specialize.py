@@ -113,8 +113,8 @@ class Specializer(Rewriter):
         return new
 
     def rewrite_function(self, function: Function) -> Function:
-        held = {p.id: self.memo[p.id] for p in function.params if p.id in self.memo}
-        if not any(isinstance(v, Constant) for v in held.values()):
+        held = {p.id for p in function.params if isinstance(self.memo.get(p.id), Constant)}
+        if not held:
             return super().rewrite_function(function)
         # An input whose value is known stays a parameter that nothing reads.
         inner = Function(

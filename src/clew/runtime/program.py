@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
@@ -30,6 +31,7 @@ class Runnable(Protocol):
 
 
 NO_NODE: Final = -1
+_NOTHING: Final = nullcontext()
 
 
 @dataclass(frozen=True)
@@ -145,6 +147,8 @@ class Program(Shown):
         for slot, value in constants.items():
             self._frame[slot] = value
         self._whole = self._single_segment()
+        self._is_mixed = not all(isinstance(i, (RunSegment, View)) for i in self.instructions)
+        self._steps = [(_runner(i), i.inputs, i.outputs) for i in self.instructions]
 
     def _about(self) -> str:
         return f"of {counted(len(self.instructions), 'instruction')}"
@@ -177,20 +181,38 @@ class Program(Shown):
         """Returns the outputs."""
         if self._whole is not None:
             return self._whole(arrays)
-        return self.observed(arrays, None)
+        frame = self._begun(arrays)
+        with self._quiet():
+            for run, inputs, outputs in self._steps:
+                results = run([frame[s] for s in inputs])
+                for slot, value in zip(outputs, results, strict=True):
+                    frame[slot] = value
+        return [frame[slot] for slot in self.outputs]
 
     def observed(self, arrays: Sequence[Any], observer: Observer | None) -> list[Any]:
         """Returns the outputs of a run with an observer around each instruction."""
+        if observer is None:
+            return self(arrays)
+        frame = self._begun(arrays)
+        with self._quiet():
+            for instruction in self.instructions:
+                inputs = [frame[s] for s in instruction.inputs]
+                run = partial(_results, instruction, observer, inputs)
+                results = observer(instruction, inputs, run)
+                for slot, value in zip(instruction.outputs, results, strict=True):
+                    frame[slot] = value
+        return [frame[slot] for slot in self.outputs]
+
+    def _quiet(self) -> AbstractContextManager[object]:
+        """Returns what has numpy say nothing of infinities in host steps: kernels do not either."""
+        return np.errstate(all="ignore") if self._is_mixed else _NOTHING
+
+    def _begun(self, arrays: Sequence[Any]) -> list[Any]:
+        """Returns the slots of a run that begins with these inputs."""
         frame = list(self._frame)
         for slot, array in zip(self.inputs, arrays, strict=True):
             frame[slot] = array
-        for instruction in self.instructions:
-            inputs = [frame[s] for s in instruction.inputs]
-            run = partial(_results, instruction, inputs, observer)
-            results = run() if observer is None else observer(instruction, inputs, run)
-            for slot, value in zip(instruction.outputs, results, strict=True):
-                frame[slot] = value
-        return [frame[slot] for slot in self.outputs]
+        return frame
 
     def walk(self) -> list[Program]:
         """Returns this program and those of its branches and loops."""
@@ -211,8 +233,19 @@ def _chosen(values: Sequence[Any], places: list[int]) -> list[Any]:
     return [values[place] for place in places]
 
 
+def _runner(instruction: Instruction) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """Returns what runs an instruction on its inputs, unobserved."""
+    match instruction:
+        case RunSegment():
+            return instruction.segment
+        case RunHost():
+            return partial(_on_host, instruction)
+        case _:
+            return partial(_results, instruction, None)
+
+
 def _results(
-    instruction: Instruction, inputs: Sequence[Any], observer: Observer | None
+    instruction: Instruction, observer: Observer | None, inputs: Sequence[Any]
 ) -> Sequence[Any]:
     """Returns an instruction's results, one for each of its outputs."""
     match instruction:
@@ -221,17 +254,22 @@ def _results(
         case View():
             return (_view(inputs[0], instruction),)
         case RunHost():
-            try:
-                result = instruction.function(*inputs)
-            except ClewError as error:
-                error.layer = error.layer or ", ".join(instruction.layers[:3])
-                raise
-            return result if isinstance(result, tuple) else (result,)
+            return _on_host(instruction, inputs)
         case Branch():
             taken = instruction.then if bool(inputs[0]) else instruction.orelse
             return taken.observed(inputs[1:], observer)
         case Repeat():
             return _repeat(instruction, inputs, observer)
+
+
+def _on_host(step: RunHost, inputs: Sequence[Any]) -> Sequence[Any]:
+    """Returns the results of a host step. Errors: its function's, with the layer."""
+    try:
+        result = step.function(*inputs)
+    except ClewError as error:
+        error.layer = error.layer or ", ".join(step.layers[:3])
+        raise
+    return result if isinstance(result, tuple) else (result,)
 
 
 def _view(source: Array, view: View) -> Array:

@@ -73,6 +73,11 @@ def clamping() -> bool:
     return _in_force.get() == "clamp"
 
 
+def bounds_now() -> str:
+    """Returns how indices out of range are treated in this thread."""
+    return _in_force.get()
+
+
 @contextmanager
 def bounds_in_force(bounds: str) -> Iterator[None]:
     """Has what is called inside treat indices out of range in this way."""
@@ -91,6 +96,8 @@ def held(indices: np.ndarray[Any, Any], places: Places) -> np.ndarray[Any, np.dt
     """
     wide = np.asarray(indices).astype(np.int64)
     count = int(places.count)
+    if not wide.size or (wide.min() >= 0 and wide.max() < count):
+        return wide
     if places.from_end:
         wide = np.where(wide < 0, wide + count, wide)
     outside = (wide < 0) | (wide >= count)

@@ -1,0 +1,85 @@
+"""Keeps the best of boxes that overlap: see `codegen.native_overlaps`."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from clew.codegen import native_overlaps as native
+from clew.codegen.artifact import ObjectCode
+from clew.runtime.cache import default_cache
+from clew.runtime.driver import native_object
+from clew.runtime.jit import Library
+from clew.runtime.memory import address_of
+from clew.support.budgets import check_run_operations, current
+from clew.support.locks import once
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+
+# So many pairs are compared, in some milliseconds, before Python sees to signals.
+_PAIRS_OF_A_CALL: Final = 1 << 21
+
+
+@dataclass(frozen=True)
+class _Functions:
+    code: ObjectCode
+    library: Library
+    keep_apart: Callable[[int], int]
+
+
+@once
+def _functions() -> _Functions:
+    """Returns this process's native code, which is there for as long as it lives."""
+    code = native_object(native.overlaps_text(), native.EXPORTS, default_cache())
+    library = Library([code])
+    function = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
+    return _Functions(code, library, function(library.address(native.EXPORTS[0])))
+
+
+def keep_apart(
+    boxes: Array, order: Array, ends: Array, most: int, threshold: float, operations: int
+) -> Array:
+    """Returns `i64[count]`: the places in `order` of the boxes that are kept.
+
+    `boxes` are `f64[n, 4]` (low, low, high, high), `order` `i64[candidates]` rows of them, best
+    first in each group, `ends` `i64[groups]` where each group ends. At most `most` boxes of a group
+    are kept, none that overlaps a kept one of its group by more than `threshold` of their union.
+    `operations` is what comparing two boxes counts.
+
+    Errors: I269.
+    """
+    most = min(max(most, 0), len(order))
+    kept = np.empty(-(-most // native.LANES) * native.BLOCK_BYTES // 8)
+    return walk(boxes, order, ends, most, threshold, kept, np.empty_like(order), operations)
+
+
+def walk(
+    boxes: Array,
+    order: Array,
+    ends: Array,
+    most: int,
+    threshold: float,
+    kept: Array,
+    out: Array,
+    operations: int,
+) -> Array:
+    """Returns what `keep_apart` does, in memory that is given."""
+    state = np.zeros(native.STATE_BYTES // 8, np.int64)
+    places = (native.BOXES, native.ORDER, native.ENDS, native.KEPT, native.OUT)
+    for place, array in zip(places, (boxes, order, ends, kept, out), strict=True):
+        state[place // 8] = address_of(array)
+    state[native.GROUPS // 8], state[native.MOST // 8] = len(ends), most
+    state.view(np.float64)[native.THRESHOLD // 8] = threshold
+    affordable = current().run_operations // operations + 1
+    run, address, compared = _functions().keep_apart, address_of(state), native.COMPARED // 8
+    while True:
+        pause = int(state[compared]) + _PAIRS_OF_A_CALL
+        state[native.UNTIL // 8] = min(pause, affordable)
+        over = run(address)
+        check_run_operations("non_max_suppression", operations * int(state[compared]))
+        if over:
+            return out[: state[native.KEPT_OF_ALL // 8]]
