@@ -12,6 +12,7 @@ from clew.passes.convert_precision import ConvertPrecision
 from clew.passes.dead_code import DeadCode
 from clew.passes.decompose_ops import DecomposeOps
 from clew.passes.eliminate_common_subexpr import EliminateCommonSubexpr
+from clew.passes.flatten_clips import FlattenClips
 from clew.passes.fold_constant import FoldConstant
 from clew.passes.fold_empty import FoldEmpty
 from clew.passes.fold_scale_axis import FoldScaleAxis
@@ -53,6 +54,7 @@ def pipeline(
         FoldScaleAxis(),  # batch norms into weights, once they and the layers are plain to see
         CombineParallelMatmul(),  # on final weights
         DeadCode(),  # no layout is converted for what nobody reads
+        FlattenClips(),  # on final weights; what follows knows images
         products,  # on whole layers with their final weights, and before weights are packed
         AlterLayout(),  # with all operators settled that have a layout of their own
         SplitConvolutions(),  # on blocks, as products of pixels by channels
