@@ -24,6 +24,7 @@ from clew.passes.narrow_integers import NarrowIntegers
 from clew.passes.place_parts import PlaceParts
 from clew.passes.simplify_expr import SimplifyExpr
 from clew.passes.simplify_inference import SimplifyInference
+from clew.passes.skip_padding import SkipPadding
 from clew.passes.split_convolutions import SplitConvolutions
 from clew.passes.split_products import SplitProducts
 from clew.passes.use_winograd import UseWinograd
@@ -54,6 +55,7 @@ def pipeline(
         FoldScaleAxis(),  # batch norms into weights, once they and the layers are plain to see
         CombineParallelMatmul(),  # on final weights
         DeadCode(),  # no layout is converted for what nobody reads
+        SkipPadding(),  # on final weights, before windows of one tap are known for products
         FlattenClips(),  # on final weights; what follows knows images
         products,  # on whole layers with their final weights, and before weights are packed
         AlterLayout(),  # with all operators settled that have a layout of their own
