@@ -12,6 +12,7 @@ from clew.passes.convert_precision import ConvertPrecision
 from clew.passes.dead_code import DeadCode
 from clew.passes.decompose_ops import DecomposeOps
 from clew.passes.eliminate_common_subexpr import EliminateCommonSubexpr
+from clew.passes.flatten_clips import FlattenClips
 from clew.passes.fold_constant import FoldConstant
 from clew.passes.fold_empty import FoldEmpty
 from clew.passes.fold_scale_axis import FoldScaleAxis
@@ -23,6 +24,7 @@ from clew.passes.narrow_integers import NarrowIntegers
 from clew.passes.place_parts import PlaceParts
 from clew.passes.simplify_expr import SimplifyExpr
 from clew.passes.simplify_inference import SimplifyInference
+from clew.passes.skip_padding import SkipPadding
 from clew.passes.split_convolutions import SplitConvolutions
 from clew.passes.split_products import SplitProducts
 from clew.passes.split_transposed import SplitTransposed
@@ -57,6 +59,8 @@ def pipeline(
         SplitTransposed(),  # with scales in the weights: it hides the channels from them
         CombineParallelMatmul(),  # on final weights
         DeadCode(),  # no layout is converted for what nobody reads
+        SkipPadding(),  # on final weights, before windows of one tap are known for products
+        FlattenClips(),  # on final weights; what follows knows images
         products,  # on whole layers with their final weights, and before weights are packed
         AlterLayout(),  # with all operators settled that have a layout of their own
         SplitConvolutions(),  # on blocks, as products of pixels by channels

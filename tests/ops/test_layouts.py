@@ -115,7 +115,7 @@ def test_rule_computes_the_same(op: Op, n: int, sample: Sample, block: int) -> N
     if found is None:
         return
     layouts, attrs, out = found
-    sources = ("NCHW", "OIHW")
+    sources = ("NCHW", call.attrs.get("weight_layout", "OIHW"))
     altered = [
         Constant(transform(a, s, want), layout=want if parse_layout(want).factors else "")
         for a, s, want in zip(arrays, sources, layouts, strict=False)

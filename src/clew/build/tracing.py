@@ -23,6 +23,9 @@ from clew.trace.verify import VerifyReport, verify_links
 
 # Orders of axes that tensors without a layout have, where a layout names the same axes in another.
 _PLAIN: Final = ("NCHW", "OIHW", "NCW", "OIW", "NCDHW", "OIDHW", "NC", "NK", "OI")
+# FlattenClips makes images of clips: their frames are one axis with the batch.
+_FRAMES: Final = "NCHW"
+_CLIP_RANK: Final = 5
 
 
 def trace_of(stages: Sequence[StageRecord], kernels: Kernels = ()) -> Trace:
@@ -103,6 +106,11 @@ def relayout(value: Any, source: Type, target: Type, like: Any) -> Any:
         return tuple(relayout(v, a, b, x) for v, a, b, x in parts)
     if not isinstance(source, TensorType) or not isinstance(target, TensorType):
         return value
+    if _is_frames(source) and target.rank == _CLIP_RANK and not target.layout:
+        clips, channels, frames, *image = target.concrete if target.is_static else np.shape(like)
+        images = np.broadcast_to(np.int8(0), (clips * frames, channels, *image))
+        value = relayout(value, source, TensorType(images.shape, target.dtype), images)
+        return value.reshape(clips, frames, channels, *image).swapaxes(1, 2)
     if source.layout == target.layout:
         return value
     there = target.layout or _plain_order(source.layout)
@@ -112,6 +120,13 @@ def relayout(value: Any, source: Type, target: Type, like: Any) -> Any:
         return transform(array, here, there)
     # Blocks round up; the plain shape says where the tensor ends.
     return transform(array, here, there, np.shape(like))
+
+
+def _is_frames(type_: TensorType) -> bool:
+    """Whether a tensor may be images of clips."""
+    if not type_.layout:
+        return type_.rank == len(_FRAMES)
+    return sorted(parse_layout(type_.layout).plain) == sorted(_FRAMES)
 
 
 def _plain_order(layout: str) -> str:

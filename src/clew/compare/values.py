@@ -106,7 +106,7 @@ class Run:
         trace = self.side.trace
         now, first = trace.nodes(trace.last)[node].type, self._first(layer).type
         if isinstance(now, TensorType) and isinstance(first, TensorType):
-            if now.layout == first.layout:
+            if now.layout == first.layout and now.rank == first.rank:
                 return value
             if first.is_static:
                 like = np.broadcast_to(np.int8(0), first.concrete)

@@ -147,6 +147,7 @@ class _Geometry:
     inner: Dim
     channels: Dim
     groups: int
+    frames: int | None = None
 
     @property
     def depthwise(self) -> bool:
@@ -154,7 +155,7 @@ class _Geometry:
 
 
 def _geometry(
-    name: str, spatial: str, data: Tensor, weight: Tensor, attrs: dict[str, Any]
+    name: str, spatial: str, data: Tensor, weight: Tensor, attrs: dict[str, Any], frames: int | None
 ) -> _Geometry:
     """Returns the sizes of a convolution, its result's among them.
 
@@ -165,10 +166,13 @@ def _geometry(
     filters = parse_layout(attrs["weight_layout"])
     n_spatial, groups = len(spatial), attrs["groups"]
     check_pairs(name, attrs["strides"], attrs["padding"], attrs["dilation"], n_spatial)
-    sizes = _logical(name, layout, data.shape, "NC" + spatial)
+    stored = spatial if frames is None else spatial[1:]
+    sizes = _logical(name, layout, data.shape, "NC" + stored)
+    if frames is not None:
+        sizes |= {"N": clips_of(name, sizes["N"], frames), spatial[0]: frames}
     kernel = _logical(name, filters, weight.shape, "OI" + spatial)
     if set(out.plain) != set(layout.plain):
-        raise GraphTypeError("T109", f"{name}: layout {out.text} is not one of NC{spatial}")
+        raise GraphTypeError("T109", f"{name}: layout {out.text} is not one of NC{stored}")
     inner, channels = kernel["I"], attrs["channels"] or kernel["O"]
     if groups < 1 or channels % groups != 0:
         raise GraphTypeError(
@@ -186,16 +190,37 @@ def _geometry(
         stride, dilation = attrs["strides"][n], attrs["dilation"][n]
         result[axis] = window_size(name, sizes[axis], kernel[axis], stride, low, high, dilation)
         result["K" + axis] = kernel[axis]
-    return _Geometry(spatial, layout, filters, out, result, inner, channels, groups)
+    if frames is not None:
+        result["N"] *= result[spatial[0]]
+    return _Geometry(spatial, layout, filters, out, result, inner, channels, groups, frames)
+
+
+def clips_of(name: str, images: Dim, frames: int) -> Dim:
+    """Returns how many clips of `frames` images a batch is.
+
+    Errors: T107 for images that are no whole clips.
+    """
+    if frames < 1 or (isinstance(images, int) and images % frames):
+        raise GraphTypeError("T107", f"{name}: {images} images are no clips of {frames} frames")
+    return images // frames
 
 
 def convolve(
-    name: str, spatial: str, data: Tensor, weight: Tensor, attrs: dict[str, Any]
+    name: str,
+    spatial: str,
+    data: Tensor,
+    weight: Tensor,
+    attrs: dict[str, Any],
+    frames: int | None = None,
 ) -> Tensor:
-    """Returns the stages of a convolution over any number of spatial axes."""
+    """Returns the stages of a convolution over any number of spatial axes. With `frames`, the
+    images of the batch are clips of so many, and the first spatial axis is that of a clip.
+
+    Errors: T101, T103, T107, T109, T110.
+    """
     short = name.rpartition(".")[2]
     wide, dtype = product_dtypes(data.dtype, weight.dtype, name, attrs.get("out_dtype", ""))
-    g = _geometry(name, spatial, data, weight, attrs)
+    g = _geometry(name, spatial, data, weight, attrs, frames)
     n_spatial = len(spatial)
     pads = dict(
         zip(spatial, zip(attrs["padding"], attrs["padding"][n_spatial:], strict=False), strict=True)
@@ -218,10 +243,22 @@ def convolve(
     def body(*i: Scalar) -> Scalar:
         here = dict(zip(g.out.axes, i, strict=True))
         read = _read_place(g, here, channels)
+        if g.frames is not None:  # an image of the batch is a frame of a clip
+            size = g.sizes[spatial[0]]
+            here |= {"N": here["N"] // te.size(size), spatial[0]: here["N"] % te.size(size)}
         for n, axis in enumerate(spatial):
             read[axis] = here[axis] * attrs["strides"][n] + taps[n] * attrs["dilation"][n]
         filters = {**_filter_place(g, here, channels), **dict(zip(spatial, taps, strict=True))}
+        inside = te.as_scalar(True, "bool")
+        if g.frames is not None:
+            low, high = pads[spatial[0]]
+            frame = read[spatial[0]] - low
+            inside = te.all_of(
+                *([frame >= 0] if low else []), *([frame < g.frames] if high else [])
+            )
+            read["N"] = here["N"] * g.frames + frame
         left, right = _element(x, g.data, read), _element(weight, g.weight, filters)
+        left = te.select(inside, left, as_scalar(0, x.dtype))
         return te.sum(te.cast(wide, left) * te.cast(wide, right), over)
 
     layout = g.out.text if g.out.factors else ""

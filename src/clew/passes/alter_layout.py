@@ -20,9 +20,11 @@ from clew.support.errors import GraphTypeError
 from clew.te.analysis import Kind
 
 _PLAIN: Final = "NCHW"
+_CONVS: Final = ("nn.conv2d", "nn.conv3d_frames")
 _CHANNELS_LAST: Final = "NHWC"
 _FROM_CHANNELS_LAST: Final = (0, 3, 1, 2)
 _BLOCKS_OF_FEW: Final = (2, 4, 8)
+_LEAST_FILLED: Final = 0.8  # of the blocks of channels that no block divides
 _LEAST_DEPTH: Final = 0.25  # of a tile: less is not worth filling up
 _POINTWISE: Final = (Kind.ELEMENTWISE, Kind.BROADCAST)
 # Data movement that leaves the channels of an image where they are, by what its attributes name.
@@ -106,7 +108,7 @@ class _Alterer(Rewriter):
         for node in post_order(function.body):
             for child in dict.fromkeys(node.children):
                 self._users.setdefault(child.id, []).append(node)
-            if isinstance(node, Call) and node.op_name == "nn.conv2d" and node.attrs.groups == 1:
+            if isinstance(node, Call) and node.op_name in _CONVS and node.attrs.groups == 1:
                 self._most = max(self._most, self._lanes_of_block(node))
 
     # --- which operators change ---
@@ -125,8 +127,8 @@ class _Alterer(Rewriter):
         if self._stays_plain(old):
             self._kept_plain.add(old.id)
             return None
-        if old.op.name == "nn.conv2d":
-            return self._conv2d(old)
+        if old.op.name in _CONVS:
+            return self._conv(old)
         if old.op.name == "nn.dense":
             return self._dense(old)
         if old.op.name == "transpose":
@@ -196,7 +198,7 @@ class _Alterer(Rewriter):
 
     # --- layers ---
 
-    def _conv2d(self, old: Call) -> Expr | None:
+    def _conv(self, old: Call) -> Expr | None:
         data, weight = old.args[:2]
         plain = old.attrs.data_layout == _PLAIN and not old.attrs.out_layout
         if not plain or not _packable(weight) or not self._packs(old):
@@ -213,7 +215,7 @@ class _Alterer(Rewriter):
             elif inner == 1 and groups == channels:
                 channels = groups = filled
         inner = _filled_up(inner, self._block_of_few(old, inner) or 1)
-        found = self._conv2d_layouts(old, channels, inner, groups)
+        found = self._conv_layouts(old, channels, inner, groups)
         if found is None:
             self._ctx.remark(
                 old, f"stays plain: no block divides {inner * groups} and {channels} channels"
@@ -222,8 +224,9 @@ class _Alterer(Rewriter):
         (data_layout, weight_layout), attrs = found
         value = self._to(value, data_layout, data, old)
         if inner > 1 or groups == 1:
-            value = self._split_padding(value, old.attrs.padding, data_layout)
-            attrs = attrs.with_(padding=(0, 0, 0, 0))
+            around, kept = _spatial_padding(old.attrs.padding)
+            value = self._split_padding(value, around, data_layout)
+            attrs = attrs.with_(padding=kept)
         source = self.memo[weight.id]
         missing = inner - weight.tensor.shape[1]
         if missing and product_group(weight.tensor.dtype):  # groups are filled up, not blocks
@@ -233,7 +236,7 @@ class _Alterer(Rewriter):
         )
         return Call(old.op, [value, packed], attrs)
 
-    def _conv2d_layouts(
+    def _conv_layouts(
         self, old: Call, channels: int, inner: int, groups: int
     ) -> tuple[tuple[str, str], Attrs] | None:
         """Returns the layouts of data and weight, and the attributes of the altered convolution."""
@@ -245,7 +248,9 @@ class _Alterer(Rewriter):
             whole = self._lanes_of_sums(old.args[0].tensor.dtype)
             if product_group(old.args[0].tensor.dtype) and not self._is_joined(old):
                 whole = self._most
-            if 0 < of_result * _filled_up(channels, whole) < whole * channels:
+            if of_result * _filled_up(channels, whole) < whole * channels and (
+                of_result or _LEAST_FILLED * _filled_up(channels, whole) <= channels
+            ):
                 of_result = whole
             block = self._block_of_few(old, inner) or self._block(inner, lanes) or of_result
         elif inner == 1:
@@ -282,7 +287,7 @@ class _Alterer(Rewriter):
         if not group or tile is None or old.attrs.groups > 1 or self._block(inner, inner):
             return 0
         block = next((b for b in _BLOCKS_OF_FEW if group <= b and inner <= b), 0)
-        columns = weight.shape[3]
+        columns = weight.shape[-1]
         deep = isinstance(columns, int) and columns * block >= _LEAST_DEPTH * tile[2]
         return block if deep else 0
 
@@ -380,7 +385,7 @@ class _Alterer(Rewriter):
 
     def _meets_convolution(self, old: Expr) -> bool:
         """Whether a convolution reads an image, or what is computed from it element by element."""
-        return self._reaches(old, lambda user: user.op_name == "nn.conv2d")
+        return self._reaches(old, lambda user: user.op_name in _CONVS)
 
     def _reaches(self, old: Expr, wanted: Callable[[Call], bool]) -> bool:
         """Whether a call that is `wanted` reads an image, or what is computed from it element by
@@ -488,6 +493,18 @@ class _Alterer(Rewriter):
             self._converted[value.id, layout] = found
             self._converted[found.id, have] = value
         return found
+
+
+def _spatial_padding(padding: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Returns the padding of lines and columns, as (top, left, bottom, right), and what is left: an
+    operator of that padding, or, between the frames of clips, the convolution itself sees to it.
+    """
+    half = len(padding) // 2
+    around = (*padding[half - 2 : half], *padding[-2:])
+    kept = [0] * len(padding)
+    for n in range(half - 2):
+        kept[n], kept[half + n] = padding[n], padding[half + n]
+    return around, tuple(kept)
 
 
 def _convert(value: Expr, have: str, layout: str, plain: TensorType) -> Expr:

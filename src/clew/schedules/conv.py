@@ -6,6 +6,9 @@ Channel blocks are outermost, so that their weights stay in cache while the imag
 
 from __future__ import annotations
 
+import contextlib
+import math
+
 from clew.loop.affine import contains
 from clew.loop.ir import buffer_loads
 from clew.loop.schedule import Schedule
@@ -86,6 +89,8 @@ def schedule(
     ow_outer, ow_inner = schedule.split(ow if rows else down, columns, tail="balance")
     schedule.compute_at(anchor, ow_outer, "register")
     reduction = register_tile(schedule, info, lanes, blocks=info.axes[1])
+    with contextlib.suppress(ScheduleError):  # frames before and after a clip; most have none
+        schedule.skip_padding(anchor)
     vector, lane = schedule.split(ci, lanes, tail="guard")
     for name in (*inside, ow_inner, co_inner, vector):
         schedule.unroll(name)
@@ -120,10 +125,12 @@ def _lines_in_cache(info: StageInfo, target: Target, panels: int) -> int:
     cache while panels of weights pass by; all of them where few pass.
     """
     height = info.store.buffer.shape[2]
-    image = next(x.source for x in buffer_loads(info.store.value) if _has_lines(info, x))
+    load = next(x for x in buffer_loads(info.store.value) if _has_lines(info, x))
     if panels < _FEW_PANELS:
         return height
-    line_bytes = image.size_bytes / image.shape[0] / height
+    over = (n.index for n in info.loops if n.name in info.reduction_axes)
+    frames = math.prod(i.extent for i in over if contains(load.indices[0], i))
+    line_bytes = frames * load.source.size_bytes / load.source.shape[0] / height
     return min(height, max(1, int(target.l2_bytes * _SHARE_OF_IMAGE / line_bytes)))
 
 

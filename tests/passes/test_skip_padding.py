@@ -1,0 +1,103 @@
+"""Convolutions without products of padding: which, and that they give what they gave."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import clew
+from clew.ir.expr import Call
+from clew.ir.visit import post_order
+from clew.passes.skip_padding import SkipPadding
+from clew.pipelines import pipeline
+from clew.runtime.guard import GuardSide
+
+ALWAYS = SkipPadding(min_gain=0.0)
+
+
+def network(kit: Any, shape: tuple[int, ...], channels: int, *window: int, **attrs: Any) -> Any:
+    x = kit.var("x", *shape)
+    weight = kit.random(channels, shape[1] // attrs.get("groups", 1), *window, seed=3)
+    op = f"nn.conv{len(window)}d"
+    y = kit.layer(op, x, kit.const(weight / np.float32(9)), **attrs)
+    return kit.module([x], kit.layer("nn.relu", y))
+
+
+def dilated(rate: int) -> dict[str, Any]:
+    return {"padding": (rate,) * 4, "dilation": (rate,) * 2}
+
+
+@pytest.mark.parametrize(
+    ("size", "attrs", "convs", "taps"),
+    [
+        ((28, 28), dilated(36), 1, (1, 1)),
+        ((28, 28), dilated(24), 9, (1, 1)),
+        ((28, 28), dilated(2), 1, (3, 3)),
+        ((56, 56), dilated(1), 1, (3, 3)),
+        ((28, 56), {"padding": (36, 1, 36, 1), "dilation": (36, 1)}, 1, (1, 3)),
+        ((28, 56), {"padding": (20, 1, 20, 1), "dilation": (20, 1)}, 3, (1, 3)),
+    ],
+)
+def test_which_convolutions(
+    kit: Any, size: tuple[int, int], attrs: Any, convs: int, taps: tuple[int, int]
+) -> None:
+    given = network(kit, (1, 256, *size), 64, 3, 3, **attrs)
+    after = kit.apply(given, SkipPadding())
+    assert kit.op_names(after).count("nn.conv2d") == convs
+    assert (after is given) is (taps == (3, 3))
+    calls = (n for n in post_order(after.main) if isinstance(n, Call))
+    windows = {n.args[1].tensor.shape[2:] for n in calls if n.op_name == "nn.conv2d"}
+    assert windows == {taps}
+
+
+CASES: list[tuple[tuple[int, ...], int, tuple[int, ...], dict[str, Any]]] = [
+    ((1, 16, 7, 9), 8, (3, 3), {"padding": (5, 6, 4, 3), "dilation": (4, 5)}),
+    ((2, 8, 6, 5), 21, (3, 3), {"padding": (4, 4, 4, 4), "dilation": (4, 4), "strides": (2, 3)}),
+    ((1, 8, 3, 3), 8, (5, 4), {"padding": (9, 2, 0, 8), "dilation": (2, 3), "strides": (1, 2)}),
+    ((1, 8, 2, 2), 8, (3, 3), {"padding": (1, 1, 1, 1), "strides": (2, 2)}),
+    ((2, 16, 1, 1), 16, (3, 3), {"padding": (1, 1, 1, 1)}),
+    ((1, 16, 5, 5), 16, (3, 3), {"padding": (6, 6, 6, 6), "dilation": (6, 6), "groups": 16}),
+    ((1, 8, 2, 9), 8, (2, 1), {"padding": (4, 0, 0, 0), "strides": (3, 1)}),
+    ((1, 8, 5), 8, (3,), {"padding": (7, 7), "dilation": (7,)}),
+    ((1, 8, 2, 6, 6), 8, (3, 3, 3), {"padding": (2, 1, 1, 2, 1, 1), "dilation": (2, 1, 1)}),
+    ((1, 8, 4, 4), 8, (3, 3), {"padding": (20, 0, 0, 0), "dilation": (1, 1)}),
+]
+
+
+@pytest.mark.parametrize("options", [SkipPadding(), ALWAYS], ids=["worth it", "always"])
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_values_are_kept(kit: Any, case: Any, options: SkipPadding) -> None:
+    shape, channels, window, attrs = case
+    given = network(kit, shape, channels, *window, **attrs)
+    kit.same(given, kit.apply(given, options))
+
+
+@pytest.mark.parametrize("n", range(len(CASES)))
+def test_native_code(kit: Any, n: int) -> None:
+    shape, channels, window, attrs = CASES[n]
+    given = network(kit, shape, channels, *window, **attrs)
+    x = kit.random(*shape, seed=7)
+    passes = [ALWAYS if p.name == "SkipPadding" else p for p in pipeline()]
+    compiled = clew.compile(given, passes=passes, threads=1, guard=list(GuardSide)[n % 2])
+    (expected,) = kit.interpret(given, {"x": x})
+    (found,) = compiled.run({"x": x}).values()
+    np.testing.assert_allclose(expected, found, rtol=1e-4, atol=1e-4)
+    assert compiled.trace.verify({"x": x}).ok
+
+
+@pytest.mark.parametrize("bad", [np.inf, np.nan])
+def test_weights_that_are_not_finite_meet_padding(kit: Any, bad: float) -> None:
+    """Their products with zeros are NaN."""
+    x = kit.var("x", 1, 4, 5, 5)
+    weight = kit.random(8, 4, 3, 3)
+    weight[2, 1, 0, 0] = bad
+    given = kit.module([x], kit.layer("nn.conv2d", x, kit.const(weight), **dilated(7)))
+    assert kit.apply(given, SkipPadding()) is given
+
+
+def test_a_window_that_meets_no_pixel(kit: Any) -> None:
+    """All of its places are padding, or pixels between its taps."""
+    given = network(kit, (1, 8, 1, 5), 8, 2, 1, padding=(2, 0, 2, 0), dilation=(4, 1))
+    assert kit.apply(given, SkipPadding()) is given
