@@ -3,8 +3,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx.parser
 
-import clew.ops  # noqa: F401
+import clew
 from clew.ir.expr import Call, Expr, Function, GlobalVar, If, Let, Tuple, TupleGetItem, While
 from clew.ir.module import Module
 from clew.ir.visit import post_order
@@ -97,3 +98,38 @@ def test_a_loop_read_whole_stays(kit: Any) -> None:
     x, made = loop(kit)
     given = Module({"main": Function([x], made, {"outputs": ("y",)}, span=x.span)})
     assert kit.apply(given, DeadCode()) is given
+
+
+# A state of a size that a run tells, and one that nobody reads after the loop.
+GROWING = """<ir_version: 9, opset_import: ["" : 18]>
+agraph (float[n,2] x, float[1,1] bound) => (float[m,1,2] y) {
+    counts = Shape (x)
+    zero = Constant <value = int64 {0}> ()
+    turns = Gather (counts, zero)
+    yes = Constant <value = bool {1}> ()
+    first = Constant <value = int64[1] {0}> ()
+    none = Slice (x, first, first)
+    kept, unread = Loop (turns, yes, none, x) <body = inner
+        (int64 i, bool c, float[k,2] some, float[n,2] other)
+        => (bool c2, float[j,2] more, float[n,2] next) {
+        c2 = Identity (c)
+        flat = Constant <value = int64[1] {-1}> ()
+        at = Reshape (i, flat)
+        row = Gather (x, at)
+        most = ReduceMax (row)
+        above = Greater (most, bound)
+        chosen = Reshape (above, flat)
+        few = Compress <axis = 0> (row, chosen)
+        more = Concat <axis = 0> (some, few)
+        next = Add (other, other)
+    }>
+    axes = Constant <value = int64[1] {1}> ()
+    y = Unsqueeze (kept, axes)
+}"""
+
+
+def test_sizes_of_what_is_left_keep_their_names() -> None:
+    compiled = clew.compile(onnx.parser.parse_model(GROWING), threads=1)
+    x = np.arange(10, dtype=np.float32).reshape(5, 2)
+    found = compiled(x, np.full((1, 1), 4, np.float32))
+    np.testing.assert_array_equal(found, x[2:, None])

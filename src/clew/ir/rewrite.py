@@ -40,15 +40,15 @@ def rebuild(node: Expr, children: Sequence[Expr]) -> Expr:
     if all(a is b for a, b in zip(node.children, children, strict=True)):
         return node
     new = _over(node, children)
-    keep_sizes(node, new)
+    keep_sizes(node.type, new)
     return new
 
 
-def keep_sizes(old: Expr, new: Expr) -> None:
-    """Gives the sizes that a node just built makes unknown anew the names that they had in the node
-    whose place it takes: attributes of other nodes go by these.
+def keep_sizes(old: Type, new: Expr) -> None:
+    """Gives the sizes that a node just built makes unknown anew the names that they had in the type
+    of what it stands for: attributes of other nodes go by these.
     """
-    if new.type == old.type or isinstance(new, (Function, Var)):
+    if new.type == old or isinstance(new, (Function, Var)):
         return
     fresh = unknown_sizes(new.type)
     if not fresh:
@@ -56,7 +56,7 @@ def keep_sizes(old: Expr, new: Expr) -> None:
     for child in new.children:
         fresh -= unknown_sizes(child.type)
     renamed: dict[str, Dim] = {}
-    for was, now in _dims(old.type, new.type):
+    for was, now in _dims(old, new.type):
         name = str(now)
         if name in fresh and is_unknown(was) and isinstance(now, SymDim) and name in now.symbols:
             renamed.setdefault(name, was)
@@ -83,7 +83,10 @@ def unknown_sizes(type_: Type) -> set[str]:
 
 def _dims(old: Type, new: Type) -> Iterator[tuple[Dim, Dim]]:
     """Yields the sizes of a value in two types, where these are alike."""
-    for a, b in zip(leaves(old), leaves(new), strict=False):
+    before, after = leaves(old), leaves(new)
+    if len(before) != len(after):
+        return
+    for a, b in zip(before, after, strict=True):
         if not isinstance(a, TensorType) or not isinstance(b, TensorType):
             continue
         if a.rank == b.rank and a.layout == b.layout:
@@ -248,7 +251,7 @@ class Rewriter:
             if attrs:
                 settled = {k: _settled(v, self.sizes) for k, v in attrs.items()}
                 new = Call(node.op, children, node.attrs.with_(**settled))
-                keep_sizes(node, new)
+                keep_sizes(node.type, new)
                 return new
         if self.sizes and isinstance(node, While) and _names_any(node.trips, self.sizes):
             return _while(node, children, _settled(node.trips, self.sizes))

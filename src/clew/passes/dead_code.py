@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from clew.ir.expr import Call, Expr, Function, GlobalVar, If, Let, Tuple, TupleGetItem, Var, While
 from clew.ir.module import Module
-from clew.ir.rewrite import Rewriter, rebuild
+from clew.ir.rewrite import Rewriter, keep_sizes, rebuild
 from clew.ir.types import TupleType
 from clew.ir.visit import free_vars, post_order
 from clew.passes.base import Pass, PassContext
@@ -112,7 +113,9 @@ class _Pruner(Rewriter):
         if then is new.then and len(used) == len(new.args):
             return new
         then, orelse = _with_params(then, used), _with_params(orelse, used)
-        return If(new.cond, then, orelse, [new.args[place] for place in used])
+        pruned = If(new.cond, then, orelse, [new.args[place] for place in used])
+        _keep_sizes(new, pruned, self._moved.get(old.id))
+        return pruned
 
     def _prune_while(self, old: Expr, new: While, read: set[int] | None) -> While:
         states = len(new.init)
@@ -131,13 +134,24 @@ class _Pruner(Rewriter):
         self._moved[old.id] = {field: place for place, field in enumerate(kept)}
         live = [f for f in kept if f < states]
         places = [0, *(f + 1 for f in live)]
-        return While(
+        pruned = While(
             _with_params(new.cond, places),
             _with_params(_with_fields(new.body, kept), places),
             [new.init[f] for f in live],
             scans=len(kept) - len(live),
             trips=new.trips,
         )
+        _keep_sizes(new, pruned, self._moved[old.id])
+        return pruned
+
+
+def _keep_sizes(whole: Expr, pruned: Expr, moved: Mapping[int, int] | None) -> None:
+    """Has the fields that are left keep the names of their sizes."""
+    type_ = whole.type
+    if moved is not None:
+        assert isinstance(type_, TupleType)
+        type_ = TupleType(tuple(type_.fields[field] for field in sorted(moved)))
+    keep_sizes(type_, pruned)
 
 
 def _uses_any(bodies: tuple[Expr, ...], params: tuple[Var, ...]) -> bool:
