@@ -82,8 +82,8 @@ class _Layer:
     @property
     def steps(self) -> tuple[int, ...]:
         """How many steps of the strides are computed."""
-        spans = zip(self.result, self.cropped, self.strides, strict=True)
-        return tuple(-(-(size + c) // s) for size, c, s in spans)
+        every = zip(self.result, self.cropped, self.strides, strict=True)
+        return tuple(-(-(size + c) // s) for size, c, s in every)
 
     @property
     def after(self) -> tuple[int, ...]:
