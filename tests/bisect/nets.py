@@ -5,11 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx.parser
 
 import clew
 from clew.ir.module import Module
 
 RNG = np.random.default_rng(7)
+
+
+LOOP = """<ir_version: 9, opset_import: ["" : 18]>
+agraph (float[2,3] x) => (float[2,3] y) {
+    n = Constant <value = int64 {6}> ()
+    yes = Constant <value = bool {1}> ()
+    y = Loop (n, yes, x) <body = inner
+        (int64 i, bool c, float[2,3] h) => (bool c2, float[2,3] next) {
+        c2 = Identity (c)
+        next_ = Add (h, h)
+        next = Relu (next_)
+    }>
+}"""
 
 
 def array(*shape: int, scale: float = 1.0) -> np.ndarray[Any, Any]:
@@ -83,3 +97,8 @@ def conv() -> tuple[Module, dict[str, Any]]:
 
 def mlp() -> tuple[Module, dict[str, Any]]:
     return parsed(MLP, MLP_WEIGHTS), {"x": array(6, 40)}
+
+
+def loop() -> tuple[Module, dict[str, Any]]:
+    """Doubles its input at each turn."""
+    return clew.load(onnx.parser.parse_model(LOOP)), {"x": np.ones((2, 3), np.float32)}

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
 
-from clew.bisection.cases import Case, cut, is_unit, resized, sizes, without_inner
+from clew.bisection.cases import Case, cut, is_unit, resized, sizes, units, without_inner
 from clew.bisection.checks import Check, quietly
-from clew.ir.expr import Function, Tuple, TupleGetItem
-from clew.ir.interpret import interpret
+from clew.ir.expr import Constant, Function, Tuple, TupleGetItem, While
+from clew.ir.interpret import interpret, interpret_values, interpreted
+from clew.ir.module import Module
 from clew.ir.types import TensorType
 from clew.ir.visit import post_order
 
@@ -20,6 +21,7 @@ _SECONDS: Final = 60.0
 _SMALL: Final = (1, 2, 3)
 _LEFT: Final = 1e-2
 _ODD: Final = 64
+_MOST_TURNS: Final = 64
 
 
 @dataclass
@@ -102,6 +104,22 @@ class Reducer:
                     break
         return case
 
+    # --- inside of a loop ---
+
+    def inside_loop(self, case: Case) -> tuple[Case, int] | None:
+        """Returns what a loop, which alone the case holds, does at the first turn that fails by
+        itself, and the number of that turn; None where there is no such loop or turn.
+        """
+        loops = units(case.module.main)
+        if len(loops) != 1 or not isinstance(loops[0], While):
+            return None
+        for turn, made in enumerate(_turns(case, loops[0])):
+            if self.late or turn == _MOST_TURNS:
+                return None
+            if self.fails(made):
+                return made, turn
+        return None
+
     # --- fewer outputs, less of each ---
 
     def fewer_outputs(self, case: Case, make: Callable[[Sequence[str]], Case]) -> Case:
@@ -135,6 +153,27 @@ class Reducer:
                 if whole is not None and _says_something(whole, case) and self.fails(whole):
                     return whole, new
         return None
+
+
+def _turns(case: Case, loop: While) -> Iterator[Case]:
+    """Yields each turn of a loop as a module of its own, with what it is given in the case."""
+    main, body = case.module.main, loop.body
+    names = [p.name for p in body.params]
+    if not isinstance(body.body, Tuple) or len(set(names)) < len(names):
+        return
+    outputs = tuple(f"y{n}" for n in range(len(body.body.fields)))
+    module = Module({"main": Function(body.params, body.body, {"outputs": outputs})})
+    given = {p.id: case.inputs[p.name] for p in main.params}
+    known = given | interpret_values(main, list(given.values()), {i.id for i in loop.init})
+    state = [i.data if isinstance(i, Constant) else known[i.id] for i in loop.init]
+    goes_on, turn = interpreted(loop.cond), 0
+    while bool(goes_on(values := [np.asarray(turn, np.int64), *state], {})):
+        made = with_expected(Case(module, dict(zip(names, values, strict=True)), {}))
+        if made is None:
+            return
+        yield made
+        state = list(made.expected.values())[: len(state)]
+        turn += 1
 
 
 def _says_something(smaller: Case, case: Case) -> bool:

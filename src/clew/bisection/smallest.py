@@ -30,11 +30,31 @@ def smallest_around(
     members = reducer.neighbourhood(main, _seeds(main, node), make)
     if members is None:
         return None
-    whole = make(reducer.smaller(members, make))
-    case = reducer.fewer_outputs(whole, lambda names: _only(whole, names))
+    case = _with_fewer_outputs(reducer, make(reducer.smaller(members, make)))
+    turns: list[int] = []
+    while (found := reducer.inside_loop(case)) is not None:
+        case, turn = _smaller(reducer, found[0]), found[1]
+        turns.append(turn)
     if kernels:
         case = reducer.smaller_kernels(case)
-    return reduced(reducer.smaller_sizes(case), check)
+    return reduced(reducer.smaller_sizes(case), check, turns)
+
+
+def _smaller(reducer: Reducer, case: Case) -> Case:
+    """Returns a case with as few nodes and outputs as fail."""
+    main = case.module.main
+    own = {p.id: case.inputs[p.name] for p in main.params}
+    wanted = {n.id for n in post_order(main.body)}
+    values = own | interpret_values(main, list(own.values()), wanted)
+    make = maker(main, values)
+    whole = {n.id for n in units(main)}
+    if not reducer.fails(make(whole)):
+        return case
+    return _with_fewer_outputs(reducer, make(reducer.smaller(whole, make)))
+
+
+def _with_fewer_outputs(reducer: Reducer, case: Case) -> Case:
+    return reducer.fewer_outputs(case, lambda names: _only(case, names))
 
 
 def _seeds(main: Function, node: Expr) -> set[int]:
@@ -95,15 +115,19 @@ def smallest_kernel(session: Session, check: BuildCheck, fault: Fault) -> Reduce
     return reduced(reducer.smaller_sizes(case), check)
 
 
-def reduced(case: Case, check: Check) -> Reduced | None:
-    """Returns a case as part of the verdict; None where it does not fail (any more)."""
+def reduced(case: Case, check: Check, turns: Sequence[int] = ()) -> Reduced | None:
+    """Returns a case as part of the verdict, found at some turns of loops in each other; None where
+    it does not fail (any more).
+    """
     try:
         error = check.error(case.module, case.inputs, case.expected)
     except Exception:  # a part that does not run alone
         return None
     if error <= check.tolerance:
         return None
-    return Reduced(case.module, case.inputs, case.expected, case.operators, error, check)
+    return Reduced(
+        case.module, case.inputs, case.expected, case.operators, error, check, turns=tuple(turns)
+    )
 
 
 def _only(case: Case, names: Sequence[str]) -> Case:

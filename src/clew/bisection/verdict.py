@@ -49,6 +49,8 @@ class Reduced(Brief):
 
     `module` takes `inputs` and should give `expected`; `operators` counts its operator calls (of an
     import: the layers of `onnx`, the part of the model's own file). `error` is what is wrong now.
+    Where it is a part of a loop, `turns` says at which turn its inputs are those of the model: from
+    0, outer loops first.
     """
 
     module: Module
@@ -58,6 +60,7 @@ class Reduced(Brief):
     error: float
     check: Check
     onnx: bytes | None = None
+    turns: tuple[int, ...] = ()
 
     def fails(self) -> bool:
         """Whether it still does, here and now."""
@@ -137,6 +140,10 @@ class Verdict(Shown):
         if self.reduced is not None:
             plural = "s" * (self.reduced.operators != 1)
             text = f"{self.reduced.operators} operator{plural}, error {self.reduced.error:.2g}"
+            if self.reduced.turns:
+                text += (
+                    f", at turn {' of turn '.join(map(str, self.reduced.turns[::-1]))} of a loop"
+                )
             found["reduced to"] = text
         return found
 
@@ -157,6 +164,7 @@ class Verdict(Shown):
             document["reduced"] = {
                 "operators": self.reduced.operators,
                 "error": self.reduced.error,
+                "turns": list(self.reduced.turns),
                 "inputs": {n: list(np.shape(v)) for n, v in self.reduced.inputs.items()},
             }
         return plain(document)  # type: ignore[no-any-return]
