@@ -168,3 +168,62 @@ def test_the_layers_of_a_block_are_all_served_by_what_replaces_it(kit: Any) -> N
     assert [name.rsplit("_", 1)[0] for name in sorted(layers)] == [
         "divide", "exp", "max", "subtract", "sum",
     ]  # fmt: skip
+
+
+BOXES = [
+    ((4, 3, 5), [(0, 4), (1, 3), (2, 5)], ["reshape", "pad", "where"]),
+    ((4, 3, 5), [(1, 3)], ["reshape", "pad", "where"]),
+    ((4, 3, 5), [(3, 4), (0, 3)], ["reshape", "pad", "where"]),
+    ((4, 3), [(0, 4), (0, 3)], ["reshape"]),
+    ((4, 3), [(0, 4)], ["reshape"]),
+]
+
+
+@pytest.mark.parametrize(("shape", "box", "left"), BOXES)
+@pytest.mark.parametrize("negative", [False, True])
+@pytest.mark.parametrize("dtype", ["f32", "i64"])
+def test_an_assignment_to_a_slice(
+    kit: Any, shape: Any, box: Any, left: list[str], negative: bool, dtype: str
+) -> None:
+    axes = [np.arange(low, high) for low, high in box]
+    places = np.stack(np.meshgrid(*axes, indexing="ij"), -1)
+    if negative:
+        places -= np.array(shape[: len(box)])
+    x = kit.var("x", *shape, dtype=dtype)
+    y = kit.var("y", *places.shape[:-1], *shape[len(box) :], dtype=dtype)
+    before = kit.module([x, y], kit.layer("scatter_nd", x, kit.const(places), y))
+    after = kit.apply(before, CanonicalizeOps())
+    assert [name for name in kit.op_names(after) if name != "reshape"] == left[1:]
+    kit.same(before, after)
+
+
+@pytest.mark.parametrize(
+    "places",
+    [
+        [[0, 1], [0, 0]],  # another order
+        [[0, 1], [0, 1]],  # twice the same
+        [[0, 0], [1, 1]],  # no box
+        [[0, 0], [0, 2]],  # steps of two
+        [[3, 2], [3, 3]],  # outside
+        [[-5, 0], [-5, 1]],
+    ],
+)
+def test_places_that_are_no_box(kit: Any, places: list[list[int]]) -> None:
+    x, y = kit.var("x", 4, 3), kit.var("y", 2)
+    before = kit.module([x, y], kit.layer("scatter_nd", x, kit.const(np.array(places)), y))
+    assert kit.apply(before, CanonicalizeOps()) is before
+
+
+@pytest.mark.parametrize("shape", [(0, 1), (2, 0)])
+def test_no_places_are_no_box(kit: Any, shape: Any) -> None:
+    x, y = kit.var("x", 4, 3), kit.var("y", shape[0], *(4, 3)[shape[1] :])
+    places = kit.const(np.zeros(shape, np.int64))
+    before = kit.module([x, y], kit.layer("scatter_nd", x, places, y))
+    assert kit.apply(before, CanonicalizeOps()) is before
+
+
+def test_sums_into_a_box_stay(kit: Any) -> None:
+    x, y = kit.var("x", 4, 3), kit.var("y", 2, 3)
+    places = kit.const(np.array([[1], [2]]))
+    before = kit.module([x, y], kit.layer("scatter_nd", x, places, y, reduction="add"))
+    assert kit.apply(before, CanonicalizeOps()) is before

@@ -402,6 +402,9 @@ def scatter_nd_many(x: Array, indices: Array, updates: Array, *, reduction: str 
         parts = updates.reshape(-1, *x.shape)
         whole: Array = put(x[None], (np.zeros(len(parts), np.int64),), parts, reduction)[0]
         return whole
+    wide = indices.astype(np.int64, copy=False)
+    if wide.min() >= 0 and (wide < np.array(x.shape[:depth])).all():
+        return put(x, tuple(wide[..., n] for n in range(depth)), updates, reduction)
     place = tuple(indices_in("scatter_nd", indices[..., n], n, x.shape[n]) for n in range(depth))
     return put(x, place, updates, reduction)
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
 
 from clew.ir.dims import Dim
 from clew.ir.expr import Call, Constant, Expr, TupleGetItem
@@ -126,12 +130,69 @@ def reshape_of_dense(found: Match) -> Expr | None:
     return get_op("add")(result, vector)
 
 
+# --- assignments to slices, which exporters write as places of all elements ---
+
+_updates = wildcard()
+
+
+@rule(is_op("scatter_nd")(_x, _c, _updates).has_attr(reduction="none"))
+def scatter_to_a_box(found: Match) -> Expr | None:
+    """Updates of all places in a box, in their order, are the box with padding around it, and
+    what was there before beside it.
+    """
+    target, updates = found[_x], found[_updates]
+    if not (target.tensor.is_static and updates.tensor.is_static):
+        return None
+    shape = target.tensor.concrete
+    box = _box_of(found.constant(_c).data, shape)
+    if box is None or target.tensor.dtype == "bool":
+        return None
+    low, high = box
+    depth = len(low)
+    sides = [h - n for n, h in zip(low, high, strict=True)]
+    block = get_op("reshape")(updates, shape=(*sides, *shape[depth:]))
+    if all(side == size for side, size in zip(sides, shape, strict=False)):
+        return block
+    rest = (0,) * (len(shape) - depth)
+    after = (size - h for size, h in zip(shape, high, strict=False))
+    padded = get_op("pad")(block, pads=(*low, *rest, *after, *rest))
+    inside = np.ones((1,) * len(shape), bool)
+    for axis, (n, h) in enumerate(zip(low, high, strict=True)):
+        if h - n < shape[axis]:
+            places = np.arange(shape[axis])
+            within = (n <= places) & (places < h)
+            inside = inside & within.reshape([-1 if a == axis else 1 for a in range(len(shape))])
+    return get_op("where")(Constant(inside), padded, target)
+
+
+def _box_of(
+    places: np.ndarray[Any, Any], shape: Sequence[int]
+) -> tuple[list[int], list[int]] | None:
+    """Returns where the box begins and ends whose elements places `i64[..., depth]` name, each
+    once and the last axis first; None where they name others, or some that do not exist.
+    """
+    if not places.size:
+        return None
+    rows = places.reshape(-1, places.shape[-1]).astype(np.int64)
+    sizes = np.array(shape[: rows.shape[1]], np.int64)
+    rows = np.where(rows < 0, rows + sizes, rows)
+    low, high = rows.min(0), rows.max(0) + 1
+    sides = (high - low).tolist()
+    if (low < 0).any() or (high > sizes).any() or math.prod(sides) != len(rows):
+        return None
+    order = np.ravel_multi_index(tuple((rows - low).T), sides)
+    if (order != np.arange(len(rows))).any():
+        return None
+    return low.tolist(), high.tolist()
+
+
 RULES: Final[tuple[Rule, ...]] = (
     matmul_with_constant_matrix,
     constant_second,
     subtract_constant,
     mean_over_image,
     part_of_split,
+    scatter_to_a_box,
     reshape_of_dense,
     reshape_of_reshape,
     same_type_again,

@@ -19,6 +19,8 @@ class CanonicalizeOps(Pass):
     - `nn.matmul` with a constant matrix becomes `nn.dense`.
     - Constant operands of commutative operators stand second; `x - c` becomes `x + (-c)`.
     - `mean` over an image becomes `nn.global_avg_pool2d`.
+    - `scatter_nd` to all places of a box, which is how exporters write an assignment to a slice,
+      becomes `pad` and `where`.
     - Blocks that exporters take apart become one operator again: `nn.gelu` (by erf and by tanh),
       `nn.silu`, `nn.hard_swish`, `nn.mish`, `nn.softmax`, `nn.layer_norm`, `nn.rms_norm`.
 
