@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-import clew.ops  # noqa: F401
+import clew
+import clew.ops
 from clew.ir.expr import Call
 from clew.ir.module import Module
 from clew.ir.visit import calls
@@ -47,6 +48,31 @@ def test_padding_is_part_of_it(kit: Any, size: Any, padding: tuple[int, ...]) ->
     assert "pad" not in kit.op_names(after)
 
 
+@pytest.mark.parametrize(
+    ("size", "dilation", "padding"),
+    [
+        ((28, 28), (2, 2), (2, 2, 2, 2)),
+        ((27, 31), (2, 3), (4, 0, 1, 3)),
+        ((40, 29), (4, 1), (0,) * 4),
+    ],
+)
+def test_a_dilated_window_sees_every_so_manyth_pixel(
+    kit: Any, size: Any, dilation: tuple[int, ...], padding: tuple[int, ...]
+) -> None:
+    given = network(kit, 64, 64, size, dilation=dilation, padding=padding)
+    after = transformed(kit, given)
+    names = kit.op_names(after)
+    assert only(after).op_name == "nn.conv2d_winograd"
+    assert {"space_to_batch", "batch_to_space"} < set(names)
+    assert "pad" not in names
+    x = kit.random(1, 64, *size, seed=7)
+    compiled = clew.compile(given, threads=1, guard=True)
+    (found,) = compiled.run({"x": x}).values()
+    (expected,) = kit.interpret(given, {"x": x})
+    np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())
+    assert compiled.trace.verify({"x": x}).ok
+
+
 @pytest.mark.parametrize("tiles", [(2,), (4,)])
 def test_the_tiles_that_may_be_chosen(kit: Any, tiles: tuple[int, ...]) -> None:
     after = transformed(kit, network(kit, 32, 48, (28, 28)), UseWinograd(tiles=tiles))
@@ -69,7 +95,6 @@ def test_an_image_padded_for_others_as_well_is_kept(kit: Any) -> None:
     ("inner", "outer", "attrs"),
     [
         (32, 32, {"strides": (2, 2)}),
-        (32, 32, {"dilation": (2, 2)}),
         (32, 32, {"groups": 32}),
         (32, 32, {"groups": 2}),
         (24, 32, {}),

@@ -5,7 +5,7 @@ computing them costs.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from clew.ir.expr import Call, Constant, Expr
@@ -72,6 +72,24 @@ def cost_cycles(layer: Layer, tile: int, lanes: int) -> float:
     products = points * max(tiles, _FULL_TILE_ROWS) * vector_fmas
     transforms = tiles * (layer.inner * forth + layer.outer * back) / lanes
     return products + transforms + 4 * points * filters / _PANEL_BYTES_A_CYCLE
+
+
+def dilated_cycles(layer: Layer, tile: int, dilation: tuple[int, int], lanes: int) -> float:
+    """As `cost_cycles` of Winograd's tiles, of a dilated window: with what it takes to make a batch
+    of every so manyth pixel, and an image of its result.
+    """
+    if dilation == (1, 1):
+        return cost_cycles(layer, tile, lanes)
+    lines, columns = dilation
+    phases = replace(
+        layer,
+        batch=layer.batch * lines * columns,
+        height=-(-layer.height // lines),
+        width=-(-layer.width // columns),
+    )
+    pixels = phases.batch * phases.height * phases.width
+    moved = 2 * _MOVE_CYCLES * pixels * (layer.inner + layer.outer) / lanes
+    return cost_cycles(phases, tile, lanes) + moved
 
 
 def parts_cycles(layer: Layer, places: Places, parts: int, lanes: int) -> float:

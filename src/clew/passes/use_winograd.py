@@ -17,6 +17,7 @@ from clew.passes.convolutions import (
     KERNEL,
     Layer,
     cost_cycles,
+    dilated_cycles,
     layer_of,
     plain_weight,
     unpadded,
@@ -38,13 +39,16 @@ class UseWinograd(Pass):
         %2 = nn.conv2d_winograd(%0, nn.winograd_weight(w, tile=4, block=32), tile=4,
                                 padding=[1, 1, 1, 1])
 
+    A dilated convolution is one without of images of every d-th line and column
+    (`space_to_batch`), of which it takes 4 for a dilation of 2.
+
     For each layer the fastest of the three by a cost model is taken, `min_gain` times as fast as
     the direct one at least. `tiles` are those that may be chosen: (2,) bounds the error to that of
     2x2 tiles (`nn.conv2d_winograd` states both). `exclude` are patterns of layers' names that stay
     direct.
 
     Preconditions: AlterLayout has laid images out in blocks; FoldConstant and DeadCode run after
-    it. Non-goals: other windows, strides and dilations, groups, dtypes other than f32; choosing by
+    it. Non-goals: other windows and strides, groups, dtypes other than f32; choosing by
     measuring.
     """
 
@@ -77,7 +81,7 @@ class _Transformer(Rewriter):
         lanes = self._target.vector_lanes(new.tensor.dtype)
         if block != lanes or self._excluded(old):
             return new
-        tile = self._choose(old, layer_of(new, weight), lanes)
+        tile = self._choose(old, layer_of(new, weight), new.attrs.dilation, lanes)
         if tile == DIRECT:
             return new
         data, padding = unpadded(new.args[0])
@@ -86,14 +90,21 @@ class _Transformer(Rewriter):
             panel = block
         with self.covers(old, *old.args):
             transformed = get_op("nn.winograd_weight")(weight, tile=tile, block=panel)
-            return get_op("nn.conv2d_winograd")(data, transformed, tile=tile, padding=padding)
+            if new.attrs.dilation == (1, 1):
+                return get_op("nn.conv2d_winograd")(data, transformed, tile=tile, padding=padding)
+            phases = get_op("space_to_batch")(data, block=new.attrs.dilation, padding=padding)
+            found = get_op("nn.conv2d_winograd")(phases, transformed, tile=tile)
+            size = new.tensor.concrete[2:4]
+            return get_op("batch_to_space")(found, block=new.attrs.dilation, size=size)
 
     def _excluded(self, old: Call) -> bool:
         patterns = self._options.exclude
         return any(fnmatchcase(name, p) for p in patterns for name in old.layers)
 
-    def _choose(self, old: Call, layer: Layer, lanes: int) -> int:
-        costs = {t: cost_cycles(layer, t, lanes) for t in (DIRECT, *self._options.tiles)}
+    def _choose(self, old: Call, layer: Layer, dilation: tuple[int, int], lanes: int) -> int:
+        costs = {DIRECT: cost_cycles(layer, DIRECT, lanes)}
+        for tile in self._options.tiles:
+            costs[tile] = dilated_cycles(layer, tile, dilation, lanes)
         best = min(costs, key=lambda tile: costs[tile])
         gain = costs[DIRECT] / costs[best]
         chosen = best if gain >= self._options.min_gain else DIRECT
@@ -113,4 +124,4 @@ def _weight(conv: Call) -> Constant | None:
         return None
     if weight.tensor.concrete[1] % parse_layout(conv.attrs.data_layout).factor("C"):
         return None  # the image's last block is filled up, the weight has no rows for that
-    return weight if conv.attrs.strides == conv.attrs.dilation == (1, 1) else None
+    return weight if conv.attrs.strides == (1, 1) else None
