@@ -15,6 +15,7 @@ from clew.passes.convert_precision import ConvertPrecision
 from clew.passes.dead_code import DeadCode
 from clew.passes.fold_constant import FoldConstant
 from clew.passes.use_winograd import DIRECT, Layer, UseWinograd, cost_cycles
+from clew.runtime.guard import GuardSide
 
 LANES = 16
 
@@ -71,6 +72,31 @@ def test_a_dilated_window_sees_every_so_manyth_pixel(
     (expected,) = kit.interpret(given, {"x": x})
     np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())
     assert compiled.trace.verify({"x": x}).ok
+
+
+@pytest.mark.parametrize(
+    ("shape", "depth", "attrs"),
+    [
+        ((1, 64, 3, 15, 14), 3, {"padding": (1, 1, 1, 1, 1, 1)}),
+        ((2, 64, 4, 9, 17), 3, {"padding": (0, 1, 0, 2, 0, 1), "strides": (2, 1, 1)}),
+        ((2, 64, 5, 9, 9), 2, {"padding": (1, 0, 0, 0, 0, 0), "dilation": (3, 1, 1)}),
+        ((1, 64, 4, 14, 14), 1, {"padding": (0, 1, 1, 0, 1, 1), "strides": (2, 1, 1)}),
+    ],
+    ids=str,
+)
+def test_clips(kit: Any, shape: Any, depth: int, attrs: dict[str, Any]) -> None:
+    x = kit.var("x", *shape)
+    weight = kit.random(64, 64, depth, 3, 3) * np.float32(0.1)
+    y = kit.layer("nn.conv3d", x, kit.const(weight), **attrs)
+    given = kit.module([x], kit.layer("nn.relu", y))
+    data = kit.random(*shape, seed=7)
+    compiled = clew.compile(given, threads=1, guard=list(GuardSide)[depth % 2])
+    (kernel,) = [k for k in compiled.kernels if "nn.relu" in k.ops]
+    assert kernel.ops[0] == "nn.conv2d_winograd"
+    (found,) = compiled.run({"x": data}).values()
+    (expected,) = kit.interpret(given, {"x": data})
+    np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())
+    assert compiled.trace.verify({"x": data}).ok
 
 
 @pytest.mark.parametrize("tiles", [(2,), (4,)])
