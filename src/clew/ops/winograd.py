@@ -354,7 +354,7 @@ class _Clip:
         """Returns for each image of the result what the window sees of its clip, as channels."""
         if not self.frames:
             return data
-        clips = data.reshape(-1, self.frames, *data.shape[1:])
+        clips = data.reshape(len(data) // self.frames, self.frames, *data.shape[1:])
         clips = np.pad(clips, [(0, 0), self.padding, *[(0, 0)] * (data.ndim - 1)])
         count = self.results(name)
         taps = [
@@ -362,7 +362,7 @@ class _Clip:
             for first in range(0, self.depth * self.dilation, self.dilation)
         ]
         seen = np.concatenate(taps, axis=2)
-        return seen.reshape(-1, *seen.shape[2:])
+        return seen.reshape(seen.shape[0] * seen.shape[1], *seen.shape[2:])
 
 
 def _reaches_over(size: Any, tile: int, padding: int) -> bool:
