@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-import clew.ops  # noqa: F401
+import clew
+import clew.ops
 from clew.ir.expr import Call
 from clew.ir.module import Module
 from clew.ir.visit import calls
@@ -14,6 +15,7 @@ from clew.passes.convert_precision import ConvertPrecision
 from clew.passes.dead_code import DeadCode
 from clew.passes.fold_constant import FoldConstant
 from clew.passes.use_winograd import DIRECT, Layer, UseWinograd, cost_cycles
+from clew.runtime.guard import GuardSide
 
 LANES = 16
 
@@ -47,6 +49,56 @@ def test_padding_is_part_of_it(kit: Any, size: Any, padding: tuple[int, ...]) ->
     assert "pad" not in kit.op_names(after)
 
 
+@pytest.mark.parametrize(
+    ("size", "dilation", "padding"),
+    [
+        ((28, 28), (2, 2), (2, 2, 2, 2)),
+        ((27, 31), (2, 3), (4, 0, 1, 3)),
+        ((40, 29), (4, 1), (0,) * 4),
+    ],
+)
+def test_a_dilated_window_sees_every_so_manyth_pixel(
+    kit: Any, size: Any, dilation: tuple[int, ...], padding: tuple[int, ...]
+) -> None:
+    given = network(kit, 64, 64, size, dilation=dilation, padding=padding)
+    after = transformed(kit, given)
+    names = kit.op_names(after)
+    assert only(after).op_name == "nn.conv2d_winograd"
+    assert {"space_to_batch", "batch_to_space"} < set(names)
+    assert "pad" not in names
+    x = kit.random(1, 64, *size, seed=7)
+    compiled = clew.compile(given, threads=1, guard=True)
+    (found,) = compiled.run({"x": x}).values()
+    (expected,) = kit.interpret(given, {"x": x})
+    np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())
+    assert compiled.trace.verify({"x": x}).ok
+
+
+@pytest.mark.parametrize(
+    ("shape", "depth", "attrs"),
+    [
+        ((1, 64, 3, 15, 14), 3, {"padding": (1, 1, 1, 1, 1, 1)}),
+        ((2, 64, 4, 9, 17), 3, {"padding": (0, 1, 0, 2, 0, 1), "strides": (2, 1, 1)}),
+        ((2, 64, 5, 9, 9), 2, {"padding": (1, 0, 0, 0, 0, 0), "dilation": (3, 1, 1)}),
+        ((1, 64, 4, 14, 14), 1, {"padding": (0, 1, 1, 0, 1, 1), "strides": (2, 1, 1)}),
+    ],
+    ids=str,
+)
+def test_clips(kit: Any, shape: Any, depth: int, attrs: dict[str, Any]) -> None:
+    x = kit.var("x", *shape)
+    weight = kit.random(64, 64, depth, 3, 3) * np.float32(0.1)
+    y = kit.layer("nn.conv3d", x, kit.const(weight), **attrs)
+    given = kit.module([x], kit.layer("nn.relu", y))
+    data = kit.random(*shape, seed=7)
+    compiled = clew.compile(given, threads=1, guard=list(GuardSide)[depth % 2])
+    (kernel,) = [k for k in compiled.kernels if "nn.relu" in k.ops]
+    assert kernel.ops[0] == "nn.conv2d_winograd"
+    (found,) = compiled.run({"x": data}).values()
+    (expected,) = kit.interpret(given, {"x": data})
+    np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())
+    assert compiled.trace.verify({"x": data}).ok
+
+
 @pytest.mark.parametrize("tiles", [(2,), (4,)])
 def test_the_tiles_that_may_be_chosen(kit: Any, tiles: tuple[int, ...]) -> None:
     after = transformed(kit, network(kit, 32, 48, (28, 28)), UseWinograd(tiles=tiles))
@@ -69,7 +121,6 @@ def test_an_image_padded_for_others_as_well_is_kept(kit: Any) -> None:
     ("inner", "outer", "attrs"),
     [
         (32, 32, {"strides": (2, 2)}),
-        (32, 32, {"dilation": (2, 2)}),
         (32, 32, {"groups": 32}),
         (32, 32, {"groups": 2}),
         (24, 32, {}),

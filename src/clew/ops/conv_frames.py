@@ -69,11 +69,12 @@ def conv3d_frames(
 @conv3d_frames.reference
 def _conv3d_frames_reference(data: Array, weight: Array, *, frames: int, **attrs: Any) -> Array:
     images = transform(data, attrs["data_layout"], "NCHW")
-    clips = images.reshape(-1, frames, *images.shape[1:]).swapaxes(1, 2)
+    clips = images.reshape(len(images) // frames, frames, *images.shape[1:]).swapaxes(1, 2)
     out_layout = attrs["out_layout"] or attrs["data_layout"]
     plain = attrs | {"data_layout": "NCDHW", "out_layout": ""}
     result = convolved("DHW", clips, weight, plain).swapaxes(1, 2)
-    return transform(result.reshape(-1, *result.shape[2:]), "NCHW", out_layout)
+    joined = result.reshape(result.shape[0] * result.shape[1], *result.shape[2:])
+    return transform(joined, "NCHW", out_layout)
 
 
 @conv3d_frames.layout

@@ -15,8 +15,9 @@ from typing import Any, Final
 import numpy as np
 
 from clew import te
+from clew.ir.dims import Dim
 from clew.ops.common import differ, f16, f32, need_rank, same_dtype
-from clew.ops.convolution import window_size
+from clew.ops.convolution import clips_of, window_size
 from clew.ops.registry import Sample, register_op
 from clew.ops.windows import blocks
 from clew.support.arrays import aligned_empty
@@ -176,6 +177,15 @@ def _winograd_weight_reference(weight: Array, *, tile: int, block: int) -> Array
         Sample(f32(1, 2, 8, 8, 16), f32(36, 32, 32), tile=4, low=-0.25, high=0.25),
         Sample(f32(1, 2, 6, 11, 16), f32(48, 32, 16), tile=2, padding=(1, 1, 1, 1),
                low=-0.5, high=0.5),
+        Sample(f32(4, 1, 5, 6, 4), f32(36, 12, 4), tile=4, padding=(1, 1, 1, 1), frames=4,
+               depth=3, depth_padding=(1, 1), low=-0.5, high=0.5),
+        Sample(f32(6, 2, 5, 4, 4), f32(16, 16, 8), tile=2, frames=3, depth=2, depth_stride=2,
+               depth_dilation=2, depth_padding=(1, 2), low=-0.5, high=0.5),
+        Sample(f32(4, 1, 5, 6, 4), f32(36, 12, 4), tile=4, frames=3, depth=3, error="T107"),
+        Sample(f32(4, 1, 5, 6, 4), f32(36, 12, 4), tile=4, frames=4, depth=3, depth_padding=(1,),
+               error="T107"),
+        Sample(f32(4, 1, 5, 6, 4), f32(36, 12, 4), tile=4, frames=2, depth=3, error="T110"),
+        Sample(f32(4, 1, 5, 6, 4), f32(36, 8, 4), tile=4, frames=4, depth=3, error="T103"),
         Sample(f32(1, 2, 7, 7, 4), f32(16, 8, 4), tile=4, error="T107"),
         Sample(f32(1, 2, 7, 7, 4), f32(36, 8, 6), tile=4, error="T107"),
         Sample(f32(1, 2, 7, 7, 4), f32(36, 8, 4), tile=4, padding=(1, 1), error="T107"),
@@ -186,7 +196,16 @@ def _winograd_weight_reference(weight: Array, *, tile: int, block: int) -> Array
     ),
 )  # fmt: skip
 def conv2d_winograd(
-    data: Tensor, weight: Tensor, *, tile: int, padding: tuple[int, ...] = (0, 0, 0, 0)
+    data: Tensor,
+    weight: Tensor,
+    *,
+    tile: int,
+    padding: tuple[int, ...] = (0, 0, 0, 0),
+    frames: int = 0,
+    depth: int = 1,
+    depth_stride: int = 1,
+    depth_padding: tuple[int, ...] = (0, 0),
+    depth_dilation: int = 1,
 ) -> Tensor:
     """3x3 cross-correlation of stride 1 of an image in blocks, `data[N, C/c, H, W, c]`, with a
     weight that `nn.winograd_weight` transformed; the result is in blocks of c, too.
@@ -194,6 +213,10 @@ def conv2d_winograd(
     `padding` is (top, left, bottom, right). In f32 the result is off by at most 4e-6 (tile 4) or
     1e-6 (tile 2) times the largest magnitude of the result, for random data and weights;
     `nn.conv2d` by 3e-7. An infinity or NaN in the image reaches all of the tiles that see it.
+
+    With `frames` the images are those of clips of so many, as in `nn.conv3d_frames`, and the window
+    is several deep: the weight has the channels of its first frame, then those of its second, and
+    so on.
 
     Errors: T101, T102, T103, T107, T110. Source: Lavin and Gray, Fast Algorithms for Convolutional
     Neural Networks, 2015.
@@ -211,23 +234,28 @@ def conv2d_winograd(
         raise GraphTypeError("T107", f"{name}: {weight.type} for tile {tile}, padding {padding}")
     if not isinstance(panel, int) or not isinstance(c, int) or not c or panel % c:
         raise GraphTypeError("T107", f"{name}: blocks of {c} and {panel} channels do not fit")
-    if differ(inner, blocks * c):
+    if differ(inner, depth * blocks * c):
         raise GraphTypeError(
             "T103", f"{name}: input has {blocks * c} channels, weight expects {inner}"
         )
+    clip = _Clip(frames, depth, depth_stride, depth_dilation, tuple(depth_padding))
+    images = clip.images(name, batch)
     top, left, bottom, right = padding
     oh = window_size(name, high, _KERNEL, 1, top, bottom, 1)
     ow = window_size(name, wide, _KERNEL, 1, left, right, 1)
     rows, columns = -(-oh // tile), -(-ow // tile)
-    tiles = batch * rows * columns
+    tiles = images * rows * columns
     matrices = transforms(tile)
 
     def element(cb: Scalar, t: Scalar, i: Scalar, j: Scalar, ci: Scalar) -> Scalar:
         """The pixel at (i, j) of a tile's patch; 0 in the padding."""
         b, place = t // te.size(rows * columns), t % te.size(rows * columns)
+        b, seen = clip.image(name, b, cb // te.size(blocks))
+        cb = cb % te.size(blocks) if depth > 1 else cb
         y = place // te.size(columns) * tile + i - top
         x = place % te.size(columns) * tile + j - left
         inside = all_of(
+            *seen,
             *([y >= 0] if top else []),
             *([y < te.size(high)] if _reaches_over(oh, tile, bottom) else []),
             *([x >= 0] if left else []),
@@ -235,11 +263,12 @@ def conv2d_winograd(
         )
         return te.select(inside, data[b, cb, y, x, ci], as_scalar(0, data.dtype))
 
-    patch = te.compute((blocks, tiles, n, n, c), element, "patch")
+    blocks_seen = depth * blocks
+    patch = te.compute((blocks_seen, tiles, n, n, c), element, "patch")
     down = _along(patch, 2, matrices.data_parts, "data_column_parts")
     down = _along(down, 2, matrices.data_rows, "data_columns")
     across = _along(down, 3, matrices.data_parts, "data_parts")
-    shape = (n, n, blocks, tiles, c)
+    shape = (n, n, blocks_seen, tiles, c)
 
     def transformed(i: Scalar, j: Scalar, cb: Scalar, t: Scalar, ci: Scalar) -> Scalar:
         parts = [across[cb, t, i, p, ci] for p in range(n)]
@@ -248,7 +277,7 @@ def conv2d_winograd(
     data_tiles = te.compute(shape, transformed, "data_tiles")
 
     out_blocks = panels * (panel // c)
-    ico, ici = te.reduce_axis(blocks, "ico"), te.reduce_axis(c, "ici")
+    ico, ici = te.reduce_axis(blocks_seen, "ico"), te.reduce_axis(c, "ici")
 
     def product(i: Scalar, j: Scalar, ob: Scalar, t: Scalar, oi: Scalar) -> Scalar:
         if panel == c:
@@ -276,9 +305,64 @@ def conv2d_winograd(
         return _case(x % tile, [_sum(row, parts) for row in matrices.out_rows])
 
     return te.compute(
-        (batch, out_blocks, oh, ow, c), pixel, "conv2d_winograd", layout=data.layout,
+        (images, out_blocks, oh, ow, c), pixel, "conv2d_winograd", layout=data.layout,
         axes=("n", "oco", "oh", "ow", "oci"),
     )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Clip:
+    """How a window moves over the frames of a clip; 0 frames where images are no clips."""
+
+    frames: int
+    depth: int
+    stride: int
+    dilation: int
+    padding: tuple[int, ...]
+
+    def images(self, name: str, batch: Dim) -> Dim:
+        """Returns how many images the result has.
+
+        Errors: T107, T110.
+        """
+        if len(self.padding) != 2 or self.depth < 1 or (self.depth > 1 and not self.frames):
+            raise GraphTypeError("T107", f"{name}: depth {self.depth}, padding {self.padding}")
+        return clips_of(name, batch, self.frames) * self.results(name) if self.frames else batch
+
+    def results(self, name: str) -> int:
+        """Returns how many images of the result a clip gives.
+
+        Errors: T107, T110.
+        """
+        front, back = self.padding
+        count = window_size(name, self.frames, self.depth, self.stride, front, back, self.dilation)
+        assert isinstance(count, int)
+        return count
+
+    def image(self, name: str, result: Scalar, tap: Scalar) -> tuple[Scalar, list[Scalar]]:
+        """Returns the image that a tap of the window reads for one of the result, and whether there
+        is one.
+        """
+        if not self.frames:
+            return result, []
+        count, (front, back) = self.results(name), self.padding
+        frame = result % count * self.stride + tap * self.dilation - front
+        seen = [*([frame >= 0] if front else []), *([frame < self.frames] if back else [])]
+        return result // count * self.frames + frame, seen
+
+    def gathered(self, name: str, data: Array) -> Array:
+        """Returns for each image of the result what the window sees of its clip, as channels."""
+        if not self.frames:
+            return data
+        clips = data.reshape(len(data) // self.frames, self.frames, *data.shape[1:])
+        clips = np.pad(clips, [(0, 0), self.padding, *[(0, 0)] * (data.ndim - 1)])
+        count = self.results(name)
+        taps = [
+            clips[:, first : first + (count - 1) * self.stride + 1 : self.stride]
+            for first in range(0, self.depth * self.dilation, self.dilation)
+        ]
+        seen = np.concatenate(taps, axis=2)
+        return seen.reshape(seen.shape[0] * seen.shape[1], *seen.shape[2:])
 
 
 def _reaches_over(size: Any, tile: int, padding: int) -> bool:
@@ -324,8 +408,19 @@ def _sum(coefficients: Array, values: Sequence[Scalar]) -> Scalar:
 
 @conv2d_winograd.reference
 def _conv2d_winograd_reference(
-    data: Array, weight: Array, *, tile: int, padding: tuple[int, ...]
+    data: Array,
+    weight: Array,
+    *,
+    tile: int,
+    padding: tuple[int, ...],
+    frames: int = 0,
+    depth: int = 1,
+    depth_stride: int = 1,
+    depth_padding: tuple[int, ...] = (0, 0),
+    depth_dilation: int = 1,
 ) -> Array:
+    clip = _Clip(frames, depth, depth_stride, depth_dilation, depth_padding)
+    data = clip.gathered("nn.conv2d_winograd", data)
     matrices = transforms(tile)
     to_tiles = matrices.data_rows @ matrices.data_parts
     back = matrices.out_rows @ matrices.out_parts

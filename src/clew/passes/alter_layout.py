@@ -46,10 +46,11 @@ class AlterLayout(Pass):
     A convolution gets its weight as `OIHW<b>i<n>o`, `n` output channels being a register tile's
     vectors, and its padding as an operator before it; one of few input channels takes the plain
     image, or, where a matrix unit sums over the columns of a filter as well, short blocks filled up
-    with zeros (`NCHW4c`); a depthwise one gets `OIHW<b>o`, and keeps its padding. Pooling,
-    elementwise operators and concatenations follow the layout of what they are given. Dense weights
-    become `NK<n>n`, the last block filled with zeros. `layout_transform` stands where layouts meet,
-    once for each value; model outputs are plain.
+    with zeros (`NCHW4c`); one of clips (`nn.conv3d_frames`) keeps its padding between frames; a
+    depthwise one gets `OIHW<b>o`, and keeps its padding. Pooling, elementwise operators and
+    concatenations follow the layout of what they are given. Dense weights become `NK<n>n`, the
+    last block filled with zeros. `layout_transform` stands where layouts meet, once for each value;
+    model outputs are plain.
 
     Before:
         %1: f32[1, 64, 56, 56] = nn.conv2d(%0, w, padding=[1, 1, 1, 1]); %2 = add(%1, b)
@@ -62,9 +63,10 @@ class AlterLayout(Pass):
     a vector (of the narrowest data that a convolution of the function reads, so that all agree);
     where none does, the tensor stays plain. So do images of 1x1 convolutions in groups
     that fill no whole vector, whose lanes are pixels, and what follows them channel by channel.
-    Where whole vectors are worth it, zeros fill up the last block of a result (24 channels as 32),
-    as far as operators follow that make no infinities of zeros; of `bf16` data, unless a
-    concatenation joins it to others, whole blocks. Weights of `bf16` and 8 bits hold
+    Where whole vectors are worth it, or no block divides the channels and few are missing, zeros
+    fill up the last block of a result (24 channels as 32, 45 as 48), as far as operators follow
+    that make no infinities of zeros; of `bf16` data, unless a concatenation joins it to others,
+    whole blocks. Weights of `bf16` and 8 bits hold
     together, innermost, as many inputs as fit 32 bits: `OHWI32o2i`, `NK32n2k`.
 
     Preconditions: weights are constants, layouts are plain; FoldConstant runs after it. Non-goals:

@@ -4,8 +4,9 @@ computing them costs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from clew.ir.expr import Call, Constant, Expr
@@ -74,6 +75,24 @@ def cost_cycles(layer: Layer, tile: int, lanes: int) -> float:
     return products + transforms + 4 * points * filters / _PANEL_BYTES_A_CYCLE
 
 
+def dilated_cycles(layer: Layer, tile: int, dilation: tuple[int, int], lanes: int) -> float:
+    """As `cost_cycles` of Winograd's tiles, of a dilated window: with what it takes to make a batch
+    of every so manyth pixel, and an image of its result.
+    """
+    if dilation == (1, 1):
+        return cost_cycles(layer, tile, lanes)
+    lines, columns = dilation
+    phases = replace(
+        layer,
+        batch=layer.batch * lines * columns,
+        height=-(-layer.height // lines),
+        width=-(-layer.width // columns),
+    )
+    pixels = phases.batch * phases.height * phases.width
+    moved = 2 * _MOVE_CYCLES * pixels * (layer.inner + layer.outer) / lanes
+    return cost_cycles(phases, tile, lanes) + moved
+
+
 def parts_cycles(layer: Layer, places: Places, parts: int, lanes: int) -> float:
     """Returns about how many cycles a layer takes on one core as products of parts on a matrix
     unit.
@@ -108,22 +127,24 @@ def _product_cycles(rows: int) -> float:
     return sum(max(_LEAST_PRODUCT_CYCLES, _PRODUCT_CYCLES + r * _ROW_CYCLES) for r in tiles)
 
 
-def plain_weight(conv: Call) -> Constant | None:
-    """Returns the plain weight of a convolution of f32 whose image and result lie in the same
-    blocks, without groups; None for others.
+def plain_weight(conv: Call, op: str = "nn.conv2d") -> Constant | None:
+    """Returns the plain weight of a convolution of f32, `op`, whose image and result lie in the
+    same blocks, without groups; None for others.
     """
-    if not isinstance(conv.op, Op) or conv.op.name != "nn.conv2d":
+    if not isinstance(conv.op, Op) or conv.op.name != op:
         return None
     attrs, packed = conv.attrs, conv.args[1]
     alike = attrs.data_layout == attrs.out_layout and parse_layout(attrs.data_layout).factors
-    if not alike or attrs.groups != 1 or any(attrs.padding) or conv.tensor.dtype != "f32":
+    half = len(attrs.padding) // 2
+    around = (*attrs.padding[half - 2 : half], *attrs.padding[-2:])
+    if not alike or attrs.groups != 1 or any(around) or conv.tensor.dtype != "f32":
         return None
     if not conv.tensor.is_static or not isinstance(packed, Call):
         return None
-    if packed.op_name != "layout_transform" or packed.attrs.src_layout != "OIHW":
+    if packed.op_name != "layout_transform" or packed.attrs.src_layout not in ("OIHW", "OIDHW"):
         return None
     weight = packed.args[0]
-    if not isinstance(weight, Constant) or weight.tensor.rank != 4:
+    if not isinstance(weight, Constant):
         return None
     block, channels = parse_layout(attrs.data_layout).factor("C"), weight.tensor.concrete[0]
     return weight if channels == attrs.channels and channels % block == 0 else None
@@ -133,7 +154,7 @@ def layer_of(conv: Call, weight: Constant) -> Layer:
     """Returns the sizes of a convolution in blocks."""
     batch, _, height, width, _ = conv.tensor.concrete
     outer, inner, *kernel = weight.tensor.concrete
-    return Layer(batch, inner, outer, height, width, kernel[0] * kernel[1])
+    return Layer(batch, inner, outer, height, width, math.prod(kernel))
 
 
 def unpadded(data: Expr) -> tuple[Expr, tuple[int, ...]]:

@@ -16,7 +16,7 @@ from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
 from clew.ops.registry import get_op
 from clew.passes.base import Pass, PassContext
-from clew.passes.convolutions import DIRECT, KERNEL, Layer, cost_cycles
+from clew.passes.convolutions import DIRECT, KERNEL, Layer, cost_cycles, dilated_cycles
 from clew.support.arrays import aligned_copy
 
 _CONVS: Final = {"nn.conv1d": "W", "nn.conv2d": "HW", "nn.conv3d": "DHW"}
@@ -178,9 +178,10 @@ class _Skipper(Rewriter):
             sizes, taps = [p.count for p in part], [len(p.taps) for p in part]
             layer = Layer(batch, inner, channels, sizes[0], sizes[1], math.prod(taps))
             costs = [cost_cycles(layer, DIRECT, lanes)]
-            steps = {s for a in axes for s in (a.stride, a.dilation)}
-            if taps == [KERNEL, KERNEL] and steps == {1}:
-                costs += [cost_cycles(layer, tile, lanes) for tile in _WINOGRAD_TILES]
+            transforms = taps == [KERNEL, KERNEL] and not (inner % lanes or channels % lanes)
+            if transforms and all(a.stride == 1 for a in axes):
+                dilation = axes[0].dilation, axes[1].dilation
+                costs += [dilated_cycles(layer, t, dilation, lanes) for t in _WINOGRAD_TILES]
             total += min(costs)
             if count > 1:
                 total += batch * channels * math.prod(a.places for a in axes) / lanes * _MOVE_CYCLES

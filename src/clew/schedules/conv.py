@@ -1,7 +1,8 @@
 """Convolutions in a blocked layout [n, co, oh, ow, ci]: lanes are channels of a block, a register
 tile is pixels by channel blocks; an odd block is left for a nest of its own.
 
-Channel blocks are outermost, so that their weights stay in cache while the image streams by.
+Channel blocks are outermost, so that their weights stay in cache while the image streams by. Frames
+outside of a clip are left out of the reduction.
 """
 
 from __future__ import annotations
