@@ -83,7 +83,8 @@ def test_others_are_left_alone(kit: Any) -> None:
     dilated = network(kit, (1, 3, 5, 5), (3, 4, 3, 3), dilation=(2, 1))
     x, w = kit.var("x", 1, 3, 5, 5), kit.var("w", 3, 4, 2, 2)
     varying = kit.module([x, w], kit.layer("nn.conv2d_transpose", x, w))
-    for module in (dilated, varying):
+    nothing = network(kit, (1, 3, 5, 5), (3, 0, 2, 2))
+    for module in (dilated, varying, nothing):
         assert kit.apply(module, SplitTransposed()) is module
 
 

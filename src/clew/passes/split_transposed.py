@@ -104,7 +104,7 @@ def _layer(call: Call) -> _Layer | None:
     if call.op_name not in names or not isinstance(call.args[1], Constant):
         return None
     data, weight, attrs = call.args[0].tensor, call.args[1].tensor, call.attrs
-    if not (data.is_static and call.tensor.is_static):
+    if not (data.is_static and call.tensor.is_static) or not data.size or not weight.size:
         return None
     spatial = data.rank - 2
     if any(d != 1 for d in attrs.dilation) or data.dtype != weight.dtype:
