@@ -51,8 +51,9 @@ _COMPILED_VALUES = 8
 _FEW_ELEMENTS = 1 << 18
 # Shapes that were met once are remembered, so that those which come back get kernels.
 _NOTED_SHAPES = 1024
-# So often, then a kernel is worth its compilation; and so long, then it is at once.
-_MEETINGS = 16
+# So often, then a kernel is worth its compilation, sooner where it has met no other shapes: these
+# are likely to be the same in every run. And where it takes so long, then it is at once.
+_MEETINGS, _MEETINGS_OF_ONE = 16, 2
 _LIGHT_SECONDS = 0.02
 
 
@@ -63,7 +64,7 @@ class DeferredKernel:
 
     A count that the data decide may be new in every run. Where a few elements are moved or computed
     one by one, shapes run on the operators' references at first; a kernel is compiled for those
-    that come back often. `bounds` is how indices out of range are treated.
+    that come back often, or for one that no other has come beside. `bounds` is how indices out of range are treated.
     """
 
     def __init__(
@@ -147,7 +148,8 @@ class DeferredKernel:
             met = self._met[key] = self._met.pop(key, 0) + 1
             while len(self._met) > _NOTED_SHAPES:
                 self._met.popitem(last=False)
-        return met <= _MEETINGS
+            alone = len(self._met) == 1
+        return met <= (_MEETINGS_OF_ONE if alone else _MEETINGS)
 
     def _specialize(
         self, arrays: Sequence[np.ndarray[Any, Any]], given: Sequence[int]
