@@ -64,7 +64,8 @@ class DeferredKernel:
 
     A count that the data decide may be new in every run. Where a few elements are moved or computed
     one by one, shapes run on the operators' references at first; a kernel is compiled for those
-    that come back often, or for one that no other has come beside. `bounds` is how indices out of range are treated.
+    that come back often, or for one that no other has come beside. `bounds` is how indices out of
+    range are treated.
     """
 
     def __init__(
