@@ -269,6 +269,7 @@ def test_several_threads_compile(compiler: ObjectCompiler) -> None:
 
 
 def test_a_forked_child_compiles_with_workers_of_its_own() -> None:
+    shared_compiler().close()  # a test before may have ended one of its workers
     expected = compile_modules([adder(1)], TARGET)
     parents = {worker.process.pid for worker in shared_compiler()._workers}
     child = os.fork()
