@@ -70,11 +70,14 @@ def test_many_boxes_take_several_calls(monkeypatch: pytest.MonkeyPatch) -> None:
         compare(arrays, attrs)
 
 
-def test_shapes_that_do_not_fit_are_the_references() -> None:
+@pytest.mark.parametrize("boxes", [(1, 3, 4), (1, 9, 3), (2, 9, 4), (9, 4)])
+def test_shapes_that_do_not_fit(boxes: tuple[int, ...]) -> None:
     op = get_op("non_max_suppression")
-    arrays = [np.zeros((1, 3, 4), "f4"), np.zeros((1, 1, 9), "f4")]
-    with pytest.raises(IndexError):
-        HostStep(op, op.bind({"max_boxes": 9, "iou_threshold": 1.0}))(*arrays)
+    arrays, attrs = [np.zeros(boxes, "f4"), np.zeros((1, 1, 9), "f4")], {"max_boxes": 9}
+    with pytest.raises(ClewError, match="T108"):
+        HostStep(op, op.bind(attrs))(*arrays)
+    with pytest.raises(ClewError, match="T108"):
+        op.run_reference(arrays, op.bind(attrs))
 
 
 def test_work_is_bounded() -> None:

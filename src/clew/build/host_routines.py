@@ -1,7 +1,7 @@
 """Native routines of host operators: what a program runs instead of an operator's reference.
 
-A routine is given what the reference is given, and returns the same, bit by bit. Where there is
-nothing native to gain, or the arguments are wrong, it calls the reference.
+A routine is given what the reference is given, and returns the same, bit by bit; arguments that are
+wrong are the same errors.
 """
 
 from __future__ import annotations
@@ -29,20 +29,10 @@ def non_max_suppression(
 ) -> Any:
     """As `ops.host.non_max_suppression`, all batches and classes in one walk.
 
-    Errors: I269.
+    Errors: I269, T108.
     """
+    host.check_boxes(boxes, scores)
     batches, kinds, count = scores.shape
-    if boxes.shape != (batches, count, 4):
-        reference = host.non_max_suppression.reference_rule
-        assert reference is not None
-        return reference(
-            boxes,
-            scores,
-            max_boxes=max_boxes,
-            iou_threshold=iou_threshold,
-            score_threshold=score_threshold,
-            center=center,
-        )
     rows, places = batches * kinds, scores.reshape(-1)
     if score_threshold is None:
         order = stable_order(-scores.reshape(rows, count), largest=False)

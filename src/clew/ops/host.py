@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from clew.ir.expr import Attrs, unknown_dim
-from clew.ir.types import TensorType, TupleType, Type
+from clew.ir.types import TensorType, TupleType, Type, from_numpy
 from clew.ops.common import axis_of, boolean, differ, f32, i32, i64, tensor_type
 from clew.ops.registry import Sample, register_op
 from clew.ops.selection import largest_places, stable_order
@@ -41,13 +41,6 @@ def top_k(x: Array, *, k: int, axis: int = -1, largest: bool = True) -> tuple[Ar
     """The `k` largest (or smallest) elements along `axis`, sorted, and their indices (`i64`); of
     equals the first comes first. Source: ONNX TopK-24.
     """
-    if x.ndim == 1:
-        places = (
-            largest_places(x[None], k)[0]
-            if largest and x.size
-            else (stable_order(x, largest=largest)[:k])
-        )
-        return x[places], places
     last = np.swapaxes(x, axis, -1)
     rows = last.reshape(math.prod(last.shape[:-1]), last.shape[-1])
     if largest and rows.size:
@@ -221,8 +214,9 @@ def non_max_suppression(
     one by more than the threshold. Boxes are two opposite corners (y, x), or with `center` (x, y,
     w, h).
 
-    Errors: I269. Source: ONNX NonMaxSuppression-11.
+    Errors: I269, T108. Source: ONNX NonMaxSuppression-11.
     """
+    check_boxes(boxes, scores)
     kept, work = [], 0
     for batch, corners in enumerate(corners_of(boxes.astype("f8"), center)):
         for kind, values in enumerate(scores[batch]):
@@ -259,6 +253,11 @@ def _apart(corners: Array, most: int, iou_threshold: float, work: int) -> tuple[
                 area[beside],
             )
     return kept, work
+
+
+def check_boxes(boxes: Array, scores: Array) -> None:
+    """Errors: T108 for boxes and scores of shapes, known in the run alone, that do not fit."""
+    _non_max_suppression_types(*(TensorType(a.shape, from_numpy(a.dtype)) for a in (boxes, scores)))
 
 
 def corners_of(boxes: Array, center: bool) -> Array:

@@ -152,19 +152,16 @@ def _of_places(layer: _Layer, data: Expr, weight: Constant, result: TensorType) 
         return _cropped(one, layer.cropped, result)
     if layer.waste <= _MOST_WASTE:
         places = _convolution(layer, data, weight, tuple(product(*map(range, steps))))
-        channels = (groups, *steps, layer.outer)
-        order = (1, spatial + 2)
+        channels, first_place, group = (groups, *steps, layer.outer), 2, 1
     else:
         every = product(*map(range, steps))
         each = [_convolution(layer, data, weight, (place,)) for place in every]
         places = get_op("concatenate")(*each, axis=1) if len(each) > 1 else each[0]
-        channels = (*steps, groups, layer.outer)
-        order = (spatial + 1, spatial + 2)
+        channels, first_place, group = (*steps, groups, layer.outer), 1, spatial + 1
     batch = data.tensor.shape[0]
-    first_place = 2 if order[0] == 1 else 1
     inside = [n for a in range(spatial) for n in (spatial + 3 + a, first_place + a)]
     split = get_op("reshape")(places, shape=(batch, *channels, *layer.steps))
-    ordered = get_op("transpose")(split, axes=(0, *order, *inside))
+    ordered = get_op("transpose")(split, axes=(0, group, spatial + 2, *inside))
     whole = tuple(u * s for u, s in zip(layer.steps, steps, strict=True))
     image = get_op("reshape")(ordered, shape=(batch, groups * layer.outer, *whole))
     return _cropped(image, layer.cropped, result)

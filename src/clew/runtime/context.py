@@ -328,7 +328,7 @@ class LoopTables:
         self._patches: list[list[tuple[int, int, int]]] = [[] for _ in plan.loops]
         words = native_flow.LOOP_BYTES // 8
         self._words = np.zeros((max(1, len(plan.loops)), words), np.int64)
-        self._fresh, self._most_turns = self._words, -1
+        self._fresh = self._words
 
     def extra(self, entry: Flow) -> int:
         """Returns the word of a step of control flow that is a loop's address, or bytes."""
@@ -354,15 +354,11 @@ class LoopTables:
             words[native_flow.LOOP_STRIDES // 8] = address_of(self._rows[number])
             words[native_flow.LOOP_PATCHES // 8] = address_of(self._tables[number])
             words[native_flow.LOOP_N_PATCHES // 8] = len(self._patches[number])
+        self._fresh = self._words.copy()
 
     def clear(self, most_turns: int) -> None:
         """Has no loop have turned yet, nor turn more often than that in the next call."""
-        if most_turns != self._most_turns:
-            self._fresh = self._words.copy()
-            self._fresh[:, native_flow.LOOP_LIMIT // 8] = most_turns
-            self._fresh[:, native_flow.LOOP_TOTAL // 8] = 0
-            self._fresh[:, native_flow.LOOP_FAULT // 8] = 0
-            self._most_turns = most_turns
+        self._fresh[:, native_flow.LOOP_LIMIT // 8] = most_turns
         np.copyto(self._words, self._fresh)  # what else a run writes is written before it is read
 
     def turns(self) -> list[int]:

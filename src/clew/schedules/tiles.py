@@ -32,7 +32,7 @@ def reduction_unroll(accumulators: int) -> int:
 
     A large tile keeps the arithmetic units busy by itself; LLVM would load the operands of several
     steps together, and spill. A small one unrolls, so that the loop itself and requests for memory
-    cost less: 4x2 vectors of 16 registers, 15 to 60 % of the time.
+    cost less: tiles of 4x2 vectors were up to 1.6 times as fast (16 registers, 8x1024x4096).
     """
     return _MOST_UNROLLED if accumulators <= _ENOUGH_ACCUMULATORS else 1
 
