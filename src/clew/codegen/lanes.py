@@ -8,7 +8,7 @@ expressions, `vmath` builds functions. Nothing here depends on the target.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
@@ -255,6 +255,20 @@ class Lanes:
     def from_bits(self) -> Lanes:
         """The `f32` or `f64` with the bits of `i32` or `i64`."""
         return self.convert("bitcast", _FLOAT_OF[self.dtype])
+
+
+def in_halves(function: Callable[..., Lanes], args: Sequence[Lanes]) -> Lanes:
+    """Returns a function of the first half of the arguments' lanes and of the second, joined."""
+    count = args[0].value.lanes
+    parts = [range(count // 2), range(count // 2, count)]
+    low, high = (function(*(_lanes_at(x, x, part) for x in args)) for part in parts)
+    return _lanes_at(low, high, range(count))
+
+
+def _lanes_at(x: Lanes, y: Lanes, places: Sequence[int]) -> Lanes:
+    order = ", ".join(f"i32 {n}" for n in places)
+    text = f"shufflevector {x.value.typed}, {y.value.typed}, <{len(places)} x i32> <{order}>"
+    return Lanes(x.b, x.b.value(text, x.dtype, len(places)))
 
 
 def fma(x: Lanes, y: Number, z: Number) -> Lanes:

@@ -24,6 +24,7 @@ from clew.codegen.lanes import (
     check_dtype,
     fma,
     horner,
+    in_halves,
     literal,
     literal_of,
     narrow,
@@ -105,9 +106,11 @@ def _scale(x: Lanes, n: Lanes, rounder: Lanes, gone: Lanes) -> Lanes:
     """Returns `x * 2**n`, rounded once; 0 where it is `gone`. `n` is in the low bits of `rounder`,
     too.
     """
+    lanes = x.value.lanes
+    if lanes > _MOST_LANES and x.b.module.has("avx512f"):
+        return in_halves(_scale, (x, n, rounder, gone))
     if not _scales_at_once(x):
         return _scale_by_halves(x, rounder, gone)
-    lanes = x.value.lanes
     kept = ~gone
     mask, b = kept.value, x.b
     if lanes < _BYTE_BITS:

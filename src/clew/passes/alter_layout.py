@@ -63,9 +63,9 @@ class AlterLayout(Pass):
     a vector (of the narrowest data that a convolution of the function reads, so that all agree);
     where none does, the tensor stays plain. So do images of 1x1 convolutions in groups
     that fill no whole vector, whose lanes are pixels, and what follows them channel by channel.
-    Where whole vectors are worth it, or no block divides the channels and few are missing, zeros
-    fill up the last block of a result (24 channels as 32, 45 as 48), as far as operators follow
-    that make no infinities of zeros; of `bf16` data, unless a concatenation joins it to others,
+    Where whole vectors are worth it, or no block divides the channels and few are missing or the
+    data are in blocks, zeros fill up the last block of a result (24 channels as 32, 45 as 48, 3 as
+    4), as far as operators follow that make no infinities of zeros; of `bf16` data, unless a concatenation joins it to others,
     whole blocks. Weights of `bf16` and 8 bits hold
     together, innermost, as many inputs as fit 32 bits: `OHWI32o2i`, `NK32n2k`.
 
@@ -254,6 +254,8 @@ class _Alterer(Rewriter):
                 of_result or _LEAST_FILLED * _filled_up(channels, whole) <= channels
             ):
                 of_result = whole
+            elif not of_result and self._block(inner, lanes):
+                of_result = self._block_of_odd(channels, whole)
             block = self._block_of_few(old, inner) or self._block(inner, lanes) or of_result
         elif inner == 1:
             block = of_result
@@ -277,6 +279,13 @@ class _Alterer(Rewriter):
         arguments, attrs, _ = found
         out_layout = f"NCHW{of_result if groups == 1 else block}c" if of_result else _PLAIN
         return arguments, attrs.with_(out_layout=out_layout)
+
+    def _block_of_odd(self, channels: int, whole: int) -> int:
+        """Returns the shortest block that so many channels fill as few of as of whole vectors: the
+        lanes of pixels lie apart in blocked data, and would be gathered one by one.
+        """
+        blocks = [b for b in self._options.blocks if b <= whole]
+        return min(b for b in blocks if -(-channels // b) == -(-channels // whole))
 
     def _block_of_few(self, old: Call, inner: int) -> int:
         """Returns the block that few input channels are filled up to, where a matrix unit sums over

@@ -14,9 +14,10 @@ Groups grow in three steps.
 3. Backwards: elementwise and injective operators join the group that holds all their users, if that
    group has no anchor. What is broadcast by its user joins only if nothing is computed twice. An
    anchor that reads views takes slices, transposes and reshapes as well, as long as its operand's
-   elements stay at constant strides. A cast joins the tail of an anchor, too: the operand is
-   read as it is stored. So does one to a wider dtype join windows that overlap. An anchor that
-   melts its operand takes the operator that makes it, and what is before that.
+   elements stay at constant strides. A cast joins the tail of an anchor, too, and so does a piece
+   that an index chooses: the operand is read as it is stored. So does a cast to a wider dtype join
+   windows that overlap. An anchor that melts its operand takes the operator that makes it, and
+   what is before that.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from clew.ops.registry import Op, runs_on_host
 from clew.passes import melting
 from clew.passes.base import PassContext
 from clew.passes.views import is_reshape, is_view, left_in_place
-from clew.te.analysis import Kind
+from clew.te.analysis import Kind, is_chosen_piece
 from clew.te.expr import Index, Reduce, Scalar
 from clew.te.tensor import Tensor, stages
 from clew.te.walk import loads
@@ -42,6 +43,8 @@ from clew.te.walk import loads
 _MOVES: Final = frozenset(("reshape", "slice", "transpose"))
 _POINTWISE: Final = (Kind.ELEMENTWISE, Kind.BROADCAST)
 _MAX_NAMED: Final = 8
+# Of the second-level cache: a larger piece arrives faster in the order of its memory.
+_SHARE_OF_PIECE: Final = 1 / 32
 # What remarks call the kinds.
 _WORDS: Final = {
     Kind.ELEMENTWISE: "elementwise",
@@ -353,13 +356,20 @@ class Grouper:
         return all(_at_strides(a, inside) for a in anchor.args)
 
     def _is_operand_of_tail(self, group: Group) -> bool:
-        """Whether a group is a cast that elementwise users of the same shape read in place."""
-        root = group.root
-        return [m.op_name for m in group.members] == ["cast"] and all(
-            isinstance(u, Call)
-            and self._kinds.get(u.id) in _POINTWISE
-            and u.tensor.shape == root.tensor.shape
-            for u in self._users[root.id]
+        """Whether a group is a cast, or a small piece that an index chooses, which elementwise
+        users of the same shape read in place.
+        """
+        root, target = group.root, self._ctx.target
+        most = 0 if target is None else target.l2_bytes * _SHARE_OF_PIECE
+        return (
+            len(group.members) == 1
+            and (root.op_name == "cast" or _is_chosen(root, most))
+            and all(
+                isinstance(u, Call)
+                and self._kinds.get(u.id) in _POINTWISE
+                and u.tensor.shape == root.tensor.shape
+                for u in self._users[root.id]
+            )
         )
 
     def _is_melted(self, group: Group, target: Group) -> bool:
@@ -432,6 +442,14 @@ def _widens(group: Group) -> bool:
     return [m.op_name for m in group.members] == ["cast"] and bits(root.tensor.dtype) > bits(
         root.args[0].tensor.dtype
     )
+
+
+def _is_chosen(call: Call, most_bytes: float) -> bool:
+    """Whether a call takes a piece as it lies in memory, at a place that values decide."""
+    assert isinstance(call.op, Op)
+    made = call.op.compute_tensors([a.tensor for a in call.args], call.attrs)
+    fits = isinstance(made, Tensor) and is_chosen_piece(made)
+    return fits and call.tensor.size_bytes <= most_bytes
 
 
 def stays_inside(arg: Expr, user: Kind) -> bool:

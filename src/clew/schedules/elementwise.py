@@ -13,7 +13,7 @@ from clew.loop.schedule import Schedule
 from clew.schedules import interleave
 from clew.schedules.matmul import spread
 from clew.schedules.shape import StageInfo, lane_stride, offset_stride, stage_infos
-from clew.schedules.tiles import passes_caches, vector_factor
+from clew.schedules.tiles import lanes_of_chains, passes_caches, vector_factor
 from clew.support.errors import ScheduleError
 from clew.target import Target
 
@@ -58,6 +58,8 @@ def schedule(schedule: Schedule, infos: dict[str, StageInfo], root: str, target:
     extent = schedule.extent(axes[-1])
     lanes = vector_factor(target, info.store.buffer.dtype, extent)
     lanes = _regular_lanes(stage_infos(schedule)[root], axes[-1], lanes)
+    if _is_chain_of_floats(info):
+        lanes = lanes_of_chains(target, extent, lanes)
     if lanes > 1:
         outer, inner = schedule.split(axes[-1], lanes)
         if choices:
@@ -79,6 +81,12 @@ def write_past_caches(schedule: Schedule, info: StageInfo, target: Target) -> No
     """Has a large output written past the caches, so that it need not be read first."""
     if info.is_output and passes_caches(target, info.store.buffer.size_bytes):
         schedule.nontemporal(info.name)
+
+
+def _is_chain_of_floats(info: StageInfo) -> bool:
+    """Whether each element is a long chain of instructions, all of them on `f32`."""
+    dtypes = {load.dtype for _, load in reads(info.store)} | {info.store.buffer.dtype}
+    return info.is_costly and dtypes == {"f32"}
 
 
 def _is_blocked_image(info: StageInfo, target: Target) -> bool:

@@ -25,7 +25,9 @@ from clew.te.expr import (
     Unary,
 )
 from clew.te.tensor import Tensor, stages
-from clew.te.walk import loads
+from clew.te.walk import loads, nodes
+
+_Form: TypeAlias = "tuple[dict[int, int], int] | None"
 
 
 class Kind(IntEnum):
@@ -117,28 +119,52 @@ def view_offset(tensor: Tensor) -> int | None:
     `None` where its elements are not all there, next to each other and in order. Both are stored
     with the last axis innermost; axes of one element do not count.
     """
+    load = _only_load(tensor)
+    places = [] if load is None else [_linear(index) for index in load.indices]
+    if load is None or None in places or not _in_order(tensor, load, places):
+        return None
+    steps = zip(places, _strides(load.source.shape), strict=True)
+    return sum(place[1] * step for place, step in steps if place is not None)
+
+
+def is_chosen_piece(tensor: Tensor) -> bool:
+    """Whether a tensor lies as it is in its input's memory, at a place that values decide: what a
+    `gather` with one index takes.
+    """
+    load = _only_load(tensor)
+    if load is None or view_offset(tensor) is not None:
+        return False
+    places = [_linear(i) if _reads_any(i, tensor.axes) else ({}, 0) for i in load.indices]
+    return None not in places and _in_order(tensor, load, places)
+
+
+def _only_load(tensor: Tensor) -> Load | None:
+    """Returns the load of an input that is all of a tensor's body, where sizes are numbers."""
     body = tensor.body
     while isinstance(body, Inlined):
         body = body.value
     if not isinstance(body, Load) or body.source.body is not None:
         return None
     sizes = (*tensor.shape, *body.source.shape)
-    if not all(isinstance(d, int) and d > 0 for d in sizes):
-        return None
-    places = [_linear(index) for index in body.indices]
-    found, offset = dict.fromkeys(map(id, tensor.axes), 0), 0
-    for place, stride in zip(places, _strides(body.source.shape), strict=True):
-        if place is None:
-            return None
+    return body if all(isinstance(d, int) and d > 0 for d in sizes) else None
+
+
+def _in_order(tensor: Tensor, load: Load, places: Sequence[_Form]) -> bool:
+    """Whether the elements that a load reads are next to each other, as the tensor has them."""
+    found = dict.fromkeys(map(id, tensor.axes), 0)
+    for place, stride in zip(places, _strides(load.source.shape), strict=True):
+        assert place is not None
         for key, factor in place[0].items():
             if key not in found:
-                return None
+                return False
             found[key] += factor * stride
-        offset += place[1] * stride
-    for axis, stride in zip(tensor.axes, _strides(tensor.shape), strict=True):
-        if axis.extent != 1 and found[id(axis)] != stride:
-            return None
-    return offset
+    axes = zip(tensor.axes, _strides(tensor.shape), strict=True)
+    return all(axis.extent == 1 or found[id(axis)] == stride for axis, stride in axes)
+
+
+def _reads_any(index: Scalar, axes: Sequence[Index]) -> bool:
+    own = {id(a) for a in axes}
+    return any(id(node) in own for node in nodes(index))
 
 
 def _strides(shape: Sequence[Dim]) -> list[int]:
@@ -153,9 +179,6 @@ def _strides(shape: Sequence[Dim]) -> list[int]:
 def _linear(expr: Scalar) -> tuple[dict[int, int], int] | None:
     """Returns the factor of each axis, by its id, and the constant of a linear index expression."""
     return _linear_in(expr, {})
-
-
-_Form: TypeAlias = "tuple[dict[int, int], int] | None"
 
 
 def _linear_in(expr: Scalar, known: dict[int, _Form]) -> _Form:
