@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from clew.build.lowering import operator_calls
+from clew.build.rows import rows_of
 from clew.ir.deciding import deciding_params
 from clew.ir.dims import Dim, SymDim
 from clew.ir.expr import Expr, Function, Tuple, Var
@@ -41,7 +42,7 @@ from clew.te.analysis import Kind
 MakeProgram: TypeAlias = Callable[[Module], Program]
 """Compiles a module whose passes have run, and whose shapes are known."""
 
-Specialised: TypeAlias = "Callable[[Sequence[np.ndarray[Any, Any]]], Any]"
+Specialised: TypeAlias = "Callable[[Sequence[np.ndarray[Any, Any]]], tuple[Any, ...]]"
 
 # Kernels that a function keeps for the shapes it met.
 _KEPT_SHAPES = 64
@@ -82,11 +83,12 @@ class DeferredKernel:
         self.bounds = bounds
         self._make_program = make_program
         self._deciding = deciding_params(function, _is_small)
+        self._rows = rows_of(function, sizes, self._deciding)
         self._is_light = _is_light(function, target)
         self._interpreted = interpreted(function)
         self._values_met = 0
         self._met: OrderedDict[tuple[Any, ...], int] = OrderedDict()
-        self._known: OrderedDict[tuple[Any, ...], Specialised] = OrderedDict()
+        self._known: OrderedDict[tuple[Any, ...], Specialised | None] = OrderedDict()
         self._lock = Lock()
 
     def to_json(self) -> dict[str, Any]:
@@ -119,27 +121,51 @@ class DeferredKernel:
         count = len(self.function.params)
         given = list(map(np.asarray, arrays[:count]))
         sizes = tuple(map(int, arrays[count:])) if self.sizes else ()
-        parts: list[Any] = [sizes]
-        for array in given:
-            parts += array.shape, array.dtype
-        for number in self._deciding:
-            array = given[number]
-            parts.append(array.tobytes() if decides_now(array) else None)
-        key = tuple(parts)
-        found = self._known.get(key)
-        if found is None and self._is_light and self._is_rare(key, given):
+        key, counts = self._key(given, sizes)
+        if key not in self._known and self._is_light and self._is_rare(key, given):
             start = time.thread_time()  # others may have the CPU meanwhile
             result = self._interpret(given, sizes)
             self._is_light = time.thread_time() - start < _LIGHT_SECONDS
             return result
-        if found is None:
+        wide, wide_sizes = given, list(sizes)
+        for rows, rounded in zip(self._rows, counts, strict=True):
+            wide = rows.widened(wide, rounded)
+            if rows.size is not None:
+                wide_sizes[rows.size] = rounded
+        if key not in self._known:
             layer = ", ".join(self.function.span.layers)
             with self._lock, locate(layer=layer), bounds_in_force(self.bounds):
-                found = self._known.get(key) or self._specialize(given, sizes)
-                self._known[key] = found
+                if key not in self._known:
+                    self._known[key] = self._specialize(wide, wide_sizes)
                 while len(self._known) > _KEPT_SHAPES:
                     self._known.popitem(last=False)
-        return found(given)
+        found = self._known.get(key)
+        if found is None:
+            return self._interpret(given, sizes)
+        results = found(wide)
+        for rows in self._rows:
+            results = rows.cut(results, rows.count([a.shape for a in given]))
+        return results
+
+    def _key(
+        self, given: Sequence[np.ndarray[Any, Any]], sizes: tuple[int, ...]
+    ) -> tuple[tuple[Any, ...], list[int]]:
+        """Returns what kernels are kept by, and for how many of each of the rows."""
+        shapes = [list(a.shape) for a in given]
+        told = list(sizes)
+        counts: list[int] = []
+        for rows in self._rows:
+            count = rows.rounded(given, shapes)
+            counts.append(count)
+            for number, axis in rows.params:
+                shapes[number][axis] = count
+            if rows.size is not None:
+                told[rows.size] = count
+        parts: list[Any] = [*told, *map(tuple, shapes), *(a.dtype for a in given)]
+        for number in self._deciding:
+            array = given[number]
+            parts.append(array.tobytes() if decides_now(array) else None)
+        return tuple(parts), counts
 
     def _is_rare(self, key: tuple[Any, ...], given: Sequence[np.ndarray[Any, Any]]) -> bool:
         """Whether few elements are given, of shapes that were seldom given; notes the shapes."""
@@ -150,11 +176,12 @@ class DeferredKernel:
             while len(self._met) > _NOTED_SHAPES:
                 self._met.popitem(last=False)
             alone = len(self._met) == 1
-        return met <= (_MEETINGS_OF_ONE if alone else _MEETINGS)
+        return met <= (_MEETINGS_OF_ONE if alone or self._rows else _MEETINGS)
 
     def _specialize(
         self, arrays: Sequence[np.ndarray[Any, Any]], given: Sequence[int]
-    ) -> Specialised:
+    ) -> Specialised | None:
+        """Returns a kernel for arguments like these; None where there is to be none."""
         sizes = dict(zip(self.sizes, given, strict=True))
         for param, array in zip(self.function.params, arrays, strict=True):
             bind_sizes(param, array.shape, sizes)
@@ -170,10 +197,10 @@ class DeferredKernel:
         ):  # fmt: skip
             module = step.run(module, context)
         if any(isinstance(d, SymDim) for n in post_order(module.main) for d in _dims_of(n.type)):
-            return lambda values: self._interpret(values, given)
+            return None
         self._values_met += bool(values)
         if self._values_met > _COMPILED_VALUES:
-            return lambda values: self._interpret(values, given)
+            return None
         program = self._make_program(module)
         return lambda values: tuple(program(values))
 

@@ -65,9 +65,9 @@ class AlterLayout(Pass):
     that fill no whole vector, whose lanes are pixels, and what follows them channel by channel.
     Where whole vectors are worth it, or no block divides the channels and few are missing or the
     data are in blocks, zeros fill up the last block of a result (24 channels as 32, 45 as 48, 3 as
-    4), as far as operators follow that make no infinities of zeros; of `bf16` data, unless a concatenation joins it to others,
-    whole blocks. Weights of `bf16` and 8 bits hold
-    together, innermost, as many inputs as fit 32 bits: `OHWI32o2i`, `NK32n2k`.
+    4), as far as operators follow that make no infinities of zeros; of `bf16` data, unless a
+    concatenation joins it to others, whole blocks. Weights of `bf16` and 8 bits hold together,
+    innermost, as many inputs as fit 32 bits: `OHWI32o2i`, `NK32n2k`.
 
     Preconditions: weights are constants, layouts are plain; FoldConstant runs after it. Non-goals:
     choosing between layouts by measuring.

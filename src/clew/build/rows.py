@@ -1,0 +1,252 @@
+"""Sizes that the data decide, along which a kernel's rows have nothing to do with each other.
+
+A kernel for 12 boxes then serves 11 as well: the last is computed once more, and left out. So does
+a kernel that reads 12 rows by their numbers, as long as no number is that of the copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from clew.ir.dims import Dim, SymDim, product
+from clew.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
+from clew.ir.types import TensorType, Type, leaves
+from clew.ir.visit import post_order
+from clew.ops.registry import Op, argument_references
+from clew.support.errors import ClewError
+from clew.te.expr import Cast, Checked, Index, Load, Size
+from clew.te.tensor import Tensor, stages
+from clew.te.walk import nodes
+
+Array = np.ndarray[Any, Any]
+_FEW_BITS: Final = 2
+# Rows that are only read cost nothing but to be copied.
+_LEAST_READ: Final = 64
+_PLAIN: Final = (Var, Constant, Call, Tuple, TupleGetItem)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Where a function has rows that are computed each by itself: parameters and results by
+    number, with the axis; and which of the sizes that are given beside them is their count. Rows
+    that are only read by their numbers are in no result; `indices` are the parameters with these.
+    """
+
+    params: tuple[tuple[int, int], ...]
+    results: tuple[tuple[int, int], ...]
+    size: int | None = None
+    indices: tuple[int, ...] = ()
+
+    def count(self, shapes: Sequence[Sequence[int]]) -> int:
+        """Returns how many rows there are in arguments of these shapes."""
+        number, axis = self.params[0]
+        return shapes[number][axis]
+
+    def rounded(self, arrays: Sequence[Array], shapes: Sequence[Sequence[int]]) -> int:
+        """Returns for how many rows the kernel is that takes these arguments."""
+        count = self.count(shapes)
+        for index in (arrays[n] for n in self.indices):
+            if index.size and not (index.min() >= 0 and index.max() < count):
+                return count  # it counts from the end, or is an error
+        if self.indices:
+            return max(_LEAST_READ, 1 << (count - 1).bit_length()) if count else 0
+        return rounded_up(count)
+
+    def widened(self, arrays: list[Array], count: int) -> list[Array]:
+        """Returns the arguments with the last row repeated, so that there are `count`."""
+        result = list(arrays)
+        for number, axis in self.params:
+            if arrays[number].shape[axis] != count:
+                result[number] = _widened(arrays[number], axis, count)
+        return result
+
+    def cut(self, values: tuple[Any, ...], count: int) -> tuple[Any, ...]:
+        """Returns the results without what was computed for rows that were repeated."""
+        result = list(values)
+        for number, axis in self.results:
+            if result[number].shape[axis] != count:
+                result[number] = result[number][(slice(None),) * axis + (slice(count),)]
+        return tuple(result)
+
+
+def _widened(array: Array, axis: int, count: int) -> Array:
+    shape = (*array.shape[:axis], count, *array.shape[axis + 1 :])
+    result = np.empty(shape, array.dtype)
+    rows, given = np.moveaxis(result, axis, 0), np.moveaxis(array, axis, 0)
+    rows[: len(given)] = given
+    rows[len(given) :] = given[-1]
+    return result
+
+
+def rounded_up(count: int) -> int:
+    """Returns for how many rows the kernel is that computes so many: 1, 4, 8, 12, 16, 24, 32, ..."""
+    if count <= 1:
+        return count
+    bits = max((count - 1).bit_length(), _FEW_BITS)
+    step = 1 << max(bits - 2, _FEW_BITS)
+    return -(-count // step) * step
+
+
+def rows_of(function: Function, sizes: Sequence[str], deciding: Sequence[int]) -> tuple[Rows, ...]:
+    """Returns the rows of a function, by each size that it has any of. `sizes` names what is given
+    beside the parameters, `deciding` numbers those whose values decide sizes.
+    """
+    body = list(post_order(function.body))
+    if not all(isinstance(n, _PLAIN) for n in body):
+        return ()
+    found: dict[SymDim, None] = {}
+    for value in (*function.params, function.body):
+        for type_ in _tensors(value.type):
+            found.update((d, None) for d in type_.shape if isinstance(d, SymDim))
+    made = (_rows_along(d, function, body, sizes, deciding) for d in found)
+    return tuple(rows for rows in made if rows is not None)
+
+
+def _rows_along(
+    dim: SymDim,
+    function: Function,
+    body: Sequence[Expr],
+    sizes: Sequence[str],
+    deciding: Sequence[int],
+) -> Rows | None:
+    params = [_axes(dim, list(_tensors(p.type))) for p in function.params]
+    results = _axes(dim, list(_tensors(function.body.type)))
+    related = [name for name in sizes if name in dim.symbols]
+    if results is None or None in params or not any(params):
+        return None
+    if related not in ([], [str(dim)]) or any(params[n] for n in deciding):
+        return None
+    at = [(n, axes[0][1]) for n, axes in enumerate(params) if axes]
+    size = sizes.index(related[0]) if related else None
+    numbers = {p.id: n for n, p in enumerate(function.params)}
+    indices: dict[int, None] = {}
+    for node in body:
+        axes = [_axes(dim, list(_tensors(n.type))) for n in (*node.children, node)]
+        if None in axes:
+            return None
+        if not isinstance(node, Call) or not any(axes) or _keeps_rows(node, dim):
+            continue
+        read_by = [] if results or axes[-1] else _indices_of(node, dim)
+        if not read_by or any(a.id not in numbers for a in read_by):
+            return None
+        indices.update((numbers[a.id], None) for a in read_by)
+    if not results and not indices:
+        return None
+    return Rows(tuple(at), tuple(results), size, tuple(indices))
+
+
+def _tensors(type_: Type) -> Iterator[TensorType]:
+    return (t for t in leaves(type_) if isinstance(t, TensorType))
+
+
+def _axes(dim: SymDim, types: Sequence[TensorType | Tensor]) -> list[tuple[int, int]] | None:
+    """Returns which of the tensors have an axis of that size, and which; None where a size depends
+    on it otherwise.
+    """
+    found: list[tuple[int, int]] = []
+    for number, type_ in enumerate(types):
+        at = [n for n, d in enumerate(type_.shape) if d == dim]
+        if len(at) > 1 or any(_depends(d, dim) for d in type_.shape if d != dim):
+            return None
+        found += [(number, n) for n in at]
+    return found
+
+
+def _depends(size: Dim, dim: SymDim) -> bool:
+    return isinstance(size, SymDim) and bool(size.symbols & dim.symbols)
+
+
+def _keeps_rows(call: Call, dim: SymDim) -> bool:
+    """Whether an operator computes each row of its results from the same row of its arguments."""
+    if isinstance(call.op, Op) and call.op.name == "reshape":
+        return _around(call.args[0].tensor, dim) == _around(call.tensor, dim)
+    made = _stages_of(call)
+    return bool(made) and all(_stage_keeps_rows(s, dim) for s in made)
+
+
+def _stages_of(call: Call) -> list[Tensor]:
+    """Returns what an operator computes, in order; nothing where that is not said by te alone."""
+    op = call.op
+    if not isinstance(op, Op) or op.compute is None or op.host or argument_references(call.attrs):
+        return []
+    try:
+        made = op.compute_tensors([a.tensor for a in call.args], call.attrs)
+    except ClewError:
+        return []
+    return stages(made if isinstance(made, tuple) else (made,))
+
+
+def _indices_of(call: Call, dim: SymDim) -> list[Expr]:
+    """Returns the arguments that say which rows an operator reads; [] where it does more with them
+    than to read them by these.
+    """
+    found: list[Expr] = []
+    made = _stages_of(call)
+    inputs = [t for s in made for t in s.inputs if t.body is None]
+    if len({t.name for t in inputs}) != len(call.args):
+        return []
+    assert isinstance(call.op, Op)
+    names = list(call.op.signature.inputs)
+    for stage in made:
+        assert stage.body is not None
+        for node in nodes(stage.body):
+            source = _axes(dim, [node.source]) if isinstance(node, Load) else []
+            if source is None or (isinstance(node, Size) and _depends(node.dim, dim)):
+                return []
+            if not source:
+                continue
+            assert isinstance(node, Load)
+            number = node.indices[source[0][1]]
+            while isinstance(number, (Checked, Cast)):
+                number = number.children[0]
+            if not isinstance(number, Load) or number.source.name not in names:
+                return []
+            found.append(call.args[names.index(number.source.name)])
+    return found
+
+
+def _around(type_: TensorType, dim: SymDim) -> tuple[Dim, Dim] | None:
+    """Returns how many elements there are outside of an axis, and inside."""
+    if dim not in type_.shape:
+        return None
+    at = type_.shape.index(dim)
+    return product(type_.shape[:at]), product(type_.shape[at + 1 :])
+
+
+def _stage_keeps_rows(stage: Tensor, dim: SymDim) -> bool:
+    assert stage.body is not None
+    own = _axes(dim, [stage])
+    if own is None:
+        return False
+    row = stage.axes[own[0][1]] if own else None
+    for node in nodes(stage.body):
+        match node:
+            case Size():
+                fits = not _depends(node.dim, dim)
+            case Checked():
+                fits = not any(_depends(n, dim) for n in (node.places.count, node.places.size))
+            case Index():
+                fits = node is row or not _depends(node.extent, dim)
+            case Load():
+                fits = _reads_row(node, row, dim)
+            case _:
+                fits = row is None or all(child is not row for child in node.children)
+        if not fits:
+            return False
+    return True
+
+
+def _reads_row(load: Load, row: Index | None, dim: SymDim) -> bool:
+    """Whether a load reads the row that is computed, or what has no rows."""
+    source = _axes(dim, [load.source])
+    if source is None:
+        return False
+    own = source[0][1] if source else None
+    return all(
+        (index is row and row is not None) if n == own else index is not row
+        for n, index in enumerate(load.indices)
+    )
