@@ -36,7 +36,10 @@ def one(module: Any, name: str) -> Call:
         (12, 20, "NCHW4c", "OIHW4i32o", "NCHW16c"),
         (16, 1000, "NCHW16c", "OIHW16i32o", "NCHW16c"),
         (32, 8, "NCHW16c", "OIHW16i8o", "NCHW8c"),
-        (16, 10, "NCHW16c", "OIHW16i16o", "NCHW"),
+        (16, 10, "NCHW16c", "OIHW16i16o", "NCHW16c"),
+        (16, 19, "NCHW16c", "OIHW16i32o", "NCHW16c"),
+        (16, 3, "NCHW16c", "OIHW16i4o", "NCHW4c"),
+        (16, 1, "NCHW16c", "OIHW16i4o", "NCHW4c"),
     ],
 )
 def test_blocks_and_tiles_of_a_convolution(

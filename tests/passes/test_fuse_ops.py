@@ -42,6 +42,21 @@ def test_an_anchor_takes_its_tail_and_the_residual_add(kit: Any) -> None:
     assert [p.type.shape for p in kernel.params] == [(1, 8, 6, 6), (8, 8, 3, 3), (8, 1, 1)]
 
 
+def test_a_tail_reads_a_piece_that_an_index_chooses(kit: Any) -> None:
+    steps, turn = kit.var("steps", 5, 4, 8), kit.var("turn", dtype="i64")
+    state = kit.var("state", 4, 16)
+
+    def fused(piece: Expr) -> list[str]:
+        product = kit.layer("nn.dense", state, kit.const(kit.random(8, 16)))
+        module = kit.module([steps, columns, turn, state], kit.layer("add", piece, product))
+        return names(kit.apply(module, FuseOps()))
+
+    columns = kit.var("columns", 4, 8, 5)
+    assert fused(kit.layer("gather", steps, turn)) == ["gather_dense_add"]
+    # Elements of several places, which vectors would have to gather.
+    assert sorted(fused(kit.layer("gather", columns, turn, axis=2))) == ["dense_add", "gather"]
+
+
 def test_a_diamond_is_followed_to_where_it_closes(kit: Any) -> None:
     x = kit.var("x", 1, 8, 6, 6)
     conv = kit.layer("nn.conv2d", x, kit.const(kit.random(8, 8, 1, 1)))
