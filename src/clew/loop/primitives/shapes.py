@@ -118,9 +118,9 @@ class _Merged:
             self.kept[id(buffer)] = buffer
             return buffer, indices
         at, end = moving[0], moving[0] + self.count
-        walked = moving == list(range(at, end)) and all(
-            simple[n] is a.index and buffer.shape[n] == a.extent
-            for n, a in zip(moving, axes, strict=True)
+        walked = moving[-1] < end <= len(simple) and all(
+            buffer.shape[n] == a.extent and (simple[n] is a.index or a.extent == 1)
+            for n, a in zip(range(at, end), axes, strict=True)
         )
         before = self.buffers.get(id(buffer))
         counted = None if walked or before is not None else self._counted(indices, axes, index)
