@@ -83,7 +83,7 @@ def _widened(array: Array, axis: int, count: int) -> Array:
 
 
 def rounded_up(count: int) -> int:
-    """Returns for how many rows the kernel is that computes so many: 1, 4, 8, 12, 16, 24, 32, ..."""
+    """Returns for how many rows the kernel is that computes these: 1, 4, 8, 12, 16, 24, 32, ..."""
     if count <= 1:
         return count
     bits = max((count - 1).bit_length(), _FEW_BITS)

@@ -3,6 +3,7 @@
 Lanes are queries: scores lie in scratch as [key, query], so that a key's element is one broadcast
 for all of them, softmax goes down columns without any reduction across lanes, and only a tile's own
 queries are transposed. Nothing is shared between tiles, which are therefore what threads take.
+Values that do not lie side by side are put in order once, ahead of all tiles.
 
 For each (batch, head, tile): queries, scores a register tile of keys by queries at a time, softmax,
 and the weighted sum a register tile of queries by elements of the values at a time.
@@ -12,11 +13,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from clew.loop.affine import Simplifier
 from clew.loop.ir import buffer_loads
 from clew.loop.schedule import Schedule
 from clew.schedules import elementwise
 from clew.schedules.matmul import register_tile, spread
-from clew.schedules.shape import StageInfo, stage_infos
+from clew.schedules.shape import StageInfo, lane_stride, stage_infos
 from clew.schedules.tiles import balanced, rows_of_tile, vectors_of_tile
 from clew.target import Target
 from clew.te.expr import Imm, Index
@@ -88,8 +90,9 @@ def _lanes_last(infos: dict[str, StageInfo], name: str) -> bool:
 
 def schedule(schedule: Schedule, parts: Parts, target: Target) -> bool:
     """Schedules the kernel; False if the rule does not fit."""
+    apart = _values_apart(schedule, parts, target)
     for name in reversed(list(stage_infos(schedule))):
-        if name not in parts.kept:
+        if name not in parts.kept and name != apart:
             schedule.inline(name)
     infos = stage_infos(schedule)
     axes = _result_axes(infos, parts)
@@ -130,10 +133,29 @@ def schedule(schedule: Schedule, parts: Parts, target: Target) -> bool:
     for name in (each, vector):
         schedule.unroll(name)
     schedule.vectorize(lane)
-    if parts.bias:
-        elementwise.schedule(schedule, stage_infos(schedule), parts.bias, target)
+    for name in filter(None, (parts.bias, apart)):
+        elementwise.schedule(schedule, stage_infos(schedule), name, target)
     spread(schedule, [batch, head, tile])
     return True
+
+
+def _values_apart(schedule: Schedule, parts: Parts, target: Target) -> str:
+    """Returns the stage of the values where their elements lie apart in memory, as those of images
+    with channels first do; "" where vectors of them can be loaded.
+    """
+    simplifier = Simplifier()
+    infos = stage_infos(schedule)
+    weighted = infos[parts.weighted].store
+    read = {x.source.name for x in buffer_loads(weighted.value)}
+    for name, info in infos.items():
+        if info.store.buffer.name not in read or name in parts.kept:
+            continue
+        last = next(n for n in info.loops if n.name == info.axes[-1])
+        lanes = min(target.vector_lanes(info.store.buffer.dtype), last.extent)
+        loads = list(buffer_loads(info.store.value))
+        if any(lane_stride(x, last.index, lanes, simplifier) not in (0, 1) for x in loads):
+            return name
+    return ""
 
 
 def _result_axes(infos: dict[str, StageInfo], parts: Parts) -> tuple[str, ...] | None:
