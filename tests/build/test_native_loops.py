@@ -258,7 +258,9 @@ def test_endless_loops_heed_interrupts(tmp_path: Path) -> None:
     path = tmp_path / "endless.onnx"
     onnx.save(onnx.parser.parse_model(HEAD + ENDLESS), path)
     program = (
-        "import sys, clew, numpy as np\n"
+        "import signal, clew, numpy as np\n"
+        # A shell has jobs in the background ignore it.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from clew.support.budgets import Budgets, in_force\n"
         f"compiled = clew.compile(clew.load({str(path)!r}), threads=1)\n"
         "print('ready', flush=True)\n"
