@@ -94,7 +94,8 @@ def late_shapes_from_threads(folder: Path) -> None:
 
     def work(number: int) -> bool:
         order = [(number + k) % 5 for k in range(15 * ROUNDS)]
-        return all(np.array_equal(built(inputs[k]), wanted[k]) for k in order)
+        # A kernel that is compiled for a size gives other last bits than the references did.
+        return all(np.allclose(built(inputs[k]), wanted[k], rtol=1e-6) for k in order)
 
     assert all(together(5, work))
 
