@@ -10,7 +10,7 @@ import clew.ops.conv
 import clew.ops.elementwise
 import clew.ops.reduce
 import clew.ops.unary  # noqa: F401
-from clew.ir.expr import Call, Constant, Expr, Function, If, Tuple, Var
+from clew.ir.expr import ArgRef, Call, Constant, Expr, Function, If, Tuple, Var
 from clew.ir.module import Module
 from clew.ir.types import TensorType
 from clew.ir.visit import post_order
@@ -55,6 +55,13 @@ def test_a_tail_reads_a_piece_that_an_index_chooses(kit: Any) -> None:
     assert fused(kit.layer("gather", steps, turn)) == ["gather_dense_add"]
     # Elements of several places, which vectors would have to gather.
     assert sorted(fused(kit.layer("gather", columns, turn, axis=2))) == ["dense_add", "gather"]
+
+
+def test_what_a_run_shapes_is_no_piece(kit: Any) -> None:
+    x, sizes = kit.var("x", 4, 16), kit.var("sizes", 2, dtype="i64")
+    shaped = Call(get_op("reshape"), [x, sizes], {"shape": ArgRef(1)}, span=x.span)
+    module = kit.module([x, sizes], kit.layer("nn.relu", shaped))
+    assert names(kit.apply(module, FuseOps())) == ["relu"]
 
 
 def test_a_diamond_is_followed_to_where_it_closes(kit: Any) -> None:

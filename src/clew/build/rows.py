@@ -16,7 +16,7 @@ from clew.ir.dims import Dim, SymDim, product
 from clew.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
 from clew.ir.types import TensorType, Type, leaves
 from clew.ir.visit import post_order
-from clew.ops.registry import Op, argument_references
+from clew.ops.registry import Op
 from clew.support.errors import ClewError
 from clew.te.expr import Cast, Checked, Index, Load, Size
 from clew.te.tensor import Tensor, stages
@@ -171,7 +171,7 @@ def _keeps_rows(call: Call, dim: SymDim) -> bool:
 def _stages_of(call: Call) -> list[Tensor]:
     """Returns what an operator computes, in order; nothing where that is not said by te alone."""
     op = call.op
-    if not isinstance(op, Op) or op.compute is None or op.host or argument_references(call.attrs):
+    if not isinstance(op, Op) or not op.is_computed(call.attrs):
         return []
     try:
         made = op.compute_tensors([a.tensor for a in call.args], call.attrs)

@@ -341,6 +341,12 @@ class Op:
             placeholder(t.shape, t.dtype, n, t.layout) for t, n in zip(types, names, strict=False)
         ]
 
+    def is_computed(self, attrs: Attrs) -> bool:
+        """Whether `compute` says what a call with these attributes gives: it runs in a kernel, and
+        no attribute is an argument.
+        """
+        return self.compute is not None and not self.host and not argument_references(attrs)
+
     def compute_tensors(
         self, types: Sequence[TensorType], attrs: Attrs
     ) -> Tensor | tuple[Tensor, ...]:
@@ -352,11 +358,12 @@ class Op:
         """Returns how the call may be fused, derived from `compute` unless stated."""
         if self.kind_override is not None:
             return self.kind_override
-        if self.compute is None or self.host or argument_references(attrs):
+        if not self.is_computed(attrs):
             return Kind.OPAQUE
         key = (tuple(types), attrs)
         found = self._kinds.get(key)
         if found is None:
+            assert self.compute is not None
             inputs = self.placeholders(types)
             outputs = self.compute(*inputs, **attrs)
             found = kind_of(inputs, outputs if isinstance(outputs, tuple) else (outputs,))
@@ -369,7 +376,7 @@ class Op:
         """Returns at which element of its input's memory each result lies as it is; `None` where
         one does not (`te.analysis.view_offset`).
         """
-        if self.compute is None or self.host or argument_references(attrs):
+        if not self.is_computed(attrs):
             return None
         key = (tuple(types), attrs)
         if key not in self._views:

@@ -447,6 +447,8 @@ def _widens(group: Group) -> bool:
 def _is_chosen(call: Call, most_bytes: float) -> bool:
     """Whether a call takes a piece as it lies in memory, at a place that values decide."""
     assert isinstance(call.op, Op)
+    if not call.op.is_computed(call.attrs):
+        return False
     made = call.op.compute_tensors([a.tensor for a in call.args], call.attrs)
     fits = isinstance(made, Tensor) and is_chosen_piece(made)
     return fits and call.tensor.size_bytes <= most_bytes
