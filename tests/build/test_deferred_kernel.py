@@ -12,6 +12,8 @@ import pytest
 import clew
 from clew.build.deferred_kernel import DeferredKernel
 from clew.build.rows import rounded_up
+from clew.build.stand_ins import stand_ins
+from clew.ir.parser import parse_module
 from clew.runtime.program import RunHost
 from clew.support.errors import ClewError
 
@@ -51,7 +53,55 @@ def test_a_size_that_is_always_the_same(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_counts_that_are_rounded_up_to_one_share_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert compilations([3, 2, 4, 3, 2, 8, 5, 7, 6, 0, 1], monkeypatch) == [2, 7]
+    assert compilations([3, 2, 4, 3, 2, 8, 5, 7, 6, 0, 1], monkeypatch) == [2]
+
+
+# Where much is computed for each row, there are kernels for 4 rows, for 8, ...
+WIDE = POSITIVE.replace(
+    "y = Exp (few)",
+    """
+    shape = Constant <value = int64[2] {-1, 1}> ()
+    column = Reshape (few, shape)
+    width = Constant <value = int64[2] {1, 5000}> ()
+    rows = Expand (column, width)
+    e = Exp (rows)
+    last = Constant <value = int64[1] {1}> ()
+    y = ReduceMax <keepdims = 0> (e, last)""",
+)
+
+
+def test_wide_rows_are_rounded_up_by_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = [3, 2, 4, 3, 2, 8, 5, 7, 6]
+    assert compilations(counts, monkeypatch, WIDE) == [2, 7]
+
+
+LARGEST = POSITIVE.replace("y = Exp (few)", "y = ReduceMax <keepdims = 0> (few)").replace(
+    "float[m] y", "float y"
+)
+
+
+def test_a_maximum_over_all_rows_is_for_many_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert compilations([3, 2, 4, 3, 2, 8, 5], monkeypatch, LARGEST, np.max) == [2]
+
+
+FIRST_OF_MORE = """clew 1
+def @main(
+  %p0: f32[?1, 4], %p1: i64[max(min(20, ?0), 0)], %p2: f32[?2 + ?3]
+) -> f32[max(min(20, ?0), 0), 4, 1] {
+  %0: f32[max(min(20, ?0), 0), 4] = gather(%p0, %p1)
+  %1: f32[max(min(20, ?0), 0), 4, 1] = reshape(%0, shape=[max(min(20, ?0), 0), 4, 1])
+  return %1
+}"""
+
+
+def test_sizes_known_only_in_an_expression() -> None:
+    function = parse_module(FIRST_OF_MORE).main
+    arrays = [np.zeros(s, np.float32) for s in ((350, 4), (20,), (5,))]
+    found = {s.param: s.sizes(arrays) for s in stand_ins(function)}
+    # Any number of boxes of which 20 are the first does.
+    assert found == {1: {"?0": 20}, 2: {"?2": 5, "?3": 0}}
+    told = parse_module(FIRST_OF_MORE.replace("?2 + ?3", "?0")).main
+    assert stand_ins(told) == ()
 
 
 # The sum over all boxes is of no use for other counts; what is done box by box is.
@@ -99,7 +149,7 @@ def test_a_table_is_read_by_numbers_of_its_own_rows(monkeypatch: pytest.MonkeyPa
 
     for rows, numbers in [(9, [8, 0, 3]), (30, [29] * 2), (12, [0]), (5, []), (7, [6, 6, 1, 2])]:
         np.testing.assert_allclose(run(rows, numbers), np.exp(x[:rows][numbers]), rtol=1e-5)
-    assert len(kernel._known) == 3  # for 0, 1, and 4 numbers
+    assert len(kernel._known) == 2  # for no number, and for up to 64
     # From the end, and beyond it: the copies of the last row are none of the table's.
     np.testing.assert_allclose(run(9, [-1, -9]), np.exp(x[[8, 0]]), rtol=1e-5)
     for number in (9, 12, -10):

@@ -103,7 +103,12 @@ def test_wrong_names_are_told() -> None:
 
 @pytest.mark.parametrize(
     ("ours", "theirs", "status"),
-    [(1e-6, 1e-5, "nearer"), (1e-5, 1e-6, "differs"), (float("inf"), float("inf"), "differs")],
+    [
+        (1e-6, 1e-5, "nearer"),
+        (9e-5, 8e-5, "right"),
+        (2e-4, 8e-5, "differs"),
+        (float("inf"), float("inf"), "differs"),
+    ],
 )
 def test_torch_in_f64_judges_a_difference(
     ours: float, theirs: float, status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -211,6 +211,18 @@ def test_pools_and_concatenations_follow(kit: Any) -> None:
     assert one(after, "nn.global_avg_pool2d").type.layout == "NCHW8c"
 
 
+@pytest.mark.parametrize(("samples", "layout"), [(2, "NCHW16c"), (0, "NCHW")])
+def test_regions_are_read_in_blocks_where_points_are_few(
+    kit: Any, samples: int, layout: str
+) -> None:
+    x, rois = kit.var("x", 1, 16, 8, 8), kit.var("rois", 3, 4)
+    image = kit.layer("nn.conv2d", x, kit.const(kit.random(32, 16, 1, 1)))
+    images = kit.const(np.zeros(3, np.int64))
+    y = kit.layer("nn.roi_align", image, rois, images, out=(2, 2), samples=samples)
+    after = altered(kit, kit.module([x, rois], y))
+    assert one(after, "nn.roi_align").attrs.layout == layout
+
+
 def test_operators_that_need_plain_images_get_them(kit: Any) -> None:
     x = kit.var("x", 1, 16, 4, 4)
     y = kit.layer("nn.conv2d", x, kit.const(kit.random(16, 16, 1, 1)))

@@ -10,6 +10,7 @@ import clew.ops.conv
 import clew.ops.elementwise
 import clew.ops.reduce
 import clew.ops.unary  # noqa: F401
+from clew.ir.dims import SymDim
 from clew.ir.expr import ArgRef, Call, Constant, Expr, Function, If, Tuple, Var
 from clew.ir.module import Module
 from clew.ir.types import TensorType
@@ -55,6 +56,16 @@ def test_a_tail_reads_a_piece_that_an_index_chooses(kit: Any) -> None:
     assert fused(kit.layer("gather", steps, turn)) == ["gather_dense_add"]
     # Elements of several places, which vectors would have to gather.
     assert sorted(fused(kit.layer("gather", columns, turn, axis=2))) == ["dense_add", "gather"]
+
+
+def test_sizes_that_a_run_tells_are_no_part_of_a_kernel(kit: Any) -> None:
+    rows = kit.var("rows", SymDim.symbol("?0"), 4)
+    count = kit.layer("gather", kit.layer("shape_of", rows), kit.const(np.array(0)))
+    module = kit.module([rows], kit.layer("multiply", count, count))
+    fused = kit.apply(module, FuseOps())
+    assert names(fused) == ["gather_multiply"]
+    (kernel,) = kernels(fused)
+    assert [p.type.shape for p in kernel.params] == [(2,)]
 
 
 def test_what_a_run_shapes_is_no_piece(kit: Any) -> None:

@@ -136,7 +136,7 @@ def packages_(
     raise typer.Exit(0 if good else 1)
 
 
-_RIGHT = ("agrees", "noisy", "nearer")
+_RIGHT = ("agrees", "noisy", "nearer", "right")
 _HEADING = (
     f"{'model':44} {'status':12} {'error':>8} {'compile':>8} {'first':>8} {'later ms':>9} "
     f"{'ORT ms':>9} {'ratio':>6} {'built':>5}"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from exports.comparing import Result
+from exports.comparing import TOLERANCE, Result
 from exports.store import NotExported, Variant, path
 
 EXPORT_SECONDS = 300
@@ -109,6 +109,8 @@ class Runner:
         found.f64_error, found.peer_f64_error = judged.f64_error, judged.peer_f64_error
         if found.f64_error <= found.peer_f64_error and found.f64_error < float("inf"):
             found.status = "nearer"
+        elif found.f64_error <= TOLERANCE:
+            found.status = "right"
 
 
 class _Child:

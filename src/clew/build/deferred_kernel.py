@@ -12,6 +12,7 @@ import numpy as np
 
 from clew.build.lowering import operator_calls
 from clew.build.rows import rows_of
+from clew.build.stand_ins import stand_ins
 from clew.ir.deciding import deciding_params
 from clew.ir.dims import Dim, SymDim
 from clew.ir.expr import Expr, Function, Tuple, Var
@@ -84,6 +85,7 @@ class DeferredKernel:
         self._make_program = make_program
         self._deciding = deciding_params(function, _is_small)
         self._rows = rows_of(function, sizes, self._deciding)
+        self._stand_ins = stand_ins(function)
         self._is_light = _is_light(function, target)
         self._interpreted = interpreted(function)
         self._values_met = 0
@@ -121,6 +123,9 @@ class DeferredKernel:
         count = len(self.function.params)
         given = list(map(np.asarray, arrays[:count]))
         sizes = tuple(map(int, arrays[count:])) if self.sizes else ()
+        if self._stand_ins and self.sizes:
+            chosen = self._chosen_sizes(given)
+            sizes = tuple(chosen.get(n, s) for n, s in zip(self.sizes, sizes, strict=True))
         key, counts = self._key(given, sizes)
         if key not in self._known and self._is_light and self._is_rare(key, given):
             start = time.thread_time()  # others may have the CPU meanwhile
@@ -144,8 +149,12 @@ class DeferredKernel:
             return self._interpret(given, sizes)
         results = found(wide)
         for rows in self._rows:
-            results = rows.cut(results, rows.count([a.shape for a in given]))
+            results = rows.cut(results, rows.count([a.shape for a in given], sizes))
         return results
+
+    def _chosen_sizes(self, given: Sequence[np.ndarray[Any, Any]]) -> dict[str, int]:
+        """Returns values of the names that are known only as part of an expression."""
+        return {n: s for found in self._stand_ins for n, s in found.sizes(given).items()}
 
     def _key(
         self, given: Sequence[np.ndarray[Any, Any]], sizes: tuple[int, ...]
@@ -155,7 +164,7 @@ class DeferredKernel:
         told = list(sizes)
         counts: list[int] = []
         for rows in self._rows:
-            count = rows.rounded(given, shapes)
+            count = rows.rounded(given, shapes, sizes)
             counts.append(count)
             for number, axis in rows.params:
                 shapes[number][axis] = count
@@ -185,6 +194,7 @@ class DeferredKernel:
         sizes = dict(zip(self.sizes, given, strict=True))
         for param, array in zip(self.function.params, arrays, strict=True):
             bind_sizes(param, array.shape, sizes)
+        sizes = {**self._chosen_sizes(arrays), **sizes}
         module, names = self._alone()
         deciding = (n for n in self._deciding if decides_now(arrays[n]))
         values = tuple((names[n], arrays[n].copy()) for n in deciding)

@@ -18,14 +18,17 @@ from clew.ir.types import TensorType, Type, leaves
 from clew.ir.visit import post_order
 from clew.ops.registry import Op
 from clew.support.errors import ClewError
-from clew.te.expr import Cast, Checked, Index, Load, Size
+from clew.te.analysis import Kind
+from clew.te.expr import Cast, Checked, Index, Load, Reduce, Size
 from clew.te.tensor import Tensor, stages
 from clew.te.walk import nodes
 
 Array = np.ndarray[Any, Any]
 _FEW_BITS: Final = 2
-# Rows that are only read cost nothing but to be copied.
-_LEAST_READ: Final = 64
+# With no more than so many elements in all, rows that are repeated cost less than another kernel:
+# then the steps are 64, 512, 4096, ...
+_LITTLE: Final = 1 << 13
+_LEAST, _STEP_BITS = 64, 3
 _PLAIN: Final = (Var, Constant, Call, Tuple, TupleGetItem)
 
 
@@ -34,26 +37,40 @@ class Rows:
     """Where a function has rows that are computed each by itself: parameters and results by
     number, with the axis; and which of the sizes that are given beside them is their count. Rows
     that are only read by their numbers are in no result; `indices` are the parameters with these.
+    `elements` is the size of the largest row, of a value that the kernel reads, computes or gives;
+    0 where it is not known, or much is computed for each.
     """
 
     params: tuple[tuple[int, int], ...]
     results: tuple[tuple[int, int], ...]
     size: int | None = None
     indices: tuple[int, ...] = ()
+    elements: int = 0
 
-    def count(self, shapes: Sequence[Sequence[int]]) -> int:
-        """Returns how many rows there are in arguments of these shapes."""
+    def count(self, shapes: Sequence[Sequence[int]], sizes: Sequence[int]) -> int:
+        """Returns how many rows there are in arguments of these shapes, with these sizes beside."""
+        if self.size is not None:
+            return sizes[self.size]
         number, axis = self.params[0]
         return shapes[number][axis]
 
-    def rounded(self, arrays: Sequence[Array], shapes: Sequence[Sequence[int]]) -> int:
+    def rounded(
+        self, arrays: Sequence[Array], shapes: Sequence[Sequence[int]], sizes: Sequence[int]
+    ) -> int:
         """Returns for how many rows the kernel is that takes these arguments."""
-        count = self.count(shapes)
+        count = self.count(shapes, sizes)
         for index in (arrays[n] for n in self.indices):
             if index.size and not (index.min() >= 0 and index.max() < count):
                 return count  # it counts from the end, or is an error
-        if self.indices:
-            return max(_LEAST_READ, 1 << (count - 1).bit_length()) if count else 0
+        if not count:
+            return 0
+        coarse = _LEAST
+        while coarse < count:
+            coarse <<= _STEP_BITS
+        if 0 < coarse * self.elements <= _LITTLE:
+            return coarse
+        if self.indices:  # these rows cost nothing but to be copied
+            return max(_LEAST, 1 << (count - 1).bit_length())
         return rounded_up(count)
 
     def widened(self, arrays: list[Array], count: int) -> list[Array]:
@@ -75,10 +92,10 @@ class Rows:
 
 def _widened(array: Array, axis: int, count: int) -> Array:
     shape = (*array.shape[:axis], count, *array.shape[axis + 1 :])
-    result = np.empty(shape, array.dtype)
-    rows, given = np.moveaxis(result, axis, 0), np.moveaxis(array, axis, 0)
-    rows[: len(given)] = given
-    rows[len(given) :] = given[-1]
+    result, given = np.empty(shape, array.dtype), array.shape[axis]
+    before = (slice(None),) * axis
+    result[(*before, slice(given))] = array
+    result[(*before, slice(given, None))] = array[(*before, slice(given - 1, given))]
     return result
 
 
@@ -116,7 +133,7 @@ def _rows_along(
     params = [_axes(dim, list(_tensors(p.type))) for p in function.params]
     results = _axes(dim, list(_tensors(function.body.type)))
     related = [name for name in sizes if name in dim.symbols]
-    if results is None or None in params or not any(params):
+    if results is None or None in params or not (any(params) or str(dim) in related):
         return None
     if related not in ([], [str(dim)]) or any(params[n] for n in deciding):
         return None
@@ -134,9 +151,34 @@ def _rows_along(
         if not read_by or any(a.id not in numbers for a in read_by):
             return None
         indices.update((numbers[a.id], None) for a in read_by)
-    if not results and not indices:
-        return None
-    return Rows(tuple(at), tuple(results), size, tuple(indices))
+    return Rows(tuple(at), tuple(results), size, tuple(indices), _row_elements(dim, body))
+
+
+def _row_elements(dim: SymDim, body: Sequence[Expr]) -> int:
+    """Returns the size of the largest row; 0 where it is not known, or an operator reduces or
+    multiplies much for each.
+    """
+    most = 0
+    for node in body:
+        if isinstance(node, Call) and not _is_little(node):
+            return 0
+        for type_ in _tensors(node.type):
+            if dim in type_.shape:
+                others = product(tuple(d for d in type_.shape if d != dim))
+                if not isinstance(others, int):
+                    return 0
+                most = max(most, others)
+    return most
+
+
+def _is_little(call: Call) -> bool:
+    """Whether an operator's work is about that of reading its arguments."""
+    types = [a.type for a in call.args]
+    return (
+        isinstance(call.op, Op)
+        and all(isinstance(t, TensorType) for t in types)
+        and call.op.kind(types, call.attrs) <= Kind.REDUCTION  # type: ignore[arg-type]
+    )
 
 
 def _tensors(type_: Type) -> Iterator[TensorType]:
@@ -222,7 +264,7 @@ def _stage_keeps_rows(stage: Tensor, dim: SymDim) -> bool:
     own = _axes(dim, [stage])
     if own is None:
         return False
-    row = stage.axes[own[0][1]] if own else None
+    row = stage.axes[own[0][1]] if own else _same_if_repeated(stage, dim)
     for node in nodes(stage.body):
         match node:
             case Size():
@@ -238,6 +280,17 @@ def _stage_keeps_rows(stage: Tensor, dim: SymDim) -> bool:
         if not fits:
             return False
     return True
+
+
+def _same_if_repeated(stage: Tensor, dim: SymDim) -> Index | None:
+    """Returns the axis of rows that a stage reduces to something that no row changes if it comes
+    once more: a maximum, a minimum, whether all or any hold.
+    """
+    body = stage.body
+    if not isinstance(body, Reduce) or body.combiner not in ("max", "min", "and", "or"):
+        return None
+    rows = [axis for axis in body.axes if axis.extent == dim]
+    return rows[0] if len(rows) == 1 else None
 
 
 def _reads_row(load: Load, row: Index | None, dim: SymDim) -> bool:

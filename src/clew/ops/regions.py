@@ -6,13 +6,17 @@ and columns, or compared with its borders, so that loops run over what the image
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from clew import te
 from clew.ir.dims import Dim
+from clew.ir.expr import Attrs
+from clew.ir.types import TensorType
 from clew.ops.common import accumulator, differ, f16, f32, f64, i64, need_float, need_integer
+from clew.ops.layouts import parse_layout
 from clew.ops.reduce import narrowed
 from clew.ops.registry import Sample, register_op
 from clew.support.bounds import Places
@@ -24,6 +28,9 @@ Array = np.ndarray[Any, Any]
 
 _COORDINATES = ("half_pixel", "output_half_pixel")
 _MOST_SAMPLES = 1024
+# With so many points along an axis of a bin, the elements around each are read one by one; more of
+# them share elements, and these are summed by rows and columns.
+_FEW_SAMPLES = 4
 # Beyond this no region has anything to do with an image; integers up to it are exact in f32.
 _FAR = float(1 << 24)
 
@@ -40,9 +47,11 @@ def _image_of(name: str, batches: Scalar, count: Dim) -> Scalar:
     return te.Checked(te.cast("i64", batches), places)
 
 
-def _check(name: str, x: Tensor, rois: Tensor, columns: int, out: tuple[int, ...]) -> None:
+def _check(
+    name: str, x: Tensor, rois: Tensor, columns: int, out: tuple[int, ...], rank: int = 4
+) -> None:
     need_float(name, x, rois)
-    if x.rank != 4 or rois.rank != 2 or differ(rois.shape[1], columns):
+    if x.rank != rank or rois.rank != 2 or differ(rois.shape[1], columns):
         raise GraphTypeError("T108", f"{name}: {x.type} at {rois.type}, expected [n, {columns}]")
     if x.dtype != rois.dtype:
         raise GraphTypeError("T101", f"{name}: input is {x.type}, regions are {rois.type}")
@@ -104,6 +113,24 @@ class _Axis:
         part = held - te.cast(self.wide, low)
         return [(low, 1.0 - part), (te.minimum(low + 1, last), part)]
 
+    def sampled(self) -> tuple[Tensor, Tensor]:
+        """Returns the stages `[regions, bins, 2 * samples]`: the two elements around each point of
+        a bin, and what they weigh, 0 for points that are not inside.
+        """
+
+        def around(region: Scalar, number: Scalar, k: Scalar) -> tuple[Scalar, Scalar]:
+            place = self.place(region, number, k // 2)
+            (low, a), (high, b) = self.taps(place)
+            second = (k % 2).equal(1)
+            weight = te.select(self.inside(place), te.select(second, b, a), 0.0)
+            return te.select(second, high, low), weight
+
+        shape = (self.rois.shape[0], self.bins, 2 * self.samples)
+        letter = "yx"[1 - self.column]
+        at = te.compute(shape, lambda *i: around(*i)[0], f"roi_align_at_{letter}")
+        of = te.compute(shape, lambda *i: around(*i)[1], f"roi_align_weights_{letter}")
+        return at, of
+
     def weights(self, name: str) -> Tensor:
         """Returns the stage `[regions, bins, size]`: the sums of what the points of a bin weigh an
         element.
@@ -147,7 +174,12 @@ _IMAGES = np.array([1, 0, 1, 0])
         Sample(f64(2, 3, 5, 6), _REGIONS.astype("f8"), _IMAGES, out=(2, 3)),
         Sample(f32(2, 1, 5, 6), _REGIONS, _IMAGES * 2, out=(2, 2), error="I320"),
         Sample(f32(2, 1, 5, 6), _REGIONS, -_IMAGES, out=(2, 2), mode="max", error="I320"),
+        Sample(f32(2, 4, 5, 6), _REGIONS, _IMAGES, out=(2, 2), samples=3),
+        Sample(f32(2, 2, 5, 6, 4), _REGIONS, _IMAGES, out=(2, 3), samples=2, layout="NCHW4c"),
+        Sample(f32(2, 3, 5, 6), _REGIONS, _IMAGES, out=(2, 3), samples=8),
         Sample(f32(2, 3, 5), _REGIONS, _IMAGES, out=(2, 3), error="T108"),
+        Sample(f32(2, 3, 5, 6), _REGIONS, _IMAGES, out=(2, 3), layout="NHWC", error="T109"),
+        Sample(f32(2, 3, 5, 6, 4), _REGIONS, _IMAGES, out=(2, 3), layout="NCHW4c", error="T109"),
         Sample(f32(2, 3, 5, 6), f32(4, 5), i64(4), out=(2, 3), error="T108"),
         Sample(f32(2, 3, 5, 6), f32(4, 4), i64(3), out=(2, 3), error="T108"),
         Sample(f32(2, 3, 5, 6), f32(4, 4), f32(4), out=(2, 3), error="T105"),
@@ -168,6 +200,7 @@ def roi_align(
     samples: int = 0,
     scale: float = 1.0,
     coordinates: str = "half_pixel",
+    layout: str = "NCHW",
 ) -> Tensor:
     """The `out` bins of regions of `x[N, C, H, W]`, each the mean (`avg`) of points interpolated in
     it, or the largest weighted element around them (`max`).
@@ -175,12 +208,18 @@ def roi_align(
     `rois[n, 4]` are (x1, y1, x2, y2) in elements over `scale`, `batches[n]` the images they lie in.
     A bin has `samples` points along an axis; 0 is its size rounded up.
     `coordinates` is half_pixel, which moves them by half an element, or output_half_pixel, with
-    regions of one element at least.
+    regions of one element at least. `layout` may have blocks of channels, for the mean of few
+    points.
 
-    Errors: T101, T105, T107, T108, T110, I320. Source: ONNX RoiAlign-22.
+    Errors: T101, T105, T107, T108, T109, T110, I320. Source: ONNX RoiAlign-22.
     """
     name = "nn.roi_align"
-    _check(name, x, rois, 4, out)
+    parsed, few = parse_layout(layout), _takes_blocks(mode, samples)
+    if parsed.plain != "NCHW" or not (few or layout == "NCHW"):
+        raise GraphTypeError(
+            "T109", f"{name}: the layout {layout} of mode={mode!r}, samples={samples}"
+        )
+    _check(name, x, rois, 4, out, rank=len(parsed.axes))
     need_integer(name, batches)
     if batches.rank != 1 or differ(batches.shape[0], rois.shape[0]):
         raise GraphTypeError("T108", f"{name}: {rois.type} of the images {batches.type}")
@@ -196,7 +235,49 @@ def roi_align(
     axes = [_Axis(rois, x.shape[2 + n], 1 - n, out[n], attrs) for n in range(2)]
     if mode == "max":
         return _largest_around(x, batches, axes)
-    return _mean_of_points(x, batches, axes)
+    pooled = _mean_of_samples if few else _mean_of_points
+    return pooled(x, batches, axes)
+
+
+def _takes_blocks(mode: str, samples: int) -> bool:
+    return mode == "avg" and 0 < samples <= _FEW_SAMPLES
+
+
+@roi_align.layout
+def _roi_align_layout(
+    attrs: Attrs, types: Sequence[TensorType], layout: str
+) -> tuple[tuple[str, ...], Attrs, str] | None:
+    """Blocked where elements are read one by one: a block comes along."""
+    channels, block = types[0].shape[1], parse_layout(layout).factor("C")
+    whole = isinstance(channels, int) and channels % block == 0
+    if not whole or not _takes_blocks(attrs.mode, attrs.samples):
+        return None
+    return (layout, "NCHW", "NCHW"), attrs.with_(layout=layout), layout
+
+
+def _mean_of_samples(x: Tensor, batches: Tensor, axes: list[_Axis]) -> Tensor:
+    """Returns the stages: which rows and columns few points lie between, and their weights; then
+    the mean of the elements there. `x` may be in blocks of channels.
+    """
+    (at_row, of_row), (at_column, of_column) = (a.sampled() for a in axes)
+    wide, samples = axes[0].wide, axes[0].samples
+    over = [te.reduce_axis(2 * samples, name) for name in ("of_y", "of_x")]
+
+    def body(region: Scalar, channel: Scalar, ph: Scalar, pw: Scalar, *lane: Scalar) -> Scalar:
+        row, column = (region, ph, over[0]), (region, pw, over[1])
+        image = _image_of("nn.roi_align", batches[region], x.shape[0])
+        weight = of_row[row] * of_column[column]
+        element = te.cast(wide, x[image, channel, at_row[row], at_column[column], *lane])
+        # An element that weighs nothing may be no number.
+        return te.sum(te.select(weight > 0.0, weight * element, 0.0), over)
+
+    shape = (axes[0].rois.shape[0], x.shape[1], axes[0].bins, axes[1].bins, *x.shape[4:])
+    total = te.compute(shape, body, "roi_align_sum")
+    mean = te.compute(
+        shape, lambda *i: te.cast(x.dtype, total[i] * (1.0 / samples**2)), "roi_align"
+    )
+    mean.layout = x.layout
+    return mean
 
 
 def _mean_of_points(x: Tensor, batches: Tensor, axes: list[_Axis]) -> Tensor:

@@ -32,6 +32,8 @@ from clew.target import Target
 # Rules that know a kernel by all of its stages; the first that fits has it. One that gives up may
 # have begun.
 _WHOLE_KERNELS: Final = (attention, winograd, separable, neighbours, conv_parts)
+# Of so many operations a value is not computed anew where it is read so often.
+_LONG, _AGAIN = 16, 64
 
 
 def schedule_kernel(nest: Nest, target: Target) -> tuple[Schedule, tuple[str, ...]]:
@@ -72,7 +74,7 @@ def _inline(schedule: Schedule) -> None:
     """Inlines what is cheap to compute where it is read.
 
     Kept are reductions, outputs, operands of a sum of products (each is read many times), costly
-    values that are read more than once, and quotients of what a row was reduced to.
+    values that are read more than once, quotients of what a row was reduced to, and tables.
     """
     for name in reversed(list(stage_infos(schedule))):
         infos = stage_infos(schedule)
@@ -85,7 +87,7 @@ def _inline(schedule: Schedule) -> None:
         read_again = len(info.readers) > 1 or any(infos[r].is_reduction for r in info.readers)
         if info.is_costly and read_again and len(info.readers) > 1:
             continue
-        if _is_row_value(infos, info):
+        if _is_row_value(infos, info) or _is_table(infos, info):
             continue
         schedule.inline(name)
 
@@ -100,6 +102,14 @@ def _is_row_value(infos: dict[str, StageInfo], info: StageInfo) -> bool:
     return any(math.prod(n.extent for n in infos[r].loops) > points for r in info.readers)
 
 
+def _is_table(infos: dict[str, StageInfo], info: StageInfo) -> bool:
+    """Whether a few values that take long are read again and again: they are made first."""
+    if info.is_reduction or info.is_output or info.operations < _LONG:
+        return False
+    points = _AGAIN * math.prod(loop.extent for loop in info.loops)
+    return any(math.prod(n.extent for n in infos[r].loops) >= points for r in info.readers)
+
+
 def _roots(schedule: Schedule) -> list[str]:
     """Returns the stages that keep loops of their own: those not computed inside one reader's
     loops.
@@ -111,7 +121,7 @@ def _roots(schedule: Schedule) -> list[str]:
         info = infos[name]
         homes = {home[r] for r in info.readers}
         anchored = any(infos[r].is_anchor for r in info.readers)
-        if info.is_output or len(homes) != 1 or anchored:
+        if info.is_output or len(homes) != 1 or anchored or _is_table(infos, info):
             roots.append(name)
             home[name] = name
         else:
@@ -159,6 +169,7 @@ def _members(infos: dict[str, StageInfo], root: str) -> list[str]:
         info = infos[name]
         readers = set(info.readers)
         anchored = any(infos[r].is_anchor for r in readers if r in infos)  # others have moved
-        if not info.is_output and readers and readers <= members and not anchored:
+        inside = not (info.is_output or anchored or _is_table(infos, info))
+        if inside and readers and readers <= members:
             members.add(name)
     return [n for n in infos if n in members]

@@ -11,6 +11,7 @@ from clew.support.errors import ScheduleError
 from clew.te.expr import (
     INDEX,
     Binary,
+    Cast,
     Imm,
     Index,
     Inlined,
@@ -18,6 +19,7 @@ from clew.te.expr import (
     Load,
     Scalar,
     Select,
+    Unary,
     binary,
 )
 from clew.te.walk import nodes, substitute
@@ -94,6 +96,12 @@ class StageInfo:
                 compared.add(id(cond.a))
             stack.extend(node.children)
         return [n.name for n in self.loops if id(n.index) in compared]
+
+    @property
+    def operations(self) -> int:
+        """How many operations the value takes, about."""
+        made = (Binary, Unary, Select, Cast, Intrinsic)
+        return sum(isinstance(node, made) for node in nodes(self.store.value))
 
     @property
     def is_costly(self) -> bool:

@@ -1,0 +1,65 @@
+"""Sizes that a function knows only as part of an expression, such as `?3` in `min(20, ?3)`.
+
+For 300 boxes or for 305, the first 20 are 20: the kernel is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from clew.ir.dims import SymDim, substitute
+from clew.ir.expr import Call, Expr, Function
+from clew.ir.types import TensorType, leaves
+from clew.ir.visit import post_order
+
+
+@dataclass(frozen=True)
+class StandIn:
+    """An expression that is the size of a parameter's axis, and all that is known of its names."""
+
+    dim: SymDim
+    param: int
+    axis: int
+
+    def sizes(self, arrays: Sequence[np.ndarray[Any, Any]]) -> dict[str, int]:
+        """Returns values of the names that give the axis its size; none where no simple ones do."""
+        size = int(arrays[self.param].shape[self.axis])
+        chosen = dict.fromkeys(sorted(self.dim.symbols), 0)
+        chosen[min(chosen)] = size
+        return chosen if substitute(self.dim, chosen) == size else {}
+
+
+def stand_ins(function: Function) -> tuple[StandIn, ...]:
+    """Returns the sizes of parameters that are expressions whose names stand nowhere else."""
+    found: dict[SymDim, StandIn] = {}
+    for number, param in enumerate(function.params):
+        for axis, dim in enumerate(getattr(param.type, "shape", ())):
+            if isinstance(dim, SymDim) and str(dim) not in dim.symbols:
+                found.setdefault(dim, StandIn(dim, number, axis))
+    for dim in _dims_of(function) if found else ():
+        for other in [d for d in found if d != dim and d.symbols & dim.symbols]:
+            del found[other]
+    return tuple(found.values())
+
+
+def _dims_of(function: Function) -> Iterator[SymDim]:
+    """Yields the sizes of all values, and those in attributes."""
+    nodes: list[Expr] = [*function.params, *post_order(function.body)]
+    for node in nodes:
+        for type_ in leaves(node.type):
+            if isinstance(type_, TensorType):
+                yield from _among(type_.shape)
+        if isinstance(node, Call):
+            yield from _among(node.attrs.values())
+
+
+def _among(values: Iterable[Any]) -> Iterator[SymDim]:
+    for value in values:
+        if isinstance(value, SymDim):
+            yield value
+        elif isinstance(value, (tuple, list)):
+            yield from _among(value)
