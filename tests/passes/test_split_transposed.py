@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import clew.ops  # noqa: F401
+from clew.ir.dims import SymDim
 from clew.ir.module import Module
 from clew.passes.fold_scale_axis import FoldScaleAxis
 from clew.passes.split_transposed import SplitTransposed
@@ -54,6 +55,13 @@ def test_options(kit: Any, attrs: dict[str, Any]) -> None:
     assert "nn.conv2d_transpose" not in split(
         kit, network(kit, (1, 6, 6, 5), (6, 2, 3, 4), **attrs)
     )
+
+
+@pytest.mark.parametrize(("size", "window"), [((6, 5), (2, 2)), ((1, 1), (4, 4))])
+def test_as_many_images_as_a_run_has(kit: Any, size: Any, window: Any) -> None:
+    batch = SymDim.symbol("n")
+    module = network(kit, (batch, 3, *size), (3, 4, *window), strides=(2, 2))
+    assert "nn.conv2d_transpose" not in split(kit, module)
 
 
 @pytest.mark.parametrize("spatial", [1, 3])

@@ -7,6 +7,7 @@ import pytest
 
 import clew
 import clew.ops
+from clew.ir.dims import Dim, SymDim
 from clew.ir.expr import Call
 from clew.ir.module import Module
 from clew.ir.visit import calls
@@ -20,8 +21,10 @@ from clew.runtime.guard import GuardSide
 LANES = 16
 
 
-def network(kit: Any, inner: int, outer: int, size: tuple[int, int], **attrs: Any) -> Module:
-    x = kit.var("x", 1, inner, *size)
+def network(
+    kit: Any, inner: int, outer: int, size: tuple[int, int], batch: Dim = 1, **attrs: Any
+) -> Module:
+    x = kit.var("x", batch, inner, *size)
     weight = kit.random(outer, inner // attrs.get("groups", 1), 3, 3) * np.float32(0.1)
     y = kit.layer("nn.conv2d", x, kit.const(weight), **attrs)
     return kit.module([x], kit.layer("nn.relu", y))
@@ -47,6 +50,11 @@ def test_padding_is_part_of_it(kit: Any, size: Any, padding: tuple[int, ...]) ->
     assert conv.op_name == "nn.conv2d_winograd"
     assert conv.attrs.padding == padding
     assert "pad" not in kit.op_names(after)
+
+
+def test_as_many_images_as_a_run_has(kit: Any) -> None:
+    after = transformed(kit, network(kit, 64, 64, (14, 14), batch=SymDim.symbol("n")))
+    assert only(after).op_name == "nn.conv2d_winograd"
 
 
 @pytest.mark.parametrize(

@@ -191,12 +191,14 @@ class DeferredKernel:
         self, arrays: Sequence[np.ndarray[Any, Any]], given: Sequence[int]
     ) -> Specialised | None:
         """Returns a kernel for arguments like these; None where there is to be none."""
+        deciding = [n for n in self._deciding if decides_now(arrays[n])]
+        if deciding and self._values_met == _COMPILED_VALUES:
+            return None
         sizes = dict(zip(self.sizes, given, strict=True))
         for param, array in zip(self.function.params, arrays, strict=True):
             bind_sizes(param, array.shape, sizes)
         sizes = {**self._chosen_sizes(arrays), **sizes}
         module, names = self._alone()
-        deciding = (n for n in self._deciding if decides_now(arrays[n]))
         values = tuple((names[n], arrays[n].copy()) for n in deciding)
         shapes = tuple((name, tuple(a.shape)) for name, a in zip(names, arrays, strict=True))
         context = PassContext(self.target)
@@ -209,8 +211,6 @@ class DeferredKernel:
         if any(isinstance(d, SymDim) for n in post_order(module.main) for d in _dims_of(n.type)):
             return None
         self._values_met += bool(values)
-        if self._values_met > _COMPILED_VALUES:
-            return None
         program = self._make_program(module)
         return lambda values: tuple(program(values))
 

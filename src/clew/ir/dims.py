@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -241,6 +241,12 @@ def dim_max(left: Dim, right: Dim) -> Dim:
 def is_unknown(dim: Dim) -> bool:
     """Whether the dimension depends on a size that only a run can tell."""
     return isinstance(dim, SymDim) and any(name.startswith("?") for name in dim.symbols)
+
+
+def numbers(dims: Iterable[Dim]) -> tuple[int, ...] | None:
+    """Returns dimensions as numbers; None where one of them is not known."""
+    known = tuple(dims)
+    return known if all(isinstance(d, int) for d in known) else None  # type: ignore[return-value]
 
 
 def product(dims: tuple[Dim, ...]) -> Dim:

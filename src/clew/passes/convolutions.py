@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from clew.ir.dims import numbers
 from clew.ir.expr import Call, Constant, Expr
 from clew.ops.conv_parts import PANEL, Places
 from clew.ops.layouts import parse_layout
@@ -27,6 +28,8 @@ _REACHED: Final = 0.85
 # networks, where Winograd's larger panels come faster than those asked for between products.
 _WEIGHT_BYTES_A_CYCLE: Final = 5.0
 _PANEL_BYTES_A_CYCLE: Final = 8.0
+# Images of which only a run tells how many there are count as so many: regions, mostly.
+_IMAGES_OF_A_RUN: Final = 8
 # Cycles that a vector of an image takes to come, and one to go.
 _MOVE_CYCLES: Final = 4.0
 # Cycles to transform one tile of one block of channels, forth and back.
@@ -139,7 +142,7 @@ def plain_weight(conv: Call, op: str = "nn.conv2d") -> Constant | None:
     around = (*attrs.padding[half - 2 : half], *attrs.padding[-2:])
     if not alike or attrs.groups != 1 or any(around) or conv.tensor.dtype != "f32":
         return None
-    if not conv.tensor.is_static or not isinstance(packed, Call):
+    if numbers(conv.tensor.shape[1:]) is None or not isinstance(packed, Call):
         return None
     if packed.op_name != "layout_transform" or packed.attrs.src_layout not in ("OIHW", "OIDHW"):
         return None
@@ -151,10 +154,16 @@ def plain_weight(conv: Call, op: str = "nn.conv2d") -> Constant | None:
 
 
 def layer_of(conv: Call, weight: Constant) -> Layer:
-    """Returns the sizes of a convolution in blocks."""
-    batch, _, height, width, _ = conv.tensor.concrete
+    """Returns the sizes of a convolution in blocks; those of a few images where only a run tells
+    how many there are.
+    """
+    sizes = numbers(conv.tensor.shape[2:4])
+    assert sizes is not None
+    height, width = sizes
+    batch = conv.tensor.shape[0]
+    images = batch if isinstance(batch, int) else _IMAGES_OF_A_RUN
     outer, inner, *kernel = weight.tensor.concrete
-    return Layer(batch, inner, outer, height, width, math.prod(kernel))
+    return Layer(images, inner, outer, height, width, math.prod(kernel))
 
 
 def unpadded(data: Expr) -> tuple[Expr, tuple[int, ...]]:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from clew.ir.dims import numbers
 from clew.ir.expr import Call, Constant, Expr
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
@@ -76,7 +77,7 @@ class _Splitter(Rewriter):
         if weight is None or new.attrs.data_layout != _BLOCKS or self._excluded(old):
             return new
         data, padding = unpadded(new.args[0])
-        image, kernel = data.tensor.concrete[2:4], weight.tensor.concrete[2:]
+        image, kernel = numbers(data.tensor.shape[2:4]), weight.tensor.concrete[2:]
         where = {
             "kernel": kernel,
             "strides": new.attrs.strides,
@@ -105,7 +106,9 @@ class _Splitter(Rewriter):
         attrs, kernel = new.attrs, weight.tensor.concrete[2:]
         lanes = self._target.vector_lanes(new.tensor.dtype)
         layer = layer_of(new, weight)
-        _, _, high, wide, _ = unpadded(new.args[0])[0].tensor.concrete
+        image = numbers(unpadded(new.args[0])[0].tensor.shape[2:4])
+        assert image is not None
+        high, wide = image
         places = places_of(
             "split_image", (high, wide), kernel, attrs.strides, padding, attrs.dilation
         )

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from clew.ir.dims import numbers
 from clew.ir.expr import Call, Constant, Expr
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
@@ -104,17 +105,18 @@ def _layer(call: Call) -> _Layer | None:
     if call.op_name not in names or not isinstance(call.args[1], Constant):
         return None
     data, weight, attrs = call.args[0].tensor, call.args[1].tensor, call.attrs
-    if not (data.is_static and call.tensor.is_static) or not data.size or not weight.size:
+    sizes, result = numbers(data.shape[1:]), numbers(call.tensor.shape[1:])
+    if sizes is None or result is None or not weight.size or 0 in data.shape:
         return None
     spatial = data.rank - 2
     if any(d != 1 for d in attrs.dilation) or data.dtype != weight.dtype:
         return None
     return _Layer(
-        data.concrete[2:],
+        sizes[1:],
         weight.concrete[2:],
         attrs.strides,
         attrs.padding[:spatial],
-        call.tensor.concrete[2:],
+        result[1:],
         attrs.groups,
         weight.concrete[0] // attrs.groups,
         weight.concrete[1],
@@ -131,25 +133,25 @@ class _Splitter(Rewriter):
         of_one = layer.groups == 1 and all(size == 1 for size in layer.sizes)
         with self.covers(old, *old.args):
             make = _of_one_pixel if of_one else _of_places
-            return make(layer, data, weight, new.tensor)
+            return make(layer, data, weight)
 
 
-def _of_one_pixel(layer: _Layer, data: Expr, weight: Constant, result: TensorType) -> Expr:
+def _of_one_pixel(layer: _Layer, data: Expr, weight: Constant) -> Expr:
     """Each tap is a place of the result."""
     rows = get_op("reshape")(data, shape=(data.tensor.shape[0], layer.inner))
     matrix = _made(weight, (layer.inner, layer.outer * math.prod(layer.kernel)), "rows", _flat)
     sums = get_op("nn.dense")(rows, matrix, weight_layout="KN")
     image = get_op("reshape")(sums, shape=(data.tensor.shape[0], layer.outer, *layer.kernel))
-    return _cropped(image, layer.before, result)
+    return _cropped(image, layer.before, layer.result)
 
 
-def _of_places(layer: _Layer, data: Expr, weight: Constant, result: TensorType) -> Expr:
+def _of_places(layer: _Layer, data: Expr, weight: Constant) -> Expr:
     """Convolutions for the places of a step, and these in order."""
     spatial, groups = len(layer.sizes), layer.groups
     steps = layer.strides
     if all(s == 1 for s in steps):
         one = _convolution(layer, data, weight, ((0,) * spatial,))
-        return _cropped(one, layer.cropped, result)
+        return _cropped(one, layer.cropped, layer.result)
     if layer.waste <= _MOST_WASTE:
         places = _convolution(layer, data, weight, tuple(product(*map(range, steps))))
         channels, first_place, group = (groups, *steps, layer.outer), 2, 1
@@ -164,7 +166,7 @@ def _of_places(layer: _Layer, data: Expr, weight: Constant, result: TensorType) 
     ordered = get_op("transpose")(split, axes=(0, group, spatial + 2, *inside))
     whole = tuple(u * s for u, s in zip(layer.steps, steps, strict=True))
     image = get_op("reshape")(ordered, shape=(batch, groups * layer.outer, *whole))
-    return _cropped(image, layer.cropped, result)
+    return _cropped(image, layer.cropped, layer.result)
 
 
 def _convolution(
@@ -203,15 +205,18 @@ def _convolution(
     return convolution(data, filters, padding=(*before, *after), groups=groups)
 
 
-def _cropped(image: Expr, before: tuple[int, ...], result: TensorType) -> Expr:
-    """Returns the part of an image that is the result, or it with zeros after it."""
-    spatial = range(2, result.rank)
-    ends = [b + size for b, size in zip(before, result.concrete[2:], strict=True)]
-    missing = [max(0, e - n) for e, n in zip(ends, image.tensor.concrete[2:], strict=True)]
+def _cropped(image: Expr, before: tuple[int, ...], size: tuple[int, ...]) -> Expr:
+    """Returns the part of an image that is the result, of this size, or it with zeros after it."""
+    rank = image.tensor.rank
+    spatial = range(2, rank)
+    ends = [b + n for b, n in zip(before, size, strict=True)]
+    sizes = numbers(image.tensor.shape[2:])
+    assert sizes is not None
+    missing = [max(0, e - n) for e, n in zip(ends, sizes, strict=True)]
     if any(missing):
-        nothing = (0,) * result.rank
+        nothing = (0,) * rank
         image = get_op("pad")(image, pads=(*nothing, 0, 0, *missing))
-    if image.tensor.shape == result.shape:
+    if image.tensor.shape[2:] == size:
         return image
     return get_op("slice")(image, begin=before, end=tuple(ends), axes=tuple(spatial))
 

@@ -111,7 +111,7 @@ class _Transformer(Rewriter):
                 )
             phases = get_op("space_to_batch")(data, block=dilation, padding=padding)
             found = get_op("nn.conv2d_winograd")(phases, transformed, tile=tile)
-            size = new.tensor.concrete[2:4]
+            size = new.tensor.shape[2:4]
             return get_op("batch_to_space")(found, block=dilation, size=size)
 
     def _excluded(self, old: Call) -> bool:
