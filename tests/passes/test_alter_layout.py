@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import clew.ops  # noqa: F401
+from clew.ir.dims import SymDim
 from clew.ir.expr import Call, If
 from clew.ir.visit import calls
 from clew.passes.alter_layout import AlterLayout
@@ -108,6 +109,14 @@ def test_channels_that_fill_a_block_up_go_on_with_what_takes_zeros(kit: Any) -> 
     found = [c.attrs.weight_layout for c in calls(after.main) if c.op_name == "nn.conv2d"]
     assert found == ["OIHW16i32o", "OIHW16o", "OIHW16i32o"]
     assert kit.op_names(after).count("layout_transform") == 2
+
+
+def test_as_many_images_as_a_run_has_lose_what_filled_blocks(kit: Any) -> None:
+    x = kit.var("x", SymDim.symbol("n"), 16, 6, 6)
+    y = kit.layer("nn.conv2d", x, kit.const(kit.random(68, 16, 1, 1)))
+    after = altered(kit, kit.module([x], y))
+    assert one(after, "nn.conv2d").type.layout
+    assert after.main.body.type.fields[0].shape[1:] == (68, 6, 6)
 
 
 def test_channels_that_fill_a_block_up_end_where_zeros_do_harm(kit: Any) -> None:

@@ -524,8 +524,9 @@ def _convert(value: Expr, have: str, layout: str, plain: TensorType) -> Expr:
     """
     shape = value.tensor.shape
     if _holds_more(value.tensor, plain):
-        sizes = tuple(plain.concrete)
-        return get_op("layout_transform")(value, src_layout=have, dst_layout=layout, shape=sizes)
+        return get_op("layout_transform")(
+            value, src_layout=have, dst_layout=layout, shape=plain.shape
+        )
     if layout == _PLAIN and shape[2:4] == (1, 1):
         return get_op("reshape")(value, shape=(shape[0], shape[1] * shape[4], 1, 1))
     return get_op("layout_transform")(value, src_layout=have, dst_layout=layout)

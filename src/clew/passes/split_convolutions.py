@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from clew.ir.dims import numbers
 from clew.ir.expr import Call, Constant, Expr
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
@@ -76,8 +75,10 @@ class _Splitter(Rewriter):
         weight = plain_weight(new)
         if weight is None or new.attrs.data_layout != _BLOCKS or self._excluded(old):
             return new
+        if not new.tensor.is_static:
+            return new  # how pixels are taken apart is told by their number
         data, padding = unpadded(new.args[0])
-        image, kernel = numbers(data.tensor.shape[2:4]), weight.tensor.concrete[2:]
+        image, kernel = data.tensor.concrete[2:4], weight.tensor.concrete[2:]
         where = {
             "kernel": kernel,
             "strides": new.attrs.strides,
@@ -106,9 +107,7 @@ class _Splitter(Rewriter):
         attrs, kernel = new.attrs, weight.tensor.concrete[2:]
         lanes = self._target.vector_lanes(new.tensor.dtype)
         layer = layer_of(new, weight)
-        image = numbers(unpadded(new.args[0])[0].tensor.shape[2:4])
-        assert image is not None
-        high, wide = image
+        _, _, high, wide, _ = unpadded(new.args[0])[0].tensor.concrete
         places = places_of(
             "split_image", (high, wide), kernel, attrs.strides, padding, attrs.dilation
         )
