@@ -94,7 +94,7 @@ def compare(
     outputs, found.first_s = timed(run, draw(0))
     judge(outputs, expected, found)
     phase("later calls")
-    ours, theirs = [], []
+    ours, theirs, farthest = [], [], 0
     for seed in seeds():
         feed = draw(seed)
         expected, spent = timed(peer, feed)
@@ -103,7 +103,10 @@ def compare(
         outputs, spent = timed(run, feed)
         ours.append(spent)
         found.built_later += len(messages) > before
+        seen = found.difference
         judge(outputs, expected, found)
+        if found.difference > seen:
+            farthest = seed
     found.later = len(ours)
     found.later_s, found.peer_later_s = statistics.median(ours), statistics.median(theirs)
     found.deciding = [spec.name for spec in compiled.inputs if spec.decides]
@@ -112,7 +115,7 @@ def compare(
     if found.status == "differs":
         phase("noise")
         plain = onnxruntime_session(path, optimised=False)
-        found.noise = max(worst(plain(draw(n)), peer(draw(n))) for n in JUDGED)
+        found.noise = max(worst(plain(draw(n)), peer(draw(n))) for n in {*JUDGED, farthest})
         if found.difference <= _AMPLIFIED * found.noise < float("inf"):
             found.status = "noisy"
     return found
