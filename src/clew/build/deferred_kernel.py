@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from clew.build.lowering import operator_calls
-from clew.build.rows import rows_of
+from clew.build.rows import Fitting, rows_of
 from clew.build.stand_ins import stand_ins
 from clew.ir.deciding import deciding_params
 from clew.ir.dims import Dim, SymDim
@@ -91,6 +91,8 @@ class DeferredKernel:
         self._values_met = 0
         self._met: OrderedDict[tuple[Any, ...], int] = OrderedDict()
         self._known: OrderedDict[tuple[Any, ...], Specialised | None] = OrderedDict()
+        # What was met exactly so, with its kernel.
+        self._ready: dict[tuple[Any, ...], tuple[Fitting, Specialised]] = {}
         self._lock = Lock()
 
     def to_json(self) -> dict[str, Any]:
@@ -123,6 +125,21 @@ class DeferredKernel:
         count = len(self.function.params)
         given = list(map(np.asarray, arrays[:count]))
         sizes = tuple(map(int, arrays[count:])) if self.sizes else ()
+        shapes = tuple([a.shape for a in given])
+        ready = self._ready.get((sizes, shapes))
+        if ready is not None and ready[0].takes(given):
+            fitting, run = ready
+            return fitting.cut(run(fitting.widened(given)))
+        return self._slowly(given, shapes, sizes)
+
+    def _slowly(
+        self,
+        given: list[np.ndarray[Any, Any]],
+        shapes: tuple[tuple[int, ...], ...],
+        told: tuple[int, ...],
+    ) -> Any:
+        """Returns the results for arguments of shapes, with sizes beside, that were not met."""
+        sizes = told
         if self._stand_ins and self.sizes:
             chosen = self._chosen_sizes(given)
             sizes = tuple(chosen.get(n, s) for n, s in zip(self.sizes, sizes, strict=True))
@@ -132,9 +149,9 @@ class DeferredKernel:
             result = self._interpret(given, sizes)
             self._is_light = time.thread_time() - start < _LIGHT_SECONDS
             return result
-        wide, wide_sizes = given, list(sizes)
+        fitting = Fitting.of(self._rows, counts, shapes, sizes)
+        wide, wide_sizes = fitting.widened(given), list(sizes)
         for rows, rounded in zip(self._rows, counts, strict=True):
-            wide = rows.widened(wide, rounded)
             if rows.size is not None:
                 wide_sizes[rows.size] = rounded
         if key not in self._known:
@@ -144,13 +161,15 @@ class DeferredKernel:
                     self._known[key] = self._specialize(wide, wide_sizes)
                 while len(self._known) > _KEPT_SHAPES:
                     self._known.popitem(last=False)
+                    self._ready.clear()
         found = self._known.get(key)
         if found is None:
             return self._interpret(given, sizes)
-        results = found(wide)
-        for rows in self._rows:
-            results = rows.cut(results, rows.count([a.shape for a in given], sizes))
-        return results
+        if not self._deciding and fitting.takes(given):
+            if len(self._ready) >= _NOTED_SHAPES:
+                self._ready.clear()
+            self._ready[told, shapes] = (fitting, found)
+        return fitting.cut(found(wide))
 
     def _chosen_sizes(self, given: Sequence[np.ndarray[Any, Any]]) -> dict[str, int]:
         """Returns values of the names that are known only as part of an expression."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -29,6 +29,7 @@ _FEW_BITS: Final = 2
 # then the steps are 64, 512, 4096, ...
 _LITTLE: Final = 1 << 13
 _LEAST, _STEP_BITS = 64, 3
+_Place: TypeAlias = tuple[slice, ...]
 _PLAIN: Final = (Var, Constant, Call, Tuple, TupleGetItem)
 
 
@@ -59,9 +60,8 @@ class Rows:
     ) -> int:
         """Returns for how many rows the kernel is that takes these arguments."""
         count = self.count(shapes, sizes)
-        for index in (arrays[n] for n in self.indices):
-            if index.size and not (index.min() >= 0 and index.max() < count):
-                return count  # it counts from the end, or is an error
+        if not all(_are_below(arrays[n], count) for n in self.indices):
+            return count  # one counts from the end, or is an error
         if not count:
             return 0
         coarse = _LEAST
@@ -73,30 +73,76 @@ class Rows:
             return max(_LEAST, 1 << (count - 1).bit_length())
         return rounded_up(count)
 
-    def widened(self, arrays: list[Array], count: int) -> list[Array]:
-        """Returns the arguments with the last row repeated, so that there are `count`."""
+
+@dataclass(frozen=True)
+class Fitting:
+    """How arguments of some shapes become those of a kernel, by rounded counts of rows, and its
+    results theirs.
+
+    `pads` says of a parameter which shape it gets, where in it the argument goes, where copies of
+    its last row, and where that stands; `cuts` of a result which part of it counts; `indices` which
+    parameters have to be numbers of that many rows.
+    """
+
+    pads: tuple[tuple[int, tuple[int, ...], _Place, _Place, _Place], ...]
+    cuts: tuple[tuple[int, _Place], ...]
+    indices: tuple[tuple[int, int], ...]
+
+    @staticmethod
+    def of(
+        rows: Sequence[Rows],
+        rounded: Sequence[int],
+        shapes: Sequence[tuple[int, ...]],
+        sizes: Sequence[int],
+    ) -> Fitting:
+        """Returns it for arguments of `shapes`, with `sizes` beside."""
+        now, pads, cuts, indices = list(shapes), [], [], []
+        for each, wanted in zip(rows, rounded, strict=True):
+            count = each.count(shapes, sizes)
+            indices += [(number, count) for number in each.indices]
+            if wanted == count:
+                continue
+            for number, axis in each.params:
+                whole = now[number]
+                now[number] = (*whole[:axis], wanted, *whole[axis + 1 :])
+                before = (slice(None),) * axis
+                places = (slice(count), slice(count, None), slice(count - 1, count))
+                pads.append((number, now[number], *((*before, place) for place in places)))
+            for number, axis in each.results:
+                cuts.append((number, (*(slice(None),) * axis, slice(count))))
+        return Fitting(tuple(pads), tuple(cuts), tuple(indices))  # type: ignore[arg-type]
+
+    def takes(self, arrays: Sequence[Array]) -> bool:
+        """Whether arguments of these shapes are such, by the numbers of rows in them."""
+        return all(_are_below(arrays[number], count) for number, count in self.indices)
+
+    def widened(self, arrays: Sequence[Array]) -> list[Array]:
+        """Returns the arguments with last rows repeated."""
         result = list(arrays)
-        for number, axis in self.params:
-            if arrays[number].shape[axis] != count:
-                result[number] = _widened(arrays[number], axis, count)
+        for number, shape, at, rest, last in self.pads:
+            given = result[number]
+            made = result[number] = np.empty(shape, given.dtype)
+            made[at] = given
+            made[rest] = given[last]
         return result
 
-    def cut(self, values: tuple[Any, ...], count: int) -> tuple[Any, ...]:
+    def cut(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
         """Returns the results without what was computed for rows that were repeated."""
+        if not self.cuts:
+            return values
         result = list(values)
-        for number, axis in self.results:
-            if result[number].shape[axis] != count:
-                result[number] = result[number][(slice(None),) * axis + (slice(count),)]
+        for number, place in self.cuts:
+            result[number] = result[number][place]
         return tuple(result)
 
 
-def _widened(array: Array, axis: int, count: int) -> Array:
-    shape = (*array.shape[:axis], count, *array.shape[axis + 1 :])
-    result, given = np.empty(shape, array.dtype), array.shape[axis]
-    before = (slice(None),) * axis
-    result[(*before, slice(given))] = array
-    result[(*before, slice(given, None))] = array[(*before, slice(given - 1, given))]
-    return result
+def _are_below(numbers: Array, count: int) -> bool:
+    """Whether integers are numbers of so many rows, counted from the first."""
+    if not numbers.size:
+        return True
+    if numbers.dtype.kind == "i":  # those below 0 are large then
+        numbers = numbers.view(f"u{numbers.dtype.itemsize}")
+    return bool(numbers.max() < count)
 
 
 def rounded_up(count: int) -> int:
