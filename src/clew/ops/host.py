@@ -46,7 +46,7 @@ def top_k(x: Array, *, k: int, axis: int = -1, largest: bool = True) -> tuple[Ar
     if largest and rows.size:
         places = largest_places(rows, k)
     else:
-        places = stable_order(rows, largest=largest)[:, :k]
+        places = stable_order(rows, largest=largest, count=k)
     values = rows[np.arange(len(rows))[:, None], places]
     shape = (*last.shape[:-1], k)
     return tuple(np.swapaxes(v.reshape(shape), axis, -1) for v in (values, places))  # type: ignore[return-value]

@@ -20,22 +20,26 @@ _SORTED_WHOLE: Final = 4096
 _SORTED_AS_NUMBERS: Final = 512
 
 
-def stable_order(rows: Array, *, largest: bool) -> Array:
-    """Returns the order of each row's elements, of equals the first first, NaN as the largest."""
+def stable_order(rows: Array, *, largest: bool, count: int | None = None) -> Array:
+    """Returns the order of each row's elements, of equals the first first, NaN as the largest; only
+    the first `count` places of it where that is given.
+    """
     order: Array
     if rows.size and _SORTED_AS_NUMBERS <= rows.shape[-1] < 1 << 32:
         numbers = _ordered_numbers(rows)
         if numbers is not None:
             numbers = ~numbers if largest else numbers
             keyed = (numbers << 32) | np.arange(rows.shape[-1])
+            if count is not None and 0 < count <= rows.shape[-1] // 2:
+                keyed = np.partition(keyed, count - 1, -1)[..., :count]
             keyed.sort(-1)
             keyed &= 0xFFFFFFFF
-            return keyed
+            return keyed[..., :count]
     if largest:
         order = rows.shape[-1] - 1 - np.argsort(rows[..., ::-1], -1, kind="stable")[..., ::-1]
     else:
         order = np.argsort(rows, -1, kind="stable")
-    return order
+    return order[..., :count]
 
 
 def _ordered_numbers(rows: Array) -> Array | None:
@@ -65,7 +69,7 @@ def largest_places(rows: Array, k: int) -> Array:
     sought = 0 < k < rows.shape[1] and rows.dtype.isnative and not few
     bound = _bound(rows, k) if sought else None
     if bound is None:
-        return stable_order(rows, largest=True)[:, :k]
+        return stable_order(rows, largest=True, count=k)
     chosen = np.flatnonzero(rows >= bound[:, None])  # quicker than the places of two axes
     row = chosen // rows.shape[1]
     counts = np.bincount(row, minlength=len(rows))
@@ -80,7 +84,7 @@ def largest_places(rows: Array, k: int) -> Array:
         places = np.zeros(width * len(rows), np.int64)
         values[slot] = rows.reshape(-1)[chosen]
         places[slot] = chosen
-    order = stable_order(values.reshape(len(rows), width), largest=True)[:, :k]
+    order = stable_order(values.reshape(len(rows), width), largest=True, count=k)
     first = np.arange(len(rows))[:, None]
     found: Array = places.reshape(-1, width)[first, order] - first * rows.shape[1]
     return found
