@@ -32,6 +32,7 @@ from rich.text import Text
 import clew
 import zoo
 from clew.support.difference import relative_error
+from clew.support.settings import usable_cpus
 from clew.support.tables import table
 from clew.target import host
 
@@ -70,7 +71,7 @@ def main() -> None:
     asked = parser.parse_args()
     console = Console(width=_COLUMNS, highlight=False)
     machine = host()
-    on = f" on {machine.cpu}, {machine.vector_bits}-bit vectors, {machine.cores} CPUs\n"
+    on = f" on {machine.cpu}, {machine.vector_bits}-bit vectors, {usable_cpus()} CPUs\n"
     console.print(Text.assemble((f"clew {clew.__version__}", "bold"), on))
     with tempfile.TemporaryDirectory(prefix="clew-demo-") as folder:
         os.environ["CLEW_CACHE_DIR"] = folder

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from clew.support.settings import usable_cpus
 from clew.target import Target, host
 
 console = Console(width=None if sys.stdout.isatty() else 120)
@@ -24,7 +25,7 @@ def circumstances(target: Target | None = None) -> str:
     caches = f"L1 {here.l1_bytes >> 10} KiB, L2 {here.l2_bytes >> 10} KiB a core"
     day = datetime.date.today().isoformat()
     return (
-        f"Measured on {day}: {here.cores} cores, {here.vector_bits}-bit vectors, "
+        f"Measured on {day}: {usable_cpus()} cores, {here.vector_bits}-bit vectors, "
         f"{caches}; {', '.join(features) or 'no feature of interest'}."
     )
 

@@ -12,7 +12,6 @@ import llvmlite.binding as llvm
 from clew.ir.types import bits
 from clew.support import markup
 from clew.support.errors import InputError
-from clew.support.settings import usable_cpus
 from clew.support.system import system_text
 from clew.support.tiles import matrix_tiles_permitted
 
@@ -34,7 +33,6 @@ class Target:
     l1_bytes: int = 32 << 10
     l2_bytes: int = 512 << 10
     l3_bytes: int = 8 << 20
-    cores: int = 1
     masked_memory: bool = False
 
     def vector_lanes(self, dtype: str) -> int:
@@ -83,8 +81,8 @@ class Target:
 
     @property
     def key(self) -> str:
-        """What native code depends on; caches decide tiles and bands."""
-        return f"{self.triple}|{self.cpu}|{self.features}|{self.l2_bytes}"
+        """All that native code may depend on: every field, as schedules may read any."""
+        return "|".join(f"{f.name}={getattr(self, f.name)}" for f in fields(self))
 
 
 _initialized: Final[list[bool]] = []
@@ -132,7 +130,6 @@ def host() -> Target:
         l1_bytes=_cache_bytes(0, 32 << 10),
         l2_bytes=_cache_bytes(2, 512 << 10),
         l3_bytes=_cache_bytes(3, 8 << 20),
-        cores=usable_cpus(),
         masked_memory=bool(flags.get("avx512vl")),
     )
 

@@ -106,4 +106,3 @@ def test_open_sizes_are_refused() -> None:
         plan(_module([x], get_op("nn.relu")(x)), threads=1)
     assert caught.value.code == "I188"
     assert "'x'" in caught.value.message
-    assert host().cores >= 1

@@ -17,6 +17,7 @@ from clew.bench.roofline import Roof, rooflines
 from clew.compiled import CompiledModel
 from clew.compiler import compile
 from clew.ir.module import Module
+from clew.support.settings import usable_cpus
 from clew.target import host
 
 PEERS = ("onnxruntime", "openvino")
@@ -101,5 +102,5 @@ def machine() -> dict[str, Any]:
         "features": [f for f in here.features.split(",") if f.startswith("+")],
         "vector_bits": here.vector_bits,
         "l2_bytes": here.l2_bytes,
-        "cores": here.cores,
+        "cores": usable_cpus(),
     }
