@@ -4,8 +4,8 @@ from graphs import OPS, lookup
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from clew.ir.dims import SymDim
-from clew.ir.expr import Call, Function, Tuple, Var, unknown_dim
+from clew.ir.dims import SymDim, unknown_dim
+from clew.ir.expr import Call, Function, Tuple, Var
 from clew.ir.lexer import ParseError
 from clew.ir.module import Module
 from clew.ir.parser import parse_module

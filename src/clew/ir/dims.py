@@ -257,3 +257,17 @@ def product(dims: tuple[Dim, ...]) -> Dim:
     for dim in dims:
         total = total * dim
     return total
+
+
+_unknowns = itertools.count()
+
+
+def unknown_dim() -> SymDim:
+    """Returns a fresh size that only a run can tell."""
+    return SymDim.symbol(f"?{next(_unknowns)}")
+
+
+def reserve_unknowns(below: int) -> None:
+    """Keeps fresh unknown sizes apart from `?0` ... `?below-1`, which came with a text form."""
+    global _unknowns
+    _unknowns = itertools.count(max(next(_unknowns), below))

@@ -16,7 +16,7 @@ from weakref import ref
 
 import numpy as np
 
-from clew.ir.dims import Dim, SymDim
+from clew.ir.dims import Dim, SymDim, unknown_dim
 from clew.ir.types import (
     HOST_DTYPES,
     FunctionType,
@@ -29,6 +29,7 @@ from clew.ir.types import (
     from_numpy,
     to_numpy,
 )
+from clew.support.arrays import aligned_copy
 from clew.support.errors import GraphTypeError
 from clew.trace.lineage import note
 from clew.trace.span import Span
@@ -265,6 +266,19 @@ class Constant(Expr):
         _set(constant, "name", name)
         constant._init(type_, None)
         return constant
+
+    def derived(
+        self, how: str, type_: TensorType, make: Callable[[NDArray[Any]], NDArray[Any]]
+    ) -> Constant:
+        """Returns a lazy constant of `type_`: what `make` gives for this one's data, laid out for
+        native code. `how` says what that is: with equal data, equal texts make equal constants.
+        """
+        return Constant.lazy(
+            type_,
+            lambda: aligned_copy(make(self.data)),
+            name=self.name,
+            token=f"{how}({self.token})" if self.token else "",
+        )
 
     @property
     def data(self) -> NDArray[Any]:
@@ -532,20 +546,6 @@ class While(Expr):
     @property
     def children(self) -> tuple[Expr, ...]:
         return (self.cond, self.body, *self.init)
-
-
-_unknowns = itertools.count()
-
-
-def unknown_dim() -> SymDim:
-    """Returns a fresh size that only a run can tell."""
-    return SymDim.symbol(f"?{next(_unknowns)}")
-
-
-def reserve_unknowns(below: int) -> None:
-    """Keeps fresh unknown sizes apart from `?0` ... `?below-1`, which came with a text form."""
-    global _unknowns
-    _unknowns = itertools.count(max(next(_unknowns), below))
 
 
 def _stacked(type_: Type, count: Dim) -> Type:

@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn, TypeAlias
 
 import numpy as np
 
-from clew.ir.dims import is_unknown
+from clew.ir.dims import is_unknown, reserve_unknowns
 from clew.ir.expr import (
     ArgRef,
     Call,
@@ -28,7 +28,6 @@ from clew.ir.expr import (
     TupleGetItem,
     Var,
     While,
-    reserve_unknowns,
 )
 from clew.ir.lexer import ParseError, Token, parse_span, unquoted
 from clew.ir.module import Module

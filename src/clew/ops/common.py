@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from clew.ir.dims import Dim
-from clew.ir.expr import ArgRef, unknown_dim
+from clew.ir.dims import Dim, unknown_dim
+from clew.ir.expr import ArgRef
 from clew.ir.types import STORAGE, TensorType, Type, is_float, is_integer
 from clew.support.errors import GraphTypeError, UnsupportedError
 from clew.te import Scalar, Tensor, cast

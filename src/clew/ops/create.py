@@ -9,8 +9,8 @@ from typing import Any, Final
 import numpy as np
 
 from clew import te
-from clew.ir.dims import Dim, SymDim
-from clew.ir.expr import Attrs, unknown_dim
+from clew.ir.dims import Dim, SymDim, unknown_dim
+from clew.ir.expr import Attrs
 from clew.ir.types import DTYPES, TensorType, Type, is_float, to_numpy
 from clew.ops.common import f32, held_length
 from clew.ops.registry import Sample, register_op

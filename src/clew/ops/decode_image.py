@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from clew.ir.expr import unknown_dim
+from clew.ir.dims import unknown_dim
 from clew.ir.types import TensorType, Type
 from clew.ops.common import f32, tensor_type, u8
 from clew.ops.registry import Sample, register_op

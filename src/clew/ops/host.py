@@ -10,7 +10,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from clew.ir.expr import Attrs, unknown_dim
+from clew.ir.dims import unknown_dim
+from clew.ir.expr import Attrs
 from clew.ir.types import TensorType, TupleType, Type, from_numpy
 from clew.ops.common import axis_of, boolean, differ, f32, i32, i64, tensor_type
 from clew.ops.registry import Sample, register_op

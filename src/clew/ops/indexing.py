@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from clew import te
-from clew.ir.dims import Dim
-from clew.ir.expr import Attrs, unknown_dim
+from clew.ir.dims import Dim, unknown_dim
+from clew.ir.expr import Attrs
 from clew.ir.types import TensorType, Type
 from clew.ops.common import axis_of, differ, f32, i64, need_integer, tensor_type
 from clew.ops.registry import Sample, register_op

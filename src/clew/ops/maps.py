@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from clew.ir.expr import unknown_dim
+from clew.ir.dims import unknown_dim
 from clew.ir.types import MapType, SequenceType, TensorType, Type, to_numpy
 from clew.ops.common import differ, f32, f64, i64, tensor_type
 from clew.ops.registry import Sample, get_op, register_op

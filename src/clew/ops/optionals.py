@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from clew.ir.expr import unknown_dim
+from clew.ir.dims import unknown_dim
 from clew.ir.lexer import ParseError
 from clew.ir.type_reader import TypeReader
 from clew.ir.types import OptionalType, SequenceType, TensorType, Type, UnrankedType

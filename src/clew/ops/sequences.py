@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from clew.ir.dims import Dim, is_unknown
-from clew.ir.expr import join, unknown_dim
+from clew.ir.dims import Dim, is_unknown, unknown_dim
+from clew.ir.expr import join
 from clew.ir.types import (
     DTYPES,
     SequenceType,

@@ -14,8 +14,8 @@ from typing import Any, Final
 import numpy as np
 
 from clew import te
-from clew.ir.dims import Dim, product
-from clew.ir.expr import ArgRef, Attrs, Constant, Expr, unknown_dim
+from clew.ir.dims import Dim, product, unknown_dim
+from clew.ir.expr import ArgRef, Attrs, Constant, Expr
 from clew.ir.types import TensorType, Type, is_float, to_numpy
 from clew.ops.common import (
     accumulator,

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from clew.ir.expr import ArgRef, Attrs, Constant, Expr, unknown_dim
+from clew.ir.dims import unknown_dim
+from clew.ir.expr import ArgRef, Attrs, Constant, Expr
 from clew.ir.types import DTYPES, TensorType, Type, to_numpy
 from clew.ops.registry import Sample, register_op
 from clew.ops.signal import bins_of

@@ -8,8 +8,8 @@ from typing import Any, Final
 import numpy as np
 
 from clew import te
-from clew.ir.dims import Dim, dim_max, dim_min
-from clew.ir.expr import ArgRef, Attrs, unknown_dim
+from clew.ir.dims import Dim, dim_max, dim_min, unknown_dim
+from clew.ir.expr import ArgRef, Attrs
 from clew.ir.types import TensorType, TupleType, Type
 from clew.ops.common import (
     axes_of,

@@ -10,8 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from clew.ir.dims import Dim
-from clew.ir.expr import unknown_dim
+from clew.ir.dims import Dim, unknown_dim
 from clew.ir.types import TensorType, TupleType, Type, bits, is_float, is_integer, to_numpy
 from clew.ops.common import broadcast_shapes, f32, i64, tensor_type
 from clew.ops.registry import Sample, register_op

@@ -14,7 +14,6 @@ from clew.ir.types import TensorType, to_numpy
 from clew.ir.visit import post_order
 from clew.ops.registry import Op, argument_references, get_op
 from clew.passes.base import Pass, PassContext
-from clew.support.arrays import aligned_copy
 from clew.support.errors import GraphTypeError
 
 _WIDE: Final = "f32"
@@ -290,13 +289,8 @@ class _Converter(Rewriter):
             return get_op("cast")(value, dtype=dtype)
         if value.is_splat:
             return Constant.splat(value.splat_value, value.tensor.with_(dtype=dtype))
-        token = f"{dtype}({value.token})" if value.token else ""
-        return Constant.lazy(
-            value.tensor.with_(dtype=dtype),
-            lambda: aligned_copy(value.data.astype(to_numpy(dtype))),
-            name=value.name,
-            token=token,
-        )
+        narrow = value.tensor.with_(dtype=dtype)
+        return value.derived(dtype, narrow, lambda data: data.astype(to_numpy(dtype)))
 
 
 def _is_wide(value: Expr) -> bool:

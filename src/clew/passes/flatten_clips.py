@@ -125,12 +125,8 @@ class _Flattener(Rewriter):
         value = self.memo[weight.id]
         if not isinstance(value, Constant):
             return get_op("reshape")(value, shape=shape)
-        return Constant.lazy(
-            value.tensor.with_(shape=shape),
-            lambda: value.data.reshape(shape),
-            name=value.name,
-            token=f"flat({value.token})" if value.token else "",
-        )
+        flat = value.tensor.with_(shape=shape)
+        return value.derived("flat", flat, lambda w: w.reshape(flat.concrete))
 
     def _pool(self, old: Call) -> Expr | None:
         attrs = old.attrs

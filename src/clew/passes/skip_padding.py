@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import product
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -17,7 +17,6 @@ from clew.ir.rewrite import Rewriter
 from clew.ops.registry import get_op
 from clew.passes.base import Pass, PassContext
 from clew.passes.convolutions import DIRECT, KERNEL, Layer, cost_cycles, dilated_cycles
-from clew.support.arrays import aligned_copy
 
 _CONVS: Final = {"nn.conv1d": "W", "nn.conv2d": "HW", "nn.conv3d": "DHW"}
 _WINOGRAD_TILES: Final = (2, 4)
@@ -247,14 +246,6 @@ def _taps(weight: Expr, taps: Sequence[range]) -> Constant:
     if sizes == weight.tensor.shape[2:]:
         return weight
     some = (slice(None), slice(None), *(slice(t.start, t.stop) for t in taps))
-
-    def data() -> Any:
-        return aligned_copy(np.ascontiguousarray(weight.data[some]))
-
     named = ",".join(f"{t.start}:{t.stop}" for t in taps)
-    return Constant.lazy(
-        weight.tensor.with_(shape=(*weight.tensor.shape[:2], *sizes)),
-        data,
-        name=weight.name,
-        token=f"taps[{named}]({weight.token})" if weight.token else "",
-    )
+    cropped = weight.tensor.with_(shape=(*weight.tensor.shape[:2], *sizes))
+    return weight.derived(f"taps[{named}]", cropped, lambda w: w[some])

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, ClassVar
-
-import numpy as np
+from typing import ClassVar
 
 from clew.ir.expr import Call, Constant, Expr
 from clew.ir.module import Module
@@ -24,7 +22,6 @@ from clew.passes.convolutions import (
     plain_weight,
     unpadded,
 )
-from clew.support.arrays import aligned_copy
 
 _BLOCKS = "NCHW16c"
 _WINOGRAD_TILES = (2, 4)
@@ -126,13 +123,5 @@ class _Splitter(Rewriter):
 
 def _split_weight(weight: Constant, parts: int) -> Constant:
     """Returns the parts of a weight in the order that `nn.conv2d_parts` reads them in."""
-
-    def data() -> Any:
-        return aligned_copy(np.ascontiguousarray(packed_weight(weight.data, parts)))
-
-    return Constant.lazy(
-        TensorType(packed_shape(weight.tensor.concrete, parts), "bf16"),
-        data,
-        name=weight.name,
-        token=f"conv_parts{parts}({weight.token})" if weight.token else "",
-    )
+    packed = TensorType(packed_shape(weight.tensor.concrete, parts), "bf16")
+    return weight.derived(f"conv_parts{parts}", packed, lambda w: packed_weight(w, parts))

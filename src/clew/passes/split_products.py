@@ -15,7 +15,6 @@ from clew.ir.types import TensorType
 from clew.ops.parts import TILE_DEPTH, parts_of
 from clew.ops.registry import argument_references, get_op
 from clew.passes.base import Pass, PassContext
-from clew.support.arrays import aligned_copy
 
 # Numbers of a weight that are looked at together.
 _AT_ONCE = 1 << 18
@@ -151,12 +150,7 @@ def piece_of_weight(weight: Constant, layout: str, start: int, end: int) -> Cons
         return weight
     shape[axis] = end - start
     piece = (slice(None),) * axis + (slice(start, end),)
-    return Constant.lazy(
-        TensorType(tuple(shape), "f32"),
-        lambda: aligned_copy(weight.data[piece]),
-        name=weight.name,
-        token=f"[{start}:{end}]({weight.token})" if weight.token else "",
-    )
+    return weight.derived(f"[{start}:{end}]", TensorType(tuple(shape), "f32"), lambda w: w[piece])
 
 
 def split_weight(
@@ -170,13 +164,7 @@ def split_weight(
     shape[axis] = parts * (end - start)
     piece = (slice(None),) * axis + (slice(start, end),)
 
-    def data() -> Any:
-        matrix = weight.data.reshape(whole)[piece]
-        return aligned_copy(np.concatenate(parts_of(matrix, parts), axis=axis))
+    def make(data: Any) -> Any:
+        return np.concatenate(parts_of(data.reshape(whole)[piece], parts), axis=axis)
 
-    return Constant.lazy(
-        TensorType(tuple(shape), "bf16"),
-        data,
-        name=weight.name,
-        token=f"parts{parts}[{start}:{end}]({weight.token})" if weight.token else "",
-    )
+    return weight.derived(f"parts{parts}[{start}:{end}]", TensorType(tuple(shape), "bf16"), make)

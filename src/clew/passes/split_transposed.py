@@ -13,10 +13,8 @@ from clew.ir.dims import numbers
 from clew.ir.expr import Call, Constant, Expr
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
-from clew.ir.types import TensorType
 from clew.ops.registry import get_op
 from clew.passes.base import Pass, PassContext
-from clew.support.arrays import aligned_copy
 
 Array = np.ndarray[Any, Any]
 
@@ -139,7 +137,11 @@ class _Splitter(Rewriter):
 def _of_one_pixel(layer: _Layer, data: Expr, weight: Constant) -> Expr:
     """Each tap is a place of the result."""
     rows = get_op("reshape")(data, shape=(data.tensor.shape[0], layer.inner))
-    matrix = _made(weight, (layer.inner, layer.outer * math.prod(layer.kernel)), "rows", _flat)
+    matrix = weight.derived(
+        "transposed rows",
+        weight.tensor.with_(shape=(layer.inner, layer.outer * math.prod(layer.kernel))),
+        _flat,
+    )
     sums = get_op("nn.dense")(rows, matrix, weight_layout="KN")
     image = get_op("reshape")(sums, shape=(data.tensor.shape[0], layer.outer, *layer.kernel))
     return _cropped(image, layer.before, layer.result)
@@ -194,7 +196,8 @@ def _convolution(
         return made.reshape(-1, inner, *taps)
 
     shape = (groups * len(places) * outer, inner, *taps)
-    filters = _made(weight, shape, f"{places} of {layer.strides} in {groups}", make)
+    how = f"transposed {places} of {layer.strides} in {groups}"
+    filters = weight.derived(how, weight.tensor.with_(shape=shape), make)
     before = [t - 1 - n for t, n in zip(taps, layer.first, strict=True)]
     after = [max(0, n) for n in layer.after]
     if any(n < 0 for n in layer.after):
@@ -223,13 +226,3 @@ def _cropped(image: Expr, before: tuple[int, ...], size: tuple[int, ...]) -> Exp
 
 def _flat(weight: Array) -> Array:
     return weight.reshape(len(weight), -1)
-
-
-def _made(weight: Constant, shape: tuple[int, ...], how: str, make: Any) -> Constant:
-    """Returns a constant of what `make` does to a weight's array, once it is asked for."""
-    return Constant.lazy(
-        TensorType(shape, weight.tensor.dtype),
-        lambda: aligned_copy(np.ascontiguousarray(make(weight.data))),
-        name=weight.name,
-        token=f"transposed {how}({weight.token})" if weight.token else "",
-    )

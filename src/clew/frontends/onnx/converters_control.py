@@ -12,7 +12,7 @@ from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, call, converter
 from clew.frontends.onnx.scope import Captures
 from clew.frontends.onnx.value_types import is_unranked
-from clew.ir.dims import Dim, SymDim, is_unknown
+from clew.ir.dims import Dim, SymDim, is_unknown, unknown_dim
 from clew.ir.expr import (
     Call,
     Constant,
@@ -25,7 +25,6 @@ from clew.ir.expr import (
     While,
     dtype_of,
     join,
-    unknown_dim,
 )
 from clew.ir.syntax import type_text
 from clew.ir.types import (

@@ -26,7 +26,8 @@ from clew.frontends.onnx.names import display
 from clew.frontends.onnx.registry import call
 from clew.frontends.onnx.survey import subgraphs
 from clew.frontends.onnx.value_types import type_proto, value_type
-from clew.ir.expr import Expr, Function, Tuple, TupleGetItem, Var, unknown_dim
+from clew.ir.dims import unknown_dim
+from clew.ir.expr import Expr, Function, Tuple, TupleGetItem, Var
 from clew.ir.interpret import interpret
 from clew.ir.module import Module
 from clew.ir.syntax import type_text
