@@ -18,7 +18,6 @@ from clew.ir.types import TensorType, Type, leaves
 from clew.ir.visit import post_order
 from clew.ops.registry import Op
 from clew.support.errors import ClewError
-from clew.te.analysis import Kind
 from clew.te.expr import Cast, Checked, Index, Load, Reduce, Size
 from clew.te.tensor import Tensor, stages
 from clew.te.walk import nodes
@@ -26,9 +25,11 @@ from clew.te.walk import nodes
 Array = np.ndarray[Any, Any]
 _FEW_BITS: Final = 2
 # With no more than so many elements in all, rows that are repeated cost less than another kernel:
-# then the steps are 64, 512, 4096, ...
-_LITTLE: Final = 1 << 13
-_LEAST, _STEP_BITS = 64, 3
+# then the steps are 64, 512, 4096, ..., or at least the first is 16.
+_LITTLE: Final = 1 << 14
+_LEAST, _STEP_BITS, _LEAST_OF_LONG = 64, 3, 16
+# Multiply-adds that take as long as an element of other values.
+_SUMS_AN_ELEMENT: Final = 16
 _Place: TypeAlias = tuple[slice, ...]
 _PLAIN: Final = (Var, Constant, Call, Tuple, TupleGetItem)
 
@@ -38,8 +39,8 @@ class Rows:
     """Where a function has rows that are computed each by itself: parameters and results by
     number, with the axis; and which of the sizes that are given beside them is their count. Rows
     that are only read by their numbers are in no result; `indices` are the parameters with these.
-    `elements` is the size of the largest row, of a value that the kernel reads, computes or gives;
-    0 where it is not known, or much is computed for each.
+    `elements` is the size of the largest row, of a value that the kernel reads, computes or gives
+    (16 multiply-adds count as one); 0 where it is not known.
     """
 
     params: tuple[tuple[int, int], ...]
@@ -71,7 +72,8 @@ class Rows:
             return coarse
         if self.indices:  # these rows cost nothing but to be copied
             return max(_LEAST, 1 << (count - 1).bit_length())
-        return rounded_up(count)
+        some = 0 < _LEAST_OF_LONG * self.elements <= _LITTLE
+        return max(rounded_up(count), _LEAST_OF_LONG if some else 0)
 
 
 @dataclass(frozen=True)
@@ -201,30 +203,31 @@ def _rows_along(
 
 
 def _row_elements(dim: SymDim, body: Sequence[Expr]) -> int:
-    """Returns the size of the largest row; 0 where it is not known, or an operator reduces or
-    multiplies much for each.
-    """
-    most = 0
+    """Returns the size of the largest row, multiply-adds counted, too; 0 where it is not known."""
+    most = 1
     for node in body:
-        if isinstance(node, Call) and not _is_little(node):
-            return 0
-        for type_ in _tensors(node.type):
-            if dim in type_.shape:
-                others = product(tuple(d for d in type_.shape if d != dim))
-                if not isinstance(others, int):
-                    return 0
-                most = max(most, others)
+        types = [*_tensors(node.type)]
+        stages_made: Sequence[TensorType | Tensor] = types
+        if isinstance(node, Call) and not (isinstance(node.op, Op) and node.op.name == "reshape"):
+            stages_made = [*types, *_stages_of(node)]
+            if len(stages_made) == len(types):
+                return 0
+        for made in stages_made:
+            count = _elements_of_row(made, dim)
+            if count is None:
+                return 0
+            most = max(most, count)
     return most
 
 
-def _is_little(call: Call) -> bool:
-    """Whether an operator's work is about that of reading its arguments."""
-    types = [a.type for a in call.args]
-    return (
-        isinstance(call.op, Op)
-        and all(isinstance(t, TensorType) for t in types)
-        and call.op.kind(types, call.attrs) <= Kind.REDUCTION  # type: ignore[arg-type]
-    )
+def _elements_of_row(made: TensorType | Tensor, dim: SymDim) -> int | None:
+    """Returns how many elements a row of a value has, or what a sum for it counts as."""
+    if dim not in made.shape:
+        return 0
+    count = product(tuple(d for d in made.shape if d != dim))
+    if isinstance(made, Tensor) and isinstance(made.body, Reduce):
+        count = count * product(tuple(axis.extent for axis in made.body.axes)) // _SUMS_AN_ELEMENT
+    return count if isinstance(count, int) else None
 
 
 def _tensors(type_: Type) -> Iterator[TensorType]:
