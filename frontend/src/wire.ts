@@ -58,6 +58,21 @@ export interface KernelInfo {
 }
 
 /**
+ * A layer that is a loop, or became one (LSTM). `parent` is the place in `Overview.loops` of
+ * the loop around it, -1 for none.
+ *
+ * `turns` says how often its body runs each time that it is entered, None where only a run tells;
+ * `layers` are those of its body, those in loops within it included; `kernels` run in it.
+ */
+export interface Loop {
+  readonly layer: number;
+  readonly parent: number;
+  readonly turns: number | null;
+  readonly layers: number[];
+  readonly kernels: number[];
+}
+
+/**
  * The rest of the film strip: how much there is of each level below the graph, over distinct
  * kernels, and the seconds that making it took. `instructions_of` counts those of each kernel of
  * `Overview.kernels`.
@@ -95,7 +110,8 @@ export interface Options {
 }
 
 /**
- * What the page needs first: layers, stages and kernels of a build.
+ * What the page needs first: layers, stages, kernels and loops of a build; a loop stands before
+ * those in it.
  *
  * `model` is the file's name, without its folder. `passes` are all that the pass list has, with
  * whether each ran.
@@ -110,6 +126,7 @@ export interface Overview {
   readonly layers: Layer[];
   readonly stages: StageInfo[];
   readonly kernels: KernelInfo[];
+  readonly loops: Loop[];
   readonly passes: Record<string, boolean>;
   readonly seconds: Record<string, number>;
   readonly measured: string[];
@@ -320,7 +337,8 @@ export interface NodeFigures {
  * `nodes` has the operators of each stage, with their own shares; a stage that changed nothing is
  * empty, and has those of the one before. `unit` is ns, flop, B, share (of peak, 0 to 1) or
  * relative (error). `lines[k][n]` is that of line n + 1 of kernel k, `instructions` likewise;
- * empty lists where a level is not measured. `total` is what shares refer to, and `basis` says
+ * empty lists where a level is not measured. `runs` says how often each kernel ran in a run, in
+ * loops once a turn, where that was measured; its figure is of all of them. `total` is what shares refer to, and `basis` says
  * what figures rest on.
  */
 export interface Heat {
@@ -332,18 +350,21 @@ export interface Heat {
   readonly nodes: NodeFigures[];
   readonly lines: ((number | null)[])[];
   readonly instructions: ((number | null)[])[];
+  readonly runs: (number | null)[];
   readonly basis: string;
   readonly notes: string[];
 }
 
 /**
- * A kernel under the roof: `intensity` in FLOP a byte, `gflops` reached, and its limit.
+ * A kernel under the roof: `intensity` in FLOP a byte, `gflops` reached, and its limit. It ran
+ * `runs` times in a run, which took `ns` in all.
  */
 export interface RooflinePoint {
   readonly kernel: number;
   readonly intensity: number;
   readonly gflops: number;
   readonly ns: number;
+  readonly runs: number;
   readonly limit: string;
   readonly limit_share: number;
 }

@@ -112,6 +112,23 @@ def ended(path: Path) -> Path:
     return _save(graph, path)
 
 
+def recurrent(path: Path, turns: int = 40) -> Path:
+    """Writes a layer `lstm` over `turns` steps."""
+    draw = np.random.default_rng(2)
+    shapes = {"w": (1, 4 * FEATURES, FEATURES), "r": (1, 4 * FEATURES, FEATURES)}
+    graph = helper.make_graph(
+        [helper.make_node("LSTM", ["x", "w", "r"], ["y"], name="lstm", hidden_size=FEATURES)],
+        "recurrent",
+        [_value("x", [turns, 1, FEATURES])],
+        [_value("y", [turns, 1, 1, FEATURES])],
+        [
+            numpy_helper.from_array(draw.standard_normal(shape).astype(np.float32) / 4, name)
+            for name, shape in shapes.items()
+        ],
+    )
+    return _save(graph, path)
+
+
 def _value(name: str, shape: list[int]) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
 

@@ -9,7 +9,7 @@ import type { PaneProps } from "../panes/props";
 import { ErrorBox } from "../parts/ErrorBox";
 import { format, parse, type Ref } from "../refs";
 import { metric, point, reachIn, selected, show } from "../state";
-import { timeText } from "../parts/figures";
+import { timeText, turnsText } from "../parts/figures";
 import { percent } from "../story/shares";
 import type { Reach } from "../thread";
 import type { Overview, Slice, Timeline } from "../wire";
@@ -178,6 +178,7 @@ function Run({ pane, build, overview, timeline }: RunProps) {
           <Tip x={over.x} y={over.y + LANE - 6}>
             <b>{over.slice.text}</b>
             <p>{timeText(over.slice.ns)}, {percent(over.slice.ns / (timeline.wall_ns || span))} of the run</p>
+            <Turns build={build} slice={over.slice} />
             <p class="dim">{over.track.slice(0, -1)}, from {timeText(over.slice.start_ns)}</p>
           </Tip>
         )}
@@ -233,6 +234,14 @@ function Lane({ build, overview, track, y, pieces, enter, choose }: LaneProps) {
       </g>
     </g>
   );
+}
+
+/** How often a kernel of a loop ran, and what a turn took. */
+function Turns({ build, slice }: { readonly build: Build; readonly slice: Slice }) {
+  const ref = parse(slice.ref);
+  const runs = ref?.kind === "kernel" ? value(build.heat("time").value)?.runs[ref.kernel] : null;
+  const text = turnsText(slice.ns, runs);
+  return text ? <p>{text}</p> : null;
 }
 
 /** A name in a slice, as much of it as fits, on a ground of its own so that it reads on any colour. */

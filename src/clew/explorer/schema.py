@@ -82,6 +82,22 @@ class KernelInfo:
 
 
 @dataclass(frozen=True)
+class Loop:
+    """A layer that is a loop, or became one (LSTM). `parent` is the place in `Overview.loops` of
+    the loop around it, -1 for none.
+
+    `turns` says how often its body runs each time that it is entered, None where only a run tells;
+    `layers` are those of its body, those in loops within it included; `kernels` run in it.
+    """
+
+    layer: Number
+    parent: int
+    turns: int | None
+    layers: list[Number]
+    kernels: list[Number]
+
+
+@dataclass(frozen=True)
 class CodeTotals:
     """The rest of the film strip: how much there is of each level below the graph, over distinct
     kernels, and the seconds that making it took. `instructions_of` counts those of each kernel of
@@ -122,7 +138,8 @@ class Options:
 
 @dataclass(frozen=True)
 class Overview:
-    """What the page needs first: layers, stages and kernels of a build.
+    """What the page needs first: layers, stages, kernels and loops of a build; a loop stands before
+    those in it.
 
     `model` is the file's name, without its folder. `passes` are all that the pass list has, with
     whether each ran.
@@ -137,6 +154,7 @@ class Overview:
     layers: list[Layer]
     stages: list[StageInfo]
     kernels: list[KernelInfo]
+    loops: list[Loop]
     passes: dict[str, bool]
     seconds: dict[str, float]
     measured: list[str]
@@ -369,7 +387,8 @@ class Heat:
     `nodes` has the operators of each stage, with their own shares; a stage that changed nothing is
     empty, and has those of the one before. `unit` is ns, flop, B, share (of peak, 0 to 1) or
     relative (error). `lines[k][n]` is that of line n + 1 of kernel k, `instructions` likewise;
-    empty lists where a level is not measured. `total` is what shares refer to, and `basis` says
+    empty lists where a level is not measured. `runs` says how often each kernel ran in a run, in
+    loops once a turn, where that was measured; its figure is of all of them. `total` is what shares refer to, and `basis` says
     what figures rest on.
     """
 
@@ -381,18 +400,22 @@ class Heat:
     nodes: list[NodeFigures]
     lines: list[list[float | None]]
     instructions: list[list[float | None]]
+    runs: list[float | None]
     basis: str
     notes: list[str]
 
 
 @dataclass(frozen=True)
 class RooflinePoint:
-    """A kernel under the roof: `intensity` in FLOP a byte, `gflops` reached, and its limit."""
+    """A kernel under the roof: `intensity` in FLOP a byte, `gflops` reached, and its limit. It ran
+    `runs` times in a run, which took `ns` in all.
+    """
 
     kernel: Number
     intensity: float
     gflops: float
     ns: float
+    runs: float
     limit: str
     limit_share: float
 
