@@ -324,6 +324,46 @@ export interface Index {
 }
 
 /**
+ * One turn of a loop, from 0, of `turns` (None where they vary); `loop` is the loop's layer.
+ */
+export interface TurnOf {
+  readonly loop: number;
+  readonly turn: number;
+  readonly turns: number | null;
+}
+
+/**
+ * What a result of a layer is in a run: its statistics, and its first elements as text.
+ *
+ * `outputs` are the numbers of the results that the layer has. Of a layer in loops the value is
+ * that of turn `turn`, from 0, of `turns` over all times that the loops were entered; outside
+ * loops they are -1 and 0. `path` says which turn of each loop around it that is, outermost
+ * first; it is empty where only a run tells. In a branch, `in_branch`, only turns that took it
+ * count. Statistics are of the finite elements, None where there are none; `histogram` counts
+ * these between `least` and `most`.
+ */
+export interface Values {
+  readonly layer: string;
+  readonly output: number;
+  readonly outputs: number[];
+  readonly type: string;
+  readonly turn: number;
+  readonly turns: number;
+  readonly path: TurnOf[];
+  readonly in_branch: boolean;
+  readonly elements: number;
+  readonly least: number | null;
+  readonly most: number | null;
+  readonly mean: number | null;
+  readonly deviation: number | null;
+  readonly zeros: number;
+  readonly nans: number;
+  readonly infinities: number;
+  readonly histogram: number[];
+  readonly sample: string[];
+}
+
+/**
  * Figures of a stage's operators, as columns; those without any are left out.
  */
 export interface NodeFigures {
@@ -338,8 +378,8 @@ export interface NodeFigures {
  * empty, and has those of the one before. `unit` is ns, flop, B, share (of peak, 0 to 1) or
  * relative (error). `lines[k][n]` is that of line n + 1 of kernel k, `instructions` likewise;
  * empty lists where a level is not measured. `runs` says how often each kernel ran in a run, in
- * loops once a turn, where that was measured; its figure is of all of them. `total` is what shares refer to, and `basis` says
- * what figures rest on.
+ * loops once a turn, where that was measured; its figure is of all of them. `total` is what shares
+ * refer to, and `basis` says what figures rest on.
  */
 export interface Heat {
   readonly metric: "time" | "flops" | "bytes" | "peak" | "error";
@@ -564,6 +604,8 @@ export interface Answers {
   readonly code: Code;
   /** `heat/{metric}`: figures to colour by, such as time */
   readonly heat: Heat;
+  /** `values/{which}`: a layer's value: TURN/RESULT/LAYER */
+  readonly values: Values;
   /** `roofline`: kernels under the machine's roofs */
   readonly roofline: Roofline;
   /** `timeline`: one run: layers, kernels, operators */

@@ -367,6 +367,50 @@ class Index:
     entries: list[Entry]
 
 
+# --- values ---
+
+
+@dataclass(frozen=True)
+class TurnOf:
+    """One turn of a loop, from 0, of `turns` (None where they vary); `loop` is the loop's layer."""
+
+    loop: Number
+    turn: int
+    turns: int | None
+
+
+@dataclass(frozen=True)
+class Values:
+    """What a result of a layer is in a run: its statistics, and its first elements as text.
+
+    `outputs` are the numbers of the results that the layer has. Of a layer in loops the value is
+    that of turn `turn`, from 0, of `turns` over all times that the loops were entered; outside
+    loops they are -1 and 0. `path` says which turn of each loop around it that is, outermost
+    first; it is empty where only a run tells. In a branch, `in_branch`, only turns that took it
+    count. Statistics are of the finite elements, None where there are none; `histogram` counts
+    these between `least` and `most`.
+    """
+
+    layer: str
+    output: int
+    outputs: list[int]
+    type: str
+    turn: int
+    turns: int
+    path: list[TurnOf]
+    in_branch: bool
+    elements: int
+    least: float | None
+    most: float | None
+    mean: float | None
+    deviation: float | None
+    zeros: int
+    nans: int
+    infinities: int
+    histogram: list[int]
+    sample: list[str]
+
+
 # --- measured ---
 
 Metric: TypeAlias = Literal["time", "flops", "bytes", "peak", "error"]
@@ -388,8 +432,8 @@ class Heat:
     empty, and has those of the one before. `unit` is ns, flop, B, share (of peak, 0 to 1) or
     relative (error). `lines[k][n]` is that of line n + 1 of kernel k, `instructions` likewise;
     empty lists where a level is not measured. `runs` says how often each kernel ran in a run, in
-    loops once a turn, where that was measured; its figure is of all of them. `total` is what shares refer to, and `basis` says
-    what figures rest on.
+    loops once a turn, where that was measured; its figure is of all of them. `total` is what shares
+    refer to, and `basis` says what figures rest on.
     """
 
     metric: Metric

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from clew.ir.expr import Function, While
+from clew.ir.expr import Function, If, While
 from clew.ir.visit import inner_functions, post_order
 
 # The loops around a node, outermost first.
@@ -27,6 +27,25 @@ def loops_around(function: Function) -> dict[int, Around]:
             found.setdefault(node.id, around)
             inside = (*around, node) if isinstance(node, While) else around
             pending += [(f, inside) for f in inner_functions(node) if not f.is_primitive]
+    return found
+
+
+def in_branches(function: Function) -> set[int]:
+    """Returns the ids of the nodes in branches inside loops: not every turn computes them."""
+    found: set[int] = set()
+    outside: set[int] = set()
+    pending = [(function, False, False)]
+    while pending:
+        part, looped, branched = pending.pop(0)
+        for node in post_order(part.body):
+            if looped and branched and node.id not in outside:
+                found.add(node.id)
+            elif node.id not in found:
+                outside.add(node.id)
+            inside = looped or isinstance(node, While)
+            below = branched or (looped and isinstance(node, If))
+            inner = [f for f in inner_functions(node) if not f.is_primitive]
+            pending += [(f, inside, below) for f in inner]
     return found
 
 

@@ -1,4 +1,4 @@
-"""Loops in the explorer: what belongs to each, how often it turns, times of all turns and of one."""
+"""Loops in the explorer: what belongs to each, its turns, times of all of them and of one."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from zoo import loops
 
 import clew
 from clew.explorer.actions.profile import profile
 from clew.explorer.routes import answer
 from clew.explorer.schema import Heat, Overview, Story
 from clew.explorer.session import Session
+from zoo import loops
 
 
 @pytest.fixture
@@ -89,3 +89,11 @@ def test_kernels_outside_loops_have_one_time(
     assert answer(opened, "heat/time").runs == [40.0, 1.0]
     assert "turn" not in said(answer(opened, "story/kernel:1")).replace("return", "")
     assert answer(opened, "heat/flops").runs == []
+
+
+def test_what_a_body_reads_of_the_models_inputs_has_their_names(
+    session: Callable[[Callable[..., Path]], Session],
+) -> None:
+    for made, inputs in ((loops.scan, {"start", "rows"}), (loops.nested, {"x"})):
+        source = answer(session(made), "source")
+        assert {edge.value for edge in source.edges if edge.source < 0} == inputs
