@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from clew.frontends import onnx
-from clew.ir.loops import loops_around, turns_of
+from clew.ir.loops import in_branches, loops_around, turns_of
+from clew.ir.visit import post_order
 from zoo import loops
 
 
@@ -24,3 +25,12 @@ def test_turns_that_only_a_run_tells_are_unknown(tmp_path: Path) -> None:
     main = onnx.load(loops.ended(tmp_path / "ended.onnx")).main
     around = loops_around(main)
     assert turns_of(max(around.values(), key=len)) is None
+
+
+def test_branches_inside_loops_are_told_from_others(tmp_path: Path) -> None:
+    main = onnx.load(loops.branched(tmp_path / "branched.onnx")).main
+    inside = in_branches(main)
+    nodes = {node.id: node for node in post_order([main], into_functions=True)}
+    layers = {layer for node in inside for layer in nodes[node].span.layers}
+    assert {"rare", "often"} <= layers
+    assert not layers & {"before", "always", "aside"}

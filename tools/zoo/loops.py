@@ -112,6 +112,56 @@ def ended(path: Path) -> Path:
     return _save(graph, path)
 
 
+def branched(path: Path, turns: int = 40) -> Path:
+    """Writes a loop named `turning` whose body takes the branch of `rare` or of `often` after the
+    layer `always`, and beside the loop a branch with the layer `aside`.
+    """
+    state = [4, FEATURES]
+
+    def branch(name: str, op: str, value: str) -> onnx.GraphProto:
+        node = helper.make_node(op, [value], [f"{name}_out"], name=name)
+        return helper.make_graph([node], name, [], [_value(f"{name}_out", state)])
+
+    body = helper.make_graph(
+        [
+            helper.make_node("Tanh", ["s"], ["t"], name="always"),
+            helper.make_node("ReduceSum", ["t"], ["sum"], name="sum", keepdims=0),
+            helper.make_node("Greater", ["sum", "zero"], ["up"], name="up"),
+            helper.make_node(
+                "If", ["up"], ["u"], name="either",
+                then_branch=branch("rare", "Neg", "t"), else_branch=branch("often", "Exp", "t"),
+            ),
+            helper.make_node("Identity", ["a"], ["b"], name="on"),
+        ],
+        "body",
+        [
+            helper.make_tensor_value_info("i", TensorProto.INT64, []),
+            helper.make_tensor_value_info("a", TensorProto.BOOL, []),
+            _value("s", state),
+        ],
+        [helper.make_tensor_value_info("b", TensorProto.BOOL, []), _value("u", state)],
+    )  # fmt: skip
+    graph = helper.make_graph(
+        [
+            helper.make_node("ReduceSum", ["x"], ["whole"], name="before", keepdims=0),
+            helper.make_node("Greater", ["whole", "zero"], ["positive"], name="positive"),
+            helper.make_node(
+                "If", ["positive"], ["v"], name="beside",
+                then_branch=branch("aside", "Neg", "x"), else_branch=branch("other", "Exp", "x"),
+            ),
+            helper.make_node("Loop", ["trips", "", "v"], ["y"], name="turning", body=body),
+        ],
+        "branched",
+        [_value("x", state)],
+        [_value("y", state)],
+        [
+            numpy_helper.from_array(np.array(0, np.float32), "zero"),
+            numpy_helper.from_array(np.array(turns, np.int64), "trips"),
+        ],
+    )  # fmt: skip
+    return _save(graph, path)
+
+
 def recurrent(path: Path, turns: int = 40) -> Path:
     """Writes a layer `lstm` over `turns` steps."""
     draw = np.random.default_rng(2)

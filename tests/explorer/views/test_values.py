@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +24,10 @@ from clew.explorer.processes import Answer
 from clew.explorer.routes import answer
 from clew.explorer.session import Session
 from clew.explorer.views import values as view
+from clew.ir.expr import While
+from clew.ir.loops import loops_around
 from clew.support.errors import InputError
+from clew.tap.read import TurnValues
 from zoo import loops
 
 
@@ -153,6 +158,30 @@ def test_values_that_are_no_numbers_are_counted() -> None:
     assert (found["nans"], found["infinities"], found["zeros"]) == (1, 1, 1)
     assert (found["least"], found["most"], found["mean"]) == (0.0, 2.0, 1.0)
     assert view._statistics(np.array(["a"], object))["least"] is None
+    assert view._statistics(np.full(3, np.nan))["mean"] is None
+
+
+def test_large_values_are_counted_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    array = np.random.default_rng(0).standard_normal(1000).astype(np.float32)
+    whole = view._statistics(array)
+    monkeypatch.setattr(view, "_PIECE", 64)
+    parted = view._statistics(array)
+    assert parted["deviation"] == pytest.approx(float(array.std()), rel=1e-5)
+    assert parted.pop("histogram") == whole.pop("histogram")
+    assert parted == pytest.approx(whole)
+
+
+@pytest.mark.parametrize(("trips", "in_branch"), [(None, False), (40, True)])
+def test_turns_that_cannot_be_told_apart_have_no_path(
+    opened: Callable[..., Session], trips: int | None, in_branch: bool
+) -> None:
+    session = opened(loops.nested)
+    main = session.trace.stages[0].module.main
+    outer, inner = max(loops_around(main).values(), key=len)
+    loop = While(inner.cond, inner.body, inner.init, trips=trips, span=inner.span)
+    found = TurnValues((), (), 120, (outer, loop), in_branch)
+    assert view._Paths(session, found).at(7) == []
+    assert view._Paths(session, replace(found, loops=(outer, inner), in_branch=False)).at(7)
 
 
 def test_a_report_holds_some_turns_and_the_last(opened: Callable[..., Session]) -> None:
@@ -194,3 +223,15 @@ def test_a_server_keeps_no_values() -> None:
         build.keep(route, Answer(b"{}"))
     assert build.kept("overview") is not None
     assert build.kept("values/0/0/keep") is None
+
+
+def test_a_branch_in_a_loop_counts_turns_that_took_it(opened: Callable[..., Session]) -> None:
+    session = opened(loops.branched)
+    counts = {}
+    for layer in ("rare", "often"):
+        with contextlib.suppress(InputError):
+            shown = values(session, "last", layer)
+            assert shown.in_branch
+            assert shown.path == []
+            counts[layer] = shown.turns
+    assert sum(counts.values()) == values(session, "last", "always").turns == 40

@@ -31,6 +31,7 @@ _MOST_BYTES: Final = 64 << 20
 _MOST_KEPT: Final = 4096
 _SAMPLE: Final = 64
 _BINS: Final = 24
+_PIECE: Final = 1 << 20
 # Results of layers in loops that a report shows values of, and turns of each.
 _MOST_REPORTED: Final = 200
 _REPORTED_TURNS: Final = 8
@@ -264,28 +265,47 @@ def _statistics(array: np.ndarray[Any, Any] | None) -> Mapping[str, Any]:
     }  # fmt: skip
     if array is None or not array.size or not _is_real(array):
         return none
-    numbers = array.astype(np.float64).ravel()
-    finite = numbers[np.isfinite(numbers)]
-    none |= {
-        "zeros": int(np.count_nonzero(numbers == 0)),
-        "nans": int(np.count_nonzero(np.isnan(numbers))),
-        "infinities": int(np.count_nonzero(np.isinf(numbers))),
-    }
-    if not finite.size:
-        return none
-    least, most = float(finite.min()), float(finite.max())
+    least, most, total = np.inf, -np.inf, 0.0
+    count = zeros = nans = 0
     with np.errstate(over="ignore", invalid="ignore"):
-        mean, deviation = float(finite.mean()), float(finite.std())
-    counts = np.zeros(0, np.int64)
-    if 0 < most - least < np.inf:
-        counts = np.histogram(finite, _BINS, (least, most))[0]
+        for part in _finite(array):
+            count += part.size
+            zeros += int(np.count_nonzero(part == 0))
+            least, most = min(least, float(part.min())), max(most, float(part.max()))
+            total += float(part.sum())
+        for piece in _pieces(array):
+            nans += int(np.count_nonzero(np.isnan(piece)))
+        none |= {"zeros": zeros, "nans": nans, "infinities": array.size - count - nans}
+        if not count:
+            return none
+        mean, squares, counts = total / count, 0.0, np.zeros(_BINS, np.int64)
+        spread = 0 < most - least < np.inf
+        for part in _finite(array):
+            squares += float(((part - mean) ** 2).sum())
+            counts += np.histogram(part, _BINS, (least, most))[0] if spread else 0
+        deviation = float(np.sqrt(squares / count))
     return none | {
         "least": least,
         "most": most,
         "mean": mean if np.isfinite(mean) else None,
         "deviation": deviation if np.isfinite(deviation) else None,
-        "histogram": counts.tolist(),
+        "histogram": counts.tolist() if spread else [],
     }
+
+
+def _pieces(array: np.ndarray[Any, Any]) -> Iterator[np.ndarray[Any, Any]]:
+    """Yields an array's elements as f64, some at a time: a large one as a whole takes much room."""
+    flat = array.reshape(-1)
+    for first in range(0, flat.size, _PIECE):
+        yield flat[first : first + _PIECE].astype(np.float64)
+
+
+def _finite(array: np.ndarray[Any, Any]) -> Iterator[np.ndarray[Any, Any]]:
+    """Yields the finite elements likewise."""
+    for piece in _pieces(array):
+        part = piece[np.isfinite(piece)]
+        if part.size:
+            yield part
 
 
 def _is_real(array: np.ndarray[Any, Any]) -> bool:
