@@ -153,11 +153,13 @@ def test_loops_are_boxes_in_the_drawn_model(
 def test_times_of_a_kernel_in_a_loop_are_by_the_turn(
     explore: Callable[..., ExplorerPage], models: dict[str, Path]
 ) -> None:
-    shown = explore(models["scan"]).open(["a/time:0", "a/kernels:0"], at="a/kernel:0")
+    shown = explore(models["scan"])
+    shown.open(["a/time:0", "a/kernels:0", "a/timeline:0"], at="a/kernel:0")
     shown.page.get_by_role("button", name="Measure").first.click()
     expect(shown.pane("time").locator(".rank-detail").first).to_be_visible()
     looped = shown.pane("time").locator(".rank-detail", has_text="40 turns of ")
     expect(looped).to_have_count(1)
+    expect(shown.pane("timeline").locator(".longest")).to_contain_text("40 turns of ")
     heads = shown.pane("kernels").locator(".head button")
     expect(heads.filter(has_text="a turn")).to_have_count(1)
     expect(shown.page.locator(".share-turns")).to_contain_text("40 turns of ")

@@ -238,10 +238,13 @@ function Lane({ build, overview, track, y, pieces, enter, choose }: LaneProps) {
 
 /** How often a kernel of a loop ran, and what a turn took. */
 function Turns({ build, slice }: { readonly build: Build; readonly slice: Slice }) {
-  const ref = parse(slice.ref);
-  const runs = ref?.kind === "kernel" ? value(build.heat("time").value)?.runs[ref.kernel] : null;
-  const text = turnsText(slice.ns, runs);
+  const text = turnsOf(build, slice);
   return text ? <p>{text}</p> : null;
+}
+
+function turnsOf(build: Build, slice: Slice): string {
+  const ref = parse(slice.ref);
+  return ref?.kind === "kernel" ? turnsText(slice.ns, value(build.heat("time").value)?.runs[ref.kernel]) : "";
 }
 
 /** A name in a slice, as much of it as fits, on a ground of its own so that it reads on any colour. */
@@ -307,7 +310,7 @@ function Longest({ build, overview, slices, view, span, pick }: LongestProps) {
             </span>
             <span class="rank-detail">
               {kernel?.layers.slice(0, 4).map((layer) => <i key={layer} class="dot" style={{ background: layerColor(layer) }} />)}
-              {kernel && slice.text}
+              {kernel && [turnsOf(build, slice), slice.text].filter(Boolean).join(" · ")}
             </span>
           </li>
         );

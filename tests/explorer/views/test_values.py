@@ -18,6 +18,7 @@ from clew.explorer import schema
 from clew.explorer.actions.profile import profile
 from clew.explorer.builds import Build
 from clew.explorer.contents import gather
+from clew.explorer.failures import error_info
 from clew.explorer.inputs import drawn
 from clew.explorer.own import Own
 from clew.explorer.processes import Answer
@@ -134,6 +135,14 @@ def test_a_layer_without_a_value_says_why(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no longer computed") as caught:
         values(session, "last", "stem/conv")
     assert caught.value.code == "I151"
+    assert "make a build without" in error_info(caught.value).hint
+
+
+def test_a_value_inside_a_kernel_says_how_to_read_it(opened: Callable[..., Session]) -> None:
+    with pytest.raises(InputError, match="not in memory") as caught:
+        values(opened(loops.scan), 0, "squash")
+    assert caught.value.code == "I150"
+    assert "clew tap --force" in error_info(caught.value).hint
 
 
 @pytest.mark.parametrize("which", ["", "keep", "0/keep", "x/0/keep", "0/-1/keep", "1e3/0/keep"])
