@@ -29,7 +29,14 @@ export class Report implements AnswerSource {
     if (!contents.has(`${build}/${path}`) && path.startsWith("story/")) {
       return contents.nearestStory(build, path.slice("story/".length)) as Answers[K];
     }
+    if (!contents.has(`${build}/${path}`) && path.startsWith("values/")) {
+      throw coded("W004", "the report does not hold this value: one for which the model was run has those of layers in loops that are in memory", "clew explore shows all");
+    }
     return contents.find<Answers[K]>(`${build}/${path}`);
+  }
+
+  async turns(build: string, output: number, layer: string): Promise<readonly number[]> {
+    return (await this.contents).turns(build, output, layer);
   }
 
   async diff(a: string, b: string): Promise<Diff> {
@@ -69,6 +76,14 @@ class Contents {
     const found = this.whole(this.held.answers[path]);
     if (isRefused(found)) throw new Coded(found.refused);
     return found as T;
+  }
+
+  /** The turns of a layer's result that are held. */
+  turns(build: string, output: number, layer: string): number[] {
+    const [before, after] = [`${build}/values/`, `/${output}/${layer}`];
+    const held = Object.keys(this.held.answers).filter((path) => path.startsWith(before) && path.endsWith(after));
+    const turns = held.map((path) => path.slice(before.length, path.length - after.length)).filter((turn) => /^\d+$/.test(turn));
+    return turns.map(Number).sort((a, b) => a - b);
   }
 
   /** A story that is not held, told from the one that comes nearest: that of the first line of a

@@ -31,6 +31,10 @@ class Server implements Source {
     return this.json(`api/${build}/${[route, ...(rest.length ? [encodeURIComponent(rest.join("/"))] : [])].join("/")}`);
   }
 
+  turns(): Promise<null> {
+    return Promise.resolve(null);
+  }
+
   diff(a: string, b: string): Promise<Diff> {
     return this.json(`api/diff/${a}/${b}`);
   }

@@ -35,6 +35,11 @@ export const metric = signal<Metric>("");
 export const theme = signal<Theme>("auto");
 export const story = signal(true);
 export const threads = signal(false);
+/** Whether stories of layers show what these computed in a run; which result, and of a loop which
+ * turn, from 0: null is the last. */
+export const values = signal(false);
+export const result = signal(0);
+export const turn = signal<number | null>(null);
 export const dialog = signal<Dialog>("");
 /** What was typed into the search: it is there when the search is opened again. */
 export const searched = signal("");
@@ -90,6 +95,8 @@ export function point(here: Here | null): void {
 /** Chooses something: every pane that can show it goes there. `from` is the pane that was clicked. */
 export function go(here: Here, from = -1): void {
   batch(() => {
+    const was = selected.peek();
+    if (was?.build !== here.build || format(was.ref) !== format(here.ref)) result.value = 0;
     selected.value = here;
     hover.value = null;
     for (const build of builds.peek()) {

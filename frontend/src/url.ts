@@ -3,7 +3,7 @@
 import { batch, effect } from "@preact/signals";
 import { format, parse, type Here } from "./refs";
 import {
-  current, go, makePane, metric, panes, selected, story, theme, threads,
+  current, go, makePane, metric, panes, result, selected, story, theme, threads, turn, values,
   type Metric, type Pane, type PaneKind, type Theme,
 } from "./state";
 
@@ -45,6 +45,10 @@ export function write(): string {
   if (theme.value !== "auto") query.set("theme", theme.value);
   if (!story.value) query.set("story", "0");
   if (threads.value) query.set("threads", "1");
+  if (values.value) query.set("values", "1");
+  // As people count: from 1.
+  if (turn.value !== null) query.set("turn", String(turn.value + 1));
+  if (result.value) query.set("result", String(result.value));
   if (current.value !== "a") query.set("build", current.value);
   // As legible as a fragment may be (RFC 3986, section 3.5).
   return query.toString().replace(/%(2F|3A|21|40)/g, decodeURIComponent);
@@ -64,6 +68,11 @@ export function read(hash: string): void {
     const at = readHere(query.get("at") ?? "");
     if (at) go(at);
     else selected.value = null;
+    values.value = query.get("values") === "1";
+    const wished = query.get("turn") ?? "";
+    turn.value = /^[1-9]\d{0,14}$/.test(wished) ? Number(wished) - 1 : null;
+    const which = query.get("result") ?? "";
+    result.value = /^\d{1,6}$/.test(which) ? Number(which) : 0;
   });
 }
 

@@ -3,6 +3,134 @@
 export const VERSION = 1;
 
 /**
+ * A figure for each layer, kernel, line of a loop nest and instruction; None where unknown.
+ *
+ * `nodes` has the operators of each stage, with their own shares; a stage that changed nothing is
+ * empty, and has those of the one before. `unit` is ns, flop, B, share (of peak, 0 to 1) or
+ * relative (error). `lines[k][n]` is that of line n + 1 of kernel k, `instructions` likewise;
+ * empty lists where a level is not measured. `runs` says how often each kernel ran in a run, in
+ * loops once a turn, where that was measured; its figure is of all of them. `total` is what shares
+ * refer to, and `basis` says what figures rest on.
+ */
+export interface Heat {
+  readonly metric: "time" | "flops" | "bytes" | "peak" | "error";
+  readonly unit: string;
+  readonly total: number | null;
+  readonly layers: (number | null)[];
+  readonly kernels: (number | null)[];
+  readonly nodes: NodeFigures[];
+  readonly lines: ((number | null)[])[];
+  readonly instructions: ((number | null)[])[];
+  readonly runs: (number | null)[];
+  readonly basis: string;
+  readonly notes: string[];
+}
+
+/**
+ * Figures of a stage's operators, as columns; those without any are left out.
+ */
+export interface NodeFigures {
+  readonly number: number[];
+  readonly figure: number[];
+}
+
+/**
+ * What profiling found, in short: wall time, that of kernels, and notes.
+ */
+export interface Profiled {
+  readonly wall_ns: number;
+  readonly kernels_ns: number;
+  readonly outside_ns: number;
+  readonly rounds: number;
+  readonly threads: number;
+  readonly notes: string[];
+}
+
+/**
+ * What the machine gives, and what kernels reach. `bandwidths` are GB/s by level of memory.
+ */
+export interface Roofline {
+  readonly peak_gflops: number;
+  readonly tile_gflops: number | null;
+  readonly bandwidths: Record<string, number>;
+  readonly threads: number;
+  readonly points: RooflinePoint[];
+}
+
+/**
+ * A kernel under the roof: `intensity` in FLOP a byte, `gflops` reached, and its limit. It ran
+ * `runs` times in a run, which took `ns` in all.
+ */
+export interface RooflinePoint {
+  readonly kernel: number;
+  readonly intensity: number;
+  readonly gflops: number;
+  readonly ns: number;
+  readonly runs: number;
+  readonly limit: string;
+  readonly limit_share: number;
+}
+
+/**
+ * A piece of the timeline: `track` is kernels, operators or layers, `ref` what it shows.
+ */
+export interface Slice {
+  readonly track: string;
+  readonly start_ns: number;
+  readonly ns: number;
+  readonly text: string;
+  readonly ref: string;
+}
+
+/**
+ * One typical run. `slices` of a track follow each other and do not overlap.
+ */
+export interface Timeline {
+  readonly wall_ns: number;
+  readonly slices: Slice[];
+}
+
+/**
+ * One turn of a loop, from 0, of `turns` (None where they vary); `loop` is the loop's layer.
+ */
+export interface TurnOf {
+  readonly loop: number;
+  readonly turn: number;
+  readonly turns: number | null;
+}
+
+/**
+ * What a result of a layer is in a run: its statistics, and its first elements as text.
+ *
+ * `outputs` are the numbers of the results that the layer has. Of a layer in loops the value is
+ * that of turn `turn`, from 0, of `turns` over all times that the loops were entered; outside
+ * loops they are -1 and 0. `path` says which turn of each loop around it that is, outermost
+ * first; it is empty where only a run tells. In a branch, `in_branch`, only turns that took it
+ * count. Statistics are of the finite elements, None where there are none; `histogram` counts
+ * these between `least` and `most`.
+ */
+export interface Values {
+  readonly layer: string;
+  readonly output: number;
+  readonly outputs: number[];
+  readonly type: string;
+  readonly turn: number;
+  readonly turns: number;
+  readonly path: TurnOf[];
+  readonly in_branch: boolean;
+  readonly elements: number;
+  readonly least: number | null;
+  readonly most: number | null;
+  readonly mean: number | null;
+  readonly deviation: number | null;
+  readonly zeros: number;
+  readonly nans: number;
+  readonly infinities: number;
+  readonly histogram: number[];
+  readonly sample: string[];
+}
+
+/**
  * A layer of the user's model. `group` is its name's path, outermost first, without itself.
  *
  * `fate` is `alive`, `merged`, `folded`, `dead` or the like, `fate_text` says it in words.
@@ -58,6 +186,21 @@ export interface KernelInfo {
 }
 
 /**
+ * A layer that is a loop, or became one (LSTM). `parent` is the place in `Overview.loops` of
+ * the loop around it, -1 for none.
+ *
+ * `turns` says how often its body runs each time that it is entered, None where only a run tells;
+ * `layers` are those of its body, those in loops within it included; `kernels` run in it.
+ */
+export interface Loop {
+  readonly layer: number;
+  readonly parent: number;
+  readonly turns: number | null;
+  readonly layers: number[];
+  readonly kernels: number[];
+}
+
+/**
  * The rest of the film strip: how much there is of each level below the graph, over distinct
  * kernels, and the seconds that making it took. `instructions_of` counts those of each kernel of
  * `Overview.kernels`.
@@ -95,7 +238,8 @@ export interface Options {
 }
 
 /**
- * What the page needs first: layers, stages and kernels of a build.
+ * What the page needs first: layers, stages, kernels and loops of a build; a loop stands before
+ * those in it.
  *
  * `model` is the file's name, without its folder. `passes` are all that the pass list has, with
  * whether each ran.
@@ -110,6 +254,7 @@ export interface Overview {
   readonly layers: Layer[];
   readonly stages: StageInfo[];
   readonly kernels: KernelInfo[];
+  readonly loops: Loop[];
   readonly passes: Record<string, boolean>;
   readonly seconds: Record<string, number>;
   readonly measured: string[];
@@ -307,90 +452,6 @@ export interface Index {
 }
 
 /**
- * Figures of a stage's operators, as columns; those without any are left out.
- */
-export interface NodeFigures {
-  readonly number: number[];
-  readonly figure: number[];
-}
-
-/**
- * A figure for each layer, kernel, line of a loop nest and instruction; None where unknown.
- *
- * `nodes` has the operators of each stage, with their own shares; a stage that changed nothing is
- * empty, and has those of the one before. `unit` is ns, flop, B, share (of peak, 0 to 1) or
- * relative (error). `lines[k][n]` is that of line n + 1 of kernel k, `instructions` likewise;
- * empty lists where a level is not measured. `total` is what shares refer to, and `basis` says
- * what figures rest on.
- */
-export interface Heat {
-  readonly metric: "time" | "flops" | "bytes" | "peak" | "error";
-  readonly unit: string;
-  readonly total: number | null;
-  readonly layers: (number | null)[];
-  readonly kernels: (number | null)[];
-  readonly nodes: NodeFigures[];
-  readonly lines: ((number | null)[])[];
-  readonly instructions: ((number | null)[])[];
-  readonly basis: string;
-  readonly notes: string[];
-}
-
-/**
- * A kernel under the roof: `intensity` in FLOP a byte, `gflops` reached, and its limit.
- */
-export interface RooflinePoint {
-  readonly kernel: number;
-  readonly intensity: number;
-  readonly gflops: number;
-  readonly ns: number;
-  readonly limit: string;
-  readonly limit_share: number;
-}
-
-/**
- * What the machine gives, and what kernels reach. `bandwidths` are GB/s by level of memory.
- */
-export interface Roofline {
-  readonly peak_gflops: number;
-  readonly tile_gflops: number | null;
-  readonly bandwidths: Record<string, number>;
-  readonly threads: number;
-  readonly points: RooflinePoint[];
-}
-
-/**
- * A piece of the timeline: `track` is kernels, operators or layers, `ref` what it shows.
- */
-export interface Slice {
-  readonly track: string;
-  readonly start_ns: number;
-  readonly ns: number;
-  readonly text: string;
-  readonly ref: string;
-}
-
-/**
- * One typical run. `slices` of a track follow each other and do not overlap.
- */
-export interface Timeline {
-  readonly wall_ns: number;
-  readonly slices: Slice[];
-}
-
-/**
- * What profiling found, in short: wall time, that of kernels, and notes.
- */
-export interface Profiled {
-  readonly wall_ns: number;
-  readonly kernels_ns: number;
-  readonly outside_ns: number;
-  readonly rounds: number;
-  readonly threads: number;
-  readonly notes: string[];
-}
-
-/**
  * A layer of one or both builds: -1 where a build lacks it. `kinds` are what differs (weights,
  * fusion, layout, time, values, ...), `sentences` say how.
  */
@@ -543,6 +604,8 @@ export interface Answers {
   readonly code: Code;
   /** `heat/{metric}`: figures to colour by, such as time */
   readonly heat: Heat;
+  /** `values/{which}`: a layer's value: TURN/RESULT/LAYER */
+  readonly values: Values;
   /** `roofline`: kernels under the machine's roofs */
   readonly roofline: Roofline;
   /** `timeline`: one run: layers, kernels, operators */

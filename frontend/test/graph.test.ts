@@ -55,7 +55,7 @@ function stageOf(rows: readonly Row[], index = 0, remarks: Stage["remarks"] = []
 
 function overviewOf(layers: Layer[], kernels: Partial<KernelInfo>[] = []): Overview {
   const stages = [0, 1].map((index) => ({ index, name: index ? "FuseOps" : "import" }));
-  return { layers, kernels, stages, outputs: ["y"], inputs: ["x"] } as unknown as Overview;
+  return { layers, kernels, stages, loops: [], outputs: ["y"], inputs: ["x"] } as unknown as Overview;
 }
 
 /** One fused function of two operators, called once: x → [add → relu] → tanh → y. */
@@ -369,4 +369,34 @@ test("OKLCH as RGB", () => {
   assert.equal(rgb("oklch(0% 0 0 / 0.5)"), "#000000");
   assert.equal(rgb("#123456"), "#123456");
   assert.match(layerRgb(true, 3), /^#[0-9a-f]{6}$/);
+});
+
+test("layers of a loop's body stand in a box with its name and turns, loops in loops in theirs", () => {
+  const names = ["before", "outer", "inner", "deep", "beside"];
+  const overview = {
+    ...overviewOf(names.map((name) => layer(name))),
+    loops: [
+      { layer: 1, parent: -1, turns: null, layers: [2, 3, 4], kernels: [] },
+      { layer: 2, parent: 0, turns: 40, layers: [3], kernels: [] },
+    ],
+  };
+  const pairs = [[-1, 0], [0, 3], [3, 2], [2, 4], [4, 1], [1, -1]] as const;
+  const graph = modelGraph(overview, pairs.map(([source, target], n) => ({ source, target, value: `v${n}` })), null);
+  const path = (name: string): string[] => {
+    const found: string[] = [];
+    let at = graph.nodes.find((node) => node.detail === name)?.cluster ?? -1;
+    for (; at >= 0; at = graph.clusters[at]?.parent ?? -1) found.unshift(graph.clusters[at]?.title ?? "");
+    return found;
+  };
+  assert.deepEqual(path("before"), []);
+  assert.deepEqual(path("outer"), ["outer: loop"]);
+  assert.deepEqual(path("beside"), ["outer: loop"]);
+  assert.deepEqual(path("inner"), ["outer: loop", "inner: 40 turns"]);
+  assert.deepEqual(path("deep"), ["outer: loop", "inner: 40 turns"]);
+});
+
+test("a layer that became a loop has a box of its own", () => {
+  const overview = { ...overviewOf([layer("lstm")]), loops: [{ layer: 0, parent: -1, turns: 7, layers: [], kernels: [] }] };
+  const graph = modelGraph(overview, [{ source: -1, target: 0, value: "x" }], null);
+  assert.deepEqual(graph.clusters.map((cluster) => cluster.title), ["lstm: 7 turns"]);
 });

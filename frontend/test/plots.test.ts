@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { columnsOf, loopedIn, rowsOf } from "../src/panes/table";
 import { logAxis, ticksOf } from "../src/plots/axes";
 import { overlap, place, type Box } from "../src/plots/labels";
 import { fewest, ranked } from "../src/plots/ranking";
@@ -12,7 +13,7 @@ const layer = (name: string, op: string): Layer => ({ name, op, group: [], fate:
 const kernel = (index: number, distinct: number, layers: number[]): KernelInfo =>
   ({ index, name: `k${index}`, distinct, layers, call: index, ops: [], numbers: [] }) as unknown as KernelInfo;
 const heat = (layers: (number | null)[], kernels: number[]): Heat => ({
-  metric: "time", unit: "ns", total: kernels.reduce((a, b) => a + b, 0), layers, kernels, nodes: [], lines: [], instructions: [], basis: "", notes: [],
+  metric: "time", unit: "ns", total: kernels.reduce((a, b) => a + b, 0), layers, kernels, nodes: [], lines: [], instructions: [], runs: kernels.map(() => 1), basis: "", notes: [],
 });
 const overview = {
   layers: [layer("conv", "Conv"), layer("relu", "Relu"), layer("conv2", "Conv")],
@@ -62,7 +63,7 @@ test("labels lie neither on each other, nor on points, nor outside", () => {
 });
 
 test("kernels of one code are one point; what computes nothing has no place", () => {
-  const point = (n: number, intensity: number, gflops: number) => ({ kernel: n, intensity, gflops, ns: 100, limit: "compute", limit_share: 0.5 });
+  const point = (n: number, intensity: number, gflops: number) => ({ kernel: n, intensity, gflops, ns: 100, runs: 1, limit: "compute", limit_share: 0.5 });
   const same = { ...overview, kernels: [kernel(0, 0, [0]), kernel(1, 0, [2]), kernel(2, 1, [1])] } as unknown as Overview;
   const roofline: Roofline = {
     peak_gflops: 200, tile_gflops: 4000, bandwidths: { L2: 100, memory: 10 }, threads: 1,
@@ -106,4 +107,18 @@ test("zooming keeps the time under the mouse, moving stays in the run", () => {
   assert.deepEqual(moved(view, -10_000, 1000), { from: 0, to: 250 });
   assert.deepEqual(zoomed(view, 100, 0.001, 1000), { from: 0, to: 1000 });
   assert.ok(marks({ from: 0, to: 1000 }).length >= 3);
+});
+
+test("a kernel in a loop has its turns and the time of one", () => {
+  const looped = { ...heat([], [4000, 500]), runs: [40, 1] };
+  assert.equal(loopedIn(looped), true);
+  assert.equal(loopedIn(heat([], [4000, 500])), false);
+  assert.match(ranked(overview, looped, "kernels")[0]?.detail ?? "", /^40 turns of 100 ns · /);
+  assert.doesNotMatch(ranked(overview, looped, "kernels")[1]?.detail ?? "", /turn/);
+  const columns = columnsOf(overview, true, false, true);
+  const [first] = rowsOf(overview, looped, null);
+  const shown = new Map(columns.map((column) => [column.key, column]));
+  assert.equal(first && shown.get("turns")?.text(first), "40");
+  assert.equal(first && shown.get("turn")?.text(first), "100 ns");
+  assert.equal(columnsOf(overview, true, false).some((column) => column.key === "turns"), false);
 });

@@ -24,6 +24,22 @@ _LIT = f"""([kind, wanted]) => {{
   return found.drawn.length > 0
     && JSON.stringify(lit) === JSON.stringify(wanted.filter((n) => drawn.has(n)));
 }}"""
+# Waits until no line of code has moved for three frames: an editor measures its text once it is
+# there, and draws lines anew then.
+_SETTLED = """async () => {
+  const places = () => JSON.stringify([...document.querySelectorAll(".code-host")].map((host) =>
+    [...(host.shadowRoot?.querySelectorAll(".cm-line") ?? [])].map((line) => {
+      const { x, y, width } = line.getBoundingClientRect();
+      return [x, y, width];
+    })));
+  const frame = () => new Promise((done) => requestAnimationFrame(done));
+  let [last, still] = [places(), 0];
+  while (still < 3) {
+    await frame();
+    const now = places();
+    [last, still] = [now, now === last ? still + 1 : 0];
+  }
+}"""
 
 
 # How long anything may take: machines that run tests are busy.
@@ -48,11 +64,12 @@ class ExplorerPage:
         return self
 
     def ready(self, panes: Sequence[str] = ()) -> None:
-        """Waits until the film strip and all text is there."""
+        """Waits until the film strip and all text is there and stands still."""
         expect(self.page.locator("nav.strip button").first).to_be_visible()
         if panes:
             expect(self.page.locator(".pane")).to_have_count(len(panes))
         expect(self.page.locator('.pane [data-state="loading"]')).to_have_count(0)
+        self.page.evaluate(_SETTLED)
 
     def pane(self, kind: str) -> Locator:
         return self.page.locator(f'.pane[data-kind="{kind}"]')

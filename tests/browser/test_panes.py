@@ -87,3 +87,17 @@ def test_the_minimap_covers_no_nodes(known: ExplorerPage) -> None:
     assert graph is not None
     assert mini is not None
     assert mini["x"] >= graph["x"] + graph["width"]
+
+
+def test_a_line_that_is_scrolled_into_sight_is_beside_the_gutters(known: ExplorerPage) -> None:
+    known.open(["a/model:0", "a/loops:1", "a/llvm:1"], story="0")
+    line = known.line("loops", 2)
+    for side in ("end", "start"):
+        line.evaluate("(line, inline) => line.scrollIntoView({ inline })", side)
+    covered = line.evaluate(
+        """(line) => {
+          const gutters = line.getRootNode().querySelector(".cm-gutters");
+          return gutters.getBoundingClientRect().right - line.getBoundingClientRect().left;
+        }"""
+    )
+    assert covered <= 0.5

@@ -11,6 +11,7 @@ import pytest
 
 from clew.cli.app import main
 from clew.predict.table import read_table
+from zoo import loops
 
 
 def _run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
@@ -71,6 +72,17 @@ def test_a_model_is_predicted(
     assert "estimated" in out
     code, out, _ = _run(capsys, *words, "--json")
     assert json.loads(out)["total_ns"] == pytest.approx(said["total_ns"])
+
+
+def test_a_loops_turns_are_shown(
+    lawful: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("predict", "--table", str(lawful), "--threads", "1")
+    _, out, _ = _run(capsys, *words, str(loops.scan(tmp_path / "scan.onnx", 40)))
+    assert "µs a turn" in out
+    _, out, err = _run(capsys, *words, str(loops.ended(tmp_path / "ended.onnx")))
+    assert "only a run tells" in err
+    assert "?" in out
 
 
 def test_what_is_missing_is_said(model: Path, capsys: pytest.CaptureFixture[str]) -> None:

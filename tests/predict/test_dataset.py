@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from clew.frontends import onnx
 from clew.predict.convnets import convnet
 from clew.predict.dataset import Subject, Wanted, collect, drawn_networks
 from clew.predict.table import COLUMNS, read_table, schema
 from clew.predict.transformers import transformer
 from clew.support.errors import ClewError, GraphTypeError
+from zoo import loops
 
 
 def test_a_row_says_what_a_kernel_is_and_how_long_it_took(measured: Path) -> None:
@@ -42,6 +44,19 @@ def test_kernels_are_measured_alone_too(measured: Path) -> None:
     rows = read_table(measured).to_pylist()
     names = [{r["kernel"] for r in rows if r["mode"] == mode} for mode in ("program", "alone")]
     assert names[0] == names[1]
+
+
+def test_a_kernel_in_a_loop_is_measured_by_the_turn(tmp_path: Path) -> None:
+    def latency(turns: int) -> float:
+        model = loops.scan(tmp_path / f"scan{turns}.onnx", turns)
+        subject = Subject(f"scan{turns}", "loops", lambda: onnx.load(model), turns)
+        path = tmp_path / f"{turns}.parquet"
+        collect(path, Wanted(turns=1), subjects=[subject])
+        rows = [r for r in read_table(path).to_pylist() if r["mode"] == "program"]
+        (row,) = [r for r in rows if "matmul" in "".join(r["ops"]) or "dense" in r["kernel"]]
+        return float(row["latency_ns"])
+
+    assert latency(400) < 10 * latency(4)
 
 
 def test_what_the_table_has_is_left_out(tmp_path: Path, subjects: Any) -> None:

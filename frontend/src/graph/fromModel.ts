@@ -4,15 +4,16 @@ import type { ModelEdge, Nodes, Overview } from "../wire";
 import { ClusterTree, tidy } from "./clusters";
 import { Edges, type Graph, type GraphNode } from "./graph";
 import { layerPaths } from "./groups";
+import { layerClusters } from "./loops";
 
 /** `first` is the import's stage, whose parameters may name groups of layers, and types of results. */
 export function modelGraph(overview: Overview, handed: readonly ModelEdge[], first: Nodes | null): Graph {
   const tree = new ClusterTree();
-  const paths = layerPaths(overview.layers, first);
+  const clusterOf = layerClusters(overview, layerPaths(overview.layers, first), tree);
   const types = resultTypes(overview.layers.length, first);
   const nodes: GraphNode[] = overview.layers.map((layer, at) => ({
     ...EMPTY, key: `l${at}`, role: "op", ref: { kind: "layer", name: layer.name }, title: layer.op || layer.name,
-    type: types[at] ?? "", detail: layer.name, layers: [at], cluster: tree.path(paths[at] ?? []),
+    type: types[at] ?? "", detail: layer.name, layers: [at], cluster: clusterOf(at),
   }));
   const ends = new Map<string, number>();
   const end = (role: "input" | "output", name: string) => {

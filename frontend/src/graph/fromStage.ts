@@ -7,6 +7,7 @@ import type { Links, Nodes, Overview, Stage } from "../wire";
 import { ClusterTree, tidy } from "./clusters";
 import { Edges, type Graph, type GraphNode } from "./graph";
 import { layerPaths, mainPath } from "./groups";
+import { loopTitle } from "./loops";
 
 /** `first` is the import's stage, whose parameters may name groups of layers. */
 export function stageGraph(stage: Stage, overview: Overview, links: Links | null, first: Nodes | null): Graph {
@@ -166,9 +167,16 @@ class Reading {
     const layers = this.nodes.layers[place] ?? [];
     const name = names(layers.map((layer) => this.overview.layers[layer]?.name ?? ""));
     return tree.add(`h${number}`, (key) => ({
-      key, kind: "body", title: `${this.nodes.title[place] ?? ""} ${name}`.trim(),
+      key, kind: "body", title: `${this.nodes.title[place] ?? ""} ${this.turning(place) || name}`.trim(),
       ref: { kind: "node", stage: this.stage.index, number }, kernel: -1, layer: layers[0] ?? -1, number, parent,
     }));
+  }
+
+  /** A loop's layer with its number of turns, "" for what is no loop. */
+  private turning(place: number): string {
+    const layers = this.nodes.layers[place] ?? [];
+    const loop = this.nodes.kind[place] === "While" && this.overview.loops.find((one) => layers.includes(one.layer));
+    return loop ? loopTitle(this.overview.layers[loop.layer]?.name ?? "", loop) : "";
   }
 
   private bodyCluster(owner: number, tree: ClusterTree, paths: readonly (readonly string[])[]): number {

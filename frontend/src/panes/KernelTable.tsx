@@ -12,7 +12,7 @@ import { go, hover, point, reachIn, reveal, selected } from "../state";
 import { hoverStarts } from "../timing";
 import { lines as screens, type Spot } from "./lines";
 import type { PaneProps } from "./props";
-import { asText, columnsOf, rowsOf, sorted, type Column, type Row } from "./table";
+import { asText, columnsOf, loopedIn, rowsOf, sorted, type Column, type Row } from "./table";
 
 const ROW = 24;
 const HEAD = 26;
@@ -32,7 +32,7 @@ export function KernelTable({ pane, build }: PaneProps) {
   const box = useRef<HTMLDivElement>(null);
   const reach = reachIn(build.id).value;
   const { columns, by, rows } = useMemo(() => {
-    const columns = overview ? columnsOf(overview, heat !== null, totals !== null) : [];
+    const columns = overview ? columnsOf(overview, heat !== null, totals !== null, loopedIn(heat)) : [];
     const by = columns.find((c) => c.key === order.key) ?? columns[0];
     const rows = overview && by ? sorted(rowsOf(overview, heat, totals?.instructions_of ?? null), by, order.down) : [];
     return { columns, by, rows };

@@ -8,6 +8,8 @@ export interface Row {
   readonly kernel: KernelInfo;
   readonly ns: number | null;
   readonly share: number | null;
+  /** How often it ran, in loops once a turn; null where that was not measured. */
+  readonly runs: number | null;
   readonly instructions: number | null;
 }
 
@@ -22,7 +24,7 @@ export interface Column {
   text(row: Row): string;
 }
 
-export function columnsOf(overview: Overview, measured: boolean, counted: boolean): Column[] {
+export function columnsOf(overview: Overview, measured: boolean, counted: boolean, looped = false): Column[] {
   const first = new Map([...overview.kernels].reverse().map((k) => [k.distinct, k.index]));
   const layers = (row: Row) => row.kernel.layers.map((layer) => overview.layers[layer]?.name ?? "");
   const all: (Column | null)[] = [
@@ -37,6 +39,14 @@ export function columnsOf(overview: Overview, measured: boolean, counted: boolea
     measured ? {
       key: "share", title: "share", about: "Share of the time of all kernels", width: 74, right: true,
       value: (r) => r.share ?? -1, text: (r) => (r.share === null ? "" : `${(r.share * 100).toFixed(1)} %`),
+    } : null,
+    looped ? {
+      key: "turns", title: "turns", about: "How often it ran in a run: in loops once a turn", width: 56, right: true,
+      value: (r) => r.runs ?? -1, text: (r) => (r.runs === null ? "" : String(Math.round(r.runs))),
+    } : null,
+    looped ? {
+      key: "turn", title: "a turn", about: "Measured time of one turn", width: 66, right: true,
+      value: (r) => turn(r) ?? -1, text: (r) => (turn(r) === null ? "" : time(turn(r) ?? 0)),
     } : null,
     {
       key: "name", title: "kernel", about: "The kernel's name, from its operators", width: 190, right: false,
@@ -55,7 +65,7 @@ export function columnsOf(overview: Overview, measured: boolean, counted: boolea
       value: (r) => r.kernel.bytes, text: (r) => count(r.kernel.bytes),
     },
     measured ? {
-      key: "rate", title: "GFLOP/s", about: "FLOPs by measured time", width: 64, right: true,
+      key: "rate", title: "GFLOP/s", about: "FLOPs by measured time, of all turns", width: 64, right: true,
       value: (r) => rate(r) ?? -1, text: (r) => (rate(r) === null ? "" : (rate(r) ?? 0).toFixed(1)),
     } : null,
     {
@@ -87,7 +97,16 @@ export function columnsOf(overview: Overview, measured: boolean, counted: boolea
 }
 
 function rate(row: Row): number | null {
-  return row.ns ? row.kernel.flops / row.ns : null;
+  return row.ns ? (row.kernel.flops * (row.runs ?? 1)) / row.ns : null;
+}
+
+function turn(row: Row): number | null {
+  return row.ns === null || !row.runs ? null : row.ns / row.runs;
+}
+
+/** Whether some kernel ran more often than once. */
+export function loopedIn(heat: Heat | null): boolean {
+  return heat?.runs.some((runs) => (runs ?? 0) > 1) ?? false;
 }
 
 export function rowsOf(overview: Overview, heat: Heat | null, instructions: readonly number[] | null): Row[] {
@@ -97,6 +116,7 @@ export function rowsOf(overview: Overview, heat: Heat | null, instructions: read
     return {
       kernel,
       ns,
+      runs: heat?.runs[kernel.index] ?? null,
       share: ns === null || !total ? null : ns / total,
       instructions: instructions?.[kernel.index] ?? null,
     };

@@ -6,7 +6,7 @@ import { heatIn, isMeasured } from "../heat";
 import { paneKeys } from "../panekeys";
 import type { PaneProps } from "../panes/props";
 import { point as pointAt, reachIn, show } from "../state";
-import { timeText } from "../parts/figures";
+import { timeText, turnsText } from "../parts/figures";
 import { percent } from "../story/shares";
 import type { Overview, Roofline } from "../wire";
 import { ErrorBox } from "../parts/ErrorBox";
@@ -187,13 +187,15 @@ function Mark({ point: { x, y, radius, limit } }: { readonly point: Point }) {
 function Told({ overview, roofline, group }: { readonly overview: Overview; readonly roofline: Roofline; readonly group: Group }) {
   const total = roofline.points.reduce((sum, point) => sum + point.ns, 0);
   const kernel = overview.kernels[group.kernels[0] ?? -1];
+  const alone = group.kernels.length === 1 && roofline.points.find((point) => point.kernel === group.kernels[0]);
+  const turns = alone ? turnsText(alone.ns, alone.runs) : "";
   return (
     <>
       <b>{group.name}</b>
       {kernel && <p class="dim">{group.kernels.length > 1 ? `${group.kernels.length} kernels, as ${kernel.name}` : kernel.name}</p>}
       {kernel && <p>{layersText(overview, kernel, 3)}</p>}
       <p>
-        {timeText(group.ns)}, {percent(total ? group.ns / total : 0)} of the kernels' time
+        {timeText(group.ns)}, {percent(total ? group.ns / total : 0)} of the kernels' time{turns && `; ${turns}`}
       </p>
       <p>
         {rounded(group.gflops)} GFLOP/s at {group.intensity.toPrecision(3)} FLOP per byte

@@ -23,6 +23,7 @@ export function Figures({ build, about }: { readonly build: Build; readonly abou
           <div class="track">
             <div class="fill" style={{ width: `${Math.max(0.5, share.share * 100)}%` }} />
           </div>
+          {share.turns && <div class="share-turns dim">{share.turns}</div>}
         </div>
       )}
       {overview && changed.some(Boolean) && (

@@ -12,6 +12,7 @@ import { Figures } from "./Figures";
 import { Sections } from "./Sections";
 import { Summary } from "./Summary";
 import { told, type Told } from "./told";
+import { Values } from "./Values";
 
 const LEAST = 240;
 const MOST = 720;
@@ -65,6 +66,7 @@ function Tale({ now }: { readonly now: Told }) {
       <h2 class={isCode(ref) ? "story-title code" : "story-title"} title={tale.title}>{tale.title}</h2>
       {tale.subtitle && <p class="story-subtitle">{tale.subtitle}</p>}
       <Figures build={build} about={ref} />
+      {ref.kind === "layer" && <Values build={build} layer={ref.name} />}
       <Sections build={build.id} sections={tale.sections} />
     </article>
   );

@@ -13,6 +13,15 @@ import { theme } from "./theme";
 /** A mouse that moved so far between press and release, in pixels, has dragged. */
 const DRAG = 4;
 
+/** Has whatever scrolls a line into sight, such as the browser, leave it beside the gutters that cover the left edge. */
+const BESIDE_GUTTERS = {
+  key: "beside gutters",
+  read: (view: EditorView): number => view.dom.querySelector<HTMLElement>(".cm-gutters")?.offsetWidth ?? 0,
+  write: (width: number, view: EditorView): void => {
+    view.scrollDOM.style.scrollPaddingLeft = `${width}px`;
+  },
+};
+
 export interface Events {
   /** The mouse is on a line, or on none (0). */
   onPoint(line: number, timeStamp: number): void;
@@ -51,6 +60,7 @@ export class Editor {
           keymap.of([{ key: "Mod-a", run: selectAll }, ...searchKeymap]),
           theme,
           EditorView.updateListener.of((update) => {
+            if (update.geometryChanged) update.view.requestMeasure(BESIDE_GUTTERS);
             if (update.geometryChanged || update.viewportChanged) this.moved();
           }),
         ],

@@ -6,7 +6,7 @@ The program runs as it is, with the arena, fusion and order of any run, one kern
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,7 +64,30 @@ def observe(
 
 
 class Turns(list[Any]):
-    """The values that a node in a loop had, one of each turn, in order."""
+    """The values that a node in a loop had, in order: of each turn, or of some and the last one.
+
+    `places` says of which turns, from 0, `total` how many there were.
+    """
+
+    def __init__(self) -> None:
+        self.places: list[int] = []
+        self.total = 0
+
+    def of(self, values: Iterable[Any]) -> Turns:
+        """Returns other values of the same turns."""
+        found = Turns()
+        found.extend(values)
+        found.places, found.total = self.places, self.total
+        return found
+
+    def note(self, value: Any, wanted: Collection[int] | None) -> None:
+        """Notes the value of the next turn. `wanted` says which are kept (all by default)."""
+        if wanted is not None and self.places and self.places[-1] not in wanted:
+            self.pop()  # it was the last one until now
+            self.places.pop()
+        self.append(value)
+        self.places.append(self.total)
+        self.total += 1
 
 
 def node_values(
@@ -72,20 +95,21 @@ def node_values(
     inputs: Sequence[Any],
     wanted: Collection[int] | None = None,
     *,
-    turns: bool = False,
+    turns: bool | Collection[int] = False,
 ) -> dict[int, Any]:
     """Returns what nodes of the last stage were in a run, by id: those outside kernels.
 
     These are the values that exist in memory: inputs, results of kernels and host steps, and what
     is part of them. Nodes of branches and loops have the last value they had, if they ran; with
-    `turns` those in loops have `Turns`. `wanted` are the nodes asked for (all by default); ids of
-    others are left out.
+    `turns` those in loops have `Turns`: all, or those that a collection names. `wanted` are the
+    nodes asked for (all by default); ids of others are left out.
     """
     main = build.stages[-1].module.main
     reach = _Reach(main)
     asked = reach.nodes.keys() if wanted is None else wanted
     needed = reach.behind(asked)
-    known = _Known(reach.in_loops if turns else frozenset())
+    some = None if isinstance(turns, bool) else turns
+    known = _Known(frozenset() if turns is False else reach.in_loops, some)
     for param, value in zip(main.params, inputs, strict=True):
         known.put(param.id, value)
 
@@ -112,26 +136,27 @@ def node_values(
 class _Known:
     """Values of nodes, as they come."""
 
-    def __init__(self, in_loops: Collection[int]) -> None:
+    def __init__(self, in_loops: Collection[int], turns: Collection[int] | None) -> None:
         self.values: dict[int, Any] = {}
         self._in_loops = in_loops
+        self._turns = turns
 
     def put(self, node: int, value: Any) -> None:
         """Notes a value: the last one, or the next one of a loop."""
         if node in self._in_loops:
-            self.values.setdefault(node, Turns()).append(value)
+            self.values.setdefault(node, Turns()).note(value, self._turns)
         else:
             self.values[node] = value
 
 
 def _value_of(node: Expr, parts: Sequence[Any]) -> Any:
     """As `_value`, for each turn where parts have several values."""
-    counts = {len(part) for part in parts if isinstance(part, Turns)}
-    if not counts:
+    several = [part for part in parts if isinstance(part, Turns)]
+    if not several:
         return _value(node, parts)
-    least = min(counts)  # of a part that a branch gives, there may be fewer
-    rows = ([p[n] if isinstance(p, Turns) else p for p in parts] for n in range(least))
-    return Turns(_value(node, row) for row in rows)
+    fewest = min(several, key=len)  # of a part that a branch gives, there may be fewer
+    rows = ([p[n] if isinstance(p, Turns) else p for p in parts] for n in range(len(fewest)))
+    return fewest.of(_value(node, row) for row in rows)
 
 
 class _Reach:

@@ -21,7 +21,7 @@ from clew.support.tables import table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from clew.predict import Forecast, Predictor
+    from clew.predict import Forecast, KernelForecast, Predictor
 
 _LAYERS_SHOWN = 2
 
@@ -185,7 +185,8 @@ def _show(found: Forecast, most_kernels: int, most_layers: int) -> None:
         )
     )
     console.print()
-    numbers = ("µs", "from", "to", "share")
+    looped = any(k.turns != 1 for k in found.kernels)
+    numbers = (*(("turns", "µs a turn") if looped else ()), "µs", "from", "to", "share")
     shown = table("kernel", "layers", "rule", *numbers, right=numbers)
     total = sum(k.ns for k in found.kernels) or 1.0
     ordered = sorted(found.kernels, key=lambda k: -k.ns)
@@ -197,6 +198,7 @@ def _show(found: Forecast, most_kernels: int, most_layers: int) -> None:
             Text(k.kernel),
             Text(names),
             Text(", ".join(k.rules) + sign),
+            *(_of_turns(k) if looped else ()),
             *(f"{ns / 1e3:.1f}" for ns in (k.ns, k.low_ns, k.high_ns)),
             f"{100 * k.ns / total:.1f} %",
         )
@@ -204,6 +206,13 @@ def _show(found: Forecast, most_kernels: int, most_layers: int) -> None:
     _hidden(len(found.kernels), most_kernels, "kernels")
     if most_layers != 0 or len(found.layers) <= 200:
         _show_layers(list(found.layers.items()), most_layers, total)
+
+
+def _of_turns(kernel: KernelForecast) -> tuple[str, str]:
+    """Returns how often a kernel runs, and what it takes each time."""
+    if kernel.turns is None:
+        return "?", f"{kernel.ns / 1e3:.1f}"
+    return str(kernel.turns), f"{kernel.ns / max(kernel.turns, 1) / 1e3:.1f}"
 
 
 def _show_layers(layers: Sequence[tuple[str, float]], most: int, total: float) -> None:

@@ -20,6 +20,7 @@ from clew.explorer.session import Session
 from clew.explorer.views.code import code
 from clew.explorer.views.links import links
 from clew.explorer.views.story import story_refs
+from clew.explorer.views.values import values_in_report
 from clew.explorer.wire import to_plain
 from clew.support.errors import ClewError
 
@@ -58,6 +59,7 @@ def paths(session: Session) -> Iterator[str]:
         "kernel": lambda: range(len(session.kernels)),
         "metric": lambda: get_args(schema.Metric),
         "ref": lambda: stories(session),
+        "which": lambda: values_in_report(session),
     }
     for route in ROUTES:
         names = _PARAMETER.findall(route.path)

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from clew.explorer.actions.table import ACTIONS
+from clew.explorer.actions.table import ACTIONS, act
 from clew.explorer.compiling import open_session
 from clew.explorer.direct import compare
 from clew.explorer.failures import Cancelled, Failure, error_info
@@ -129,7 +129,7 @@ class LocalWorker:
         if head["do"] == "act":
             action = ACTIONS[head["name"]]
             params = read_object(action.params, head["params"], "params")
-            return Answer(to_json(action.run(session, params, say)))
+            return Answer(to_json(act(action, session, params, say)))
         a, b = (self._opened(head[name], say) for name in ("a", "b"))
         names = head["a"]["id"], head["b"]["id"]
         return Answer(

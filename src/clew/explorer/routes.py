@@ -24,6 +24,7 @@ from clew.explorer.views.source import source
 from clew.explorer.views.stage import stage
 from clew.explorer.views.story import story
 from clew.explorer.views.timeline import timeline
+from clew.explorer.views.values import values
 from clew.support.errors import InputError
 
 
@@ -53,6 +54,7 @@ ROUTES: Final = (
     Route("schedule/{kernel:int}", schema.ScheduleView, schedule, "a kernel's recorded schedule"),
     Route("code/{kernel:int}", schema.Code, code, "a kernel's loops, LLVM text and instructions"),
     Route("heat/{metric:path}", schema.Heat, heat, "figures to colour by, such as time"),
+    Route("values/{which:path}", schema.Values, values, "a layer's value: TURN/RESULT/LAYER"),
     Route("roofline", schema.Roofline, roofline, "kernels under the machine's roofs"),
     Route("timeline", schema.Timeline, timeline, "one run: layers, kernels, operators"),
 )

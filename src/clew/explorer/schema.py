@@ -14,10 +14,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from clew.explorer.schema_runs import Heat as Heat
+from clew.explorer.schema_runs import Metric as Metric
+from clew.explorer.schema_runs import NodeFigures as NodeFigures
+from clew.explorer.schema_runs import Number
+from clew.explorer.schema_runs import Profiled as Profiled
+from clew.explorer.schema_runs import Ref as Ref
+from clew.explorer.schema_runs import Roofline as Roofline
+from clew.explorer.schema_runs import RooflinePoint as RooflinePoint
+from clew.explorer.schema_runs import Slice as Slice
+from clew.explorer.schema_runs import Timeline as Timeline
+from clew.explorer.schema_runs import TurnOf as TurnOf
+from clew.explorer.schema_runs import Values as Values
+
 VERSION = 1
 
-Ref: TypeAlias = str
-Number: TypeAlias = int
 Facts: TypeAlias = dict[str, str | int | float | bool | None]
 
 # --- the model as a whole ---
@@ -82,6 +93,22 @@ class KernelInfo:
 
 
 @dataclass(frozen=True)
+class Loop:
+    """A layer that is a loop, or became one (LSTM). `parent` is the place in `Overview.loops` of
+    the loop around it, -1 for none.
+
+    `turns` says how often its body runs each time that it is entered, None where only a run tells;
+    `layers` are those of its body, those in loops within it included; `kernels` run in it.
+    """
+
+    layer: Number
+    parent: int
+    turns: int | None
+    layers: list[Number]
+    kernels: list[Number]
+
+
+@dataclass(frozen=True)
 class CodeTotals:
     """The rest of the film strip: how much there is of each level below the graph, over distinct
     kernels, and the seconds that making it took. `instructions_of` counts those of each kernel of
@@ -122,7 +149,8 @@ class Options:
 
 @dataclass(frozen=True)
 class Overview:
-    """What the page needs first: layers, stages and kernels of a build.
+    """What the page needs first: layers, stages, kernels and loops of a build; a loop stands before
+    those in it.
 
     `model` is the file's name, without its folder. `passes` are all that the pass list has, with
     whether each ran.
@@ -137,6 +165,7 @@ class Overview:
     layers: list[Layer]
     stages: list[StageInfo]
     kernels: list[KernelInfo]
+    loops: list[Loop]
     passes: dict[str, bool]
     seconds: dict[str, float]
     measured: list[str]
@@ -347,96 +376,6 @@ class Index:
     """
 
     entries: list[Entry]
-
-
-# --- measured ---
-
-Metric: TypeAlias = Literal["time", "flops", "bytes", "peak", "error"]
-
-
-@dataclass(frozen=True)
-class NodeFigures:
-    """Figures of a stage's operators, as columns; those without any are left out."""
-
-    number: list[Number]
-    figure: list[float]
-
-
-@dataclass(frozen=True)
-class Heat:
-    """A figure for each layer, kernel, line of a loop nest and instruction; None where unknown.
-
-    `nodes` has the operators of each stage, with their own shares; a stage that changed nothing is
-    empty, and has those of the one before. `unit` is ns, flop, B, share (of peak, 0 to 1) or
-    relative (error). `lines[k][n]` is that of line n + 1 of kernel k, `instructions` likewise;
-    empty lists where a level is not measured. `total` is what shares refer to, and `basis` says
-    what figures rest on.
-    """
-
-    metric: Metric
-    unit: str
-    total: float | None
-    layers: list[float | None]
-    kernels: list[float | None]
-    nodes: list[NodeFigures]
-    lines: list[list[float | None]]
-    instructions: list[list[float | None]]
-    basis: str
-    notes: list[str]
-
-
-@dataclass(frozen=True)
-class RooflinePoint:
-    """A kernel under the roof: `intensity` in FLOP a byte, `gflops` reached, and its limit."""
-
-    kernel: Number
-    intensity: float
-    gflops: float
-    ns: float
-    limit: str
-    limit_share: float
-
-
-@dataclass(frozen=True)
-class Roofline:
-    """What the machine gives, and what kernels reach. `bandwidths` are GB/s by level of memory."""
-
-    peak_gflops: float
-    tile_gflops: float | None
-    bandwidths: dict[str, float]
-    threads: int
-    points: list[RooflinePoint]
-
-
-@dataclass(frozen=True)
-class Slice:
-    """A piece of the timeline: `track` is kernels, operators or layers, `ref` what it shows."""
-
-    track: str
-    start_ns: float
-    ns: float
-    text: str
-    ref: Ref
-
-
-@dataclass(frozen=True)
-class Timeline:
-    """One typical run. `slices` of a track follow each other and do not overlap."""
-
-    wall_ns: float
-    slices: list[Slice]
-
-
-@dataclass(frozen=True)
-class Profiled:
-    """What profiling found, in short: wall time, that of kernels, and notes."""
-
-    wall_ns: float
-    kernels_ns: float
-    outside_ns: float
-    rounds: int
-    threads: int
-    notes: list[str]
 
 
 # --- two builds ---

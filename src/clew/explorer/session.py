@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -52,6 +53,8 @@ class Session:
         self.measured: Final[dict[str, Any]] = {}
         # What measurements run the model with, in order; drawn where there is nothing.
         self.inputs: list[Any] | None = None
+        # Held by what runs the model: nothing else runs while something is being measured.
+        self.running: Final = threading.Lock()
         self._made: dict[Any, Any] = {}
         self._file: Final = None if path is None else _stamp(path)
 

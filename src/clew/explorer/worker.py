@@ -143,7 +143,7 @@ class Worker:
         table = importlib.import_module("clew.explorer.actions.table")
         action = table.ACTIONS[head["name"]]
         params = read_object(action.params, head["params"], "params")
-        return to_json(action.run(self._session, params, speaker.say))
+        return to_json(table.act(action, self._session, params, speaker.say))
 
     def _diff(self, head: Head, speaker: _Speaker) -> bytes:
         direct = importlib.import_module("clew.explorer.direct")

@@ -235,12 +235,15 @@ def _measured(
 def _rows(
     facts: Sequence[dict[str, Any]], timed: Timed, common: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
-    """Returns a row a kernel for runs of the program, and one where it was run alone."""
+    """Returns a row a kernel for runs of the program, and one where it was run alone. Times are of
+    one run of the kernel, also in loops.
+    """
     rows = []
     for number, fact in enumerate(facts):
+        runs = timed.runs[number]
         inside = timed.kernels[:, number]
-        if not np.isnan(inside).any():
-            typical = float(timed.typical[number])
+        if runs and not np.isnan(inside).any():  # in a branch or loop that was entered
+            inside, typical = inside / runs, float(timed.typical[number]) / runs
             rows.append({**fact, **common, "mode": "program", **_statistics(inside, typical)})
         alone = timed.alone[:, number] if len(timed.alone) else inside[:0]
         if len(alone) and not np.isnan(alone).any():

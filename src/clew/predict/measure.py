@@ -74,12 +74,14 @@ class Timed:
 
     `kernels` is f64[runs, kernels], in the order of `Build.uses`; NaN for a kernel in a branch that
     did not run. `alone` is f64[repeats, kernels] of each run again and again by itself (no rows
-    where that was not asked for). `calls` are whole calls from Python. `steady` says that at least
-    half of the turns asked for were undisturbed, and that only these count.
+    where that was not asked for). `runs` is i64[kernels]: in a loop a kernel runs several times,
+    and `kernels` has the time of all of them. `calls` are whole calls from Python. `steady` says
+    that at least half of the turns asked for were undisturbed, and that only these count.
     """
 
     kernels: Array
     alone: Array
+    runs: Array
     calls: Array
     probes: tuple[Probe, ...]
     disturbed_turns: int
@@ -137,6 +139,12 @@ class _Subject:
         }
         return self._by_use(lambda use: times[use.segment][:, use.step], runs)
 
+    def runs(self) -> Array:
+        """Returns i64[kernels]: how often each runs."""
+        counts = {n: self.build.segments[n].turns(given) for n, given in self.given.items()}
+        uses = self.build.uses
+        return np.array([counts[u.segment][u.step] if u.segment in counts else 0 for u in uses])
+
     def alone(self, repeats: int) -> Array:
         """Returns f64[repeats, kernels] of each kernel run again and again."""
         segments = self.build.segments
@@ -190,6 +198,7 @@ def time_program(
     return Timed(
         np.concatenate([turn.kernels for turn in chosen]),
         subject.alone(alone) if alone and affordable else np.zeros((0, len(build.uses))),
+        subject.runs(),
         np.concatenate([turn.calls for turn in chosen]),
         tuple(turn.probe for turn in chosen),
         len(seen) - len(chosen),

@@ -113,15 +113,18 @@ class Predictor(Shown):
         threads, kernels = counted(self.threads, "thread"), counted(self.rows, "kernel")
         return f"for {self.target} on {threads}, from {kernels} of {self.networks} networks"
 
-    def predict(self, columns: Columns, *, lookup: bool = True) -> Predicted:
+    def predict(
+        self, columns: Columns, *, lookup: bool = True, runs: Sequence[int] | None = None
+    ) -> Predicted:
         """Returns the times of the kernels of one program, in the order that they are given in.
 
-        With `lookup` a kernel that is in the table takes what it took there.
+        With `lookup` a kernel that is in the table takes what it took there. `runs` says how often
+        each runs in a call (once by default): times are of all its runs.
 
         Errors: I332 for a time that is no finite number.
         """
         with np.errstate(over="ignore", invalid="ignore"):
-            found = self._predicted(columns, lookup)
+            found = self._predicted(columns, lookup, runs)
         bounds = (found.low_ns, found.high_ns, found.total_low_ns, found.total_high_ns)
         if not all(np.isfinite(bound).all() for bound in bounds):
             raise InputError(
@@ -131,13 +134,13 @@ class Predictor(Shown):
             )
         return found
 
-    def _predicted(self, columns: Columns, lookup: bool) -> Predicted:
+    def _predicted(self, columns: Columns, lookup: bool, runs: Sequence[int] | None) -> Predicted:
         logs, rules = self._logs(columns), first_rules(columns)
         known = np.array([lookup and key in self.measured for key in columns["key"]], bool)
         for number in np.flatnonzero(known):
             logs[number] = self.measured[columns["key"][number]]
         spread = np.array([self.errors.kernel_by_rule.get(r, self.errors.kernel) for r in rules])
-        times = np.exp(logs)
+        times = np.exp(logs) * (1.0 if runs is None else np.asarray(runs, float))
         overhead = self.overhead
         total = float(times.sum() + overhead)
         wide = float(np.exp(self.errors.total))

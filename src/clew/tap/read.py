@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Final
@@ -13,7 +13,8 @@ import numpy as np
 from clew.build.observe import Turns, node_values
 from clew.build.tracing import relayout
 from clew.compiled import CompiledModel
-from clew.ir.expr import Constant
+from clew.ir.expr import Constant, While
+from clew.ir.loops import in_branches, loops_around
 from clew.ir.types import TensorType, TupleType, Type, to_numpy
 from clew.support.errors import Hint, InputError
 from clew.support.near import did_you_mean, listed
@@ -121,7 +122,7 @@ def tap(
     }
     _raise_for([r for k, r in refused.items() if wanted[k]], force)
     held = [k for k, s in states.items() if s is State.MEMORY]
-    found = _read(where, held, inputs, {}, turns=turns)
+    found = _stacks(_read(where, held, inputs, {}, turns=turns))
     broken = None
     if inside:
         broken = session.broken.get(inside)
@@ -131,7 +132,8 @@ def tap(
             while len(session.broken) >= _KEPT_BUILDS:
                 session.broken.pop(next(iter(session.broken)))
             session.broken[inside] = broken
-        found |= _read(where, inside, inputs, broken.values, broken.where, turns=turns)
+        read = _read(where, inside, inputs, broken.values, broken.where, turns=turns)
+        found |= _stacks(read)
     for key in states:
         if key not in found and key not in refused:
             refused[key] = Refusal(*key, State.IDLE, "it did not run")
@@ -145,6 +147,79 @@ def tap(
         {_label(k): r for k, r in refused.items()},
         forced if force else None,
     )
+
+
+@dataclass(frozen=True)
+class TurnValues:
+    """Values that a layer in loops had in some turns of a run: `places` says in which, from 0.
+
+    `total` counts its turns, over all times that inner loops were entered, `loops` are those
+    around it, outermost first. In a branch, `in_branch`, only turns that took it count. A layer
+    outside loops has one value, and `total` is 0.
+    """
+
+    values: tuple[Any, ...]
+    places: tuple[int, ...]
+    total: int
+    loops: tuple[While, ...] = ()
+    in_branch: bool = False
+
+
+def tap_turns(
+    compiled: CompiledModel,
+    keys: Sequence[Key],
+    inputs: Sequence[Any],
+    wanted: Collection[int],
+) -> dict[Key, TurnValues]:
+    """Returns values of layers' results in the turns that are wanted, and in the last one.
+
+    No others are kept, so that a long loop needs no more memory than the turns asked for. `inputs`
+    are checked. Layers that did not run are left out.
+
+    Errors: I070, I150, I151, I153 (see `CompiledModel.tap`), and those of a run.
+    """
+    where = _session(compiled).where
+    for key in keys:
+        _wanted(where, [key[0]], key[1])
+        known = where.values.get(key)
+        if known is None or where.state(known) is not State.MEMORY:
+            _raise_for([where.refusal(*key)], force=False)
+    found = {}
+    around, branches = loops_around(where.main), in_branches(where.main)
+    for key, value in _read(where, keys, inputs, {}, turns=wanted).items():
+        if not isinstance(value, Turns):
+            found[key] = TurnValues((value,), (), 0)
+            continue
+        node = where.node_of(where.values[key])
+        assert node is not None
+        found[key] = TurnValues(
+            tuple(value),
+            tuple(value.places),
+            value.total,
+            around.get(node, ()),
+            node in branches,
+        )
+    return found
+
+
+def results_of(compiled: CompiledModel) -> dict[str, list[int]]:
+    """Returns for each layer of the last build the numbers of its results."""
+    return _session(compiled).where.outputs
+
+
+def loops_in_memory(compiled: CompiledModel) -> dict[Key, tuple[tuple[While, ...], Type]]:
+    """Returns for the results of layers that stand in loops, and are in memory in each turn, the
+    loops around them, outermost first, and the type of what is there.
+    """
+    where = _session(compiled).where
+    around = loops_around(where.main)
+    nodes = where.trace.nodes(where.trace.last)
+    found = {}
+    for key, value in where.values.items():
+        node = where.node_of(value)
+        if node is not None and around.get(node):
+            found[key] = around[node], nodes[node].type
+    return found
 
 
 def _label(key: Key) -> str:
@@ -220,17 +295,20 @@ def _raise_for(refused: Sequence[Refusal], force: bool) -> None:
         hint = Hint(
             "force=True breaks that fusion and leaves all others",
             cli="--force breaks that fusion and leaves all others",
+            page="clew tap --force reads it: that breaks this fusion and leaves all others",
         )
         raise InputError("I150", f"the value of {first.layer} is not in memory: {why}", hint=hint)
     python, cli = "a lower opt_level keeps more values", "a lower --opt-level keeps more values"
+    page = "a build with a lower optimisation level keeps more values"
     name = first.pass_name
     if name not in ("", "import"):
         python = f"compile with disabled=[{name!r}], or a lower opt_level"
         cli = f"compile with --disabled {name}, or a lower --opt-level"
+        page = f"make a build without {name}, or with a lower optimisation level"
     if force:
         python, cli = f"force breaks fusions only; {python}", f"--force breaks fusions only; {cli}"
     what = f"the value of {first.layer} is no longer computed: {why}"
-    raise InputError("I151", what, hint=Hint(python, cli=cli))
+    raise InputError("I151", what, hint=Hint(python, cli=cli, page=page))
 
 
 def _described(value: Any) -> str:
@@ -249,12 +327,12 @@ def _read(
     instead: Mapping[Key, LayerValue],
     there: Whereabouts | None = None,
     *,
-    turns: bool,
+    turns: bool | Collection[int],
 ) -> dict[Key, Any]:
     """Returns the values that are in memory in a run, as the layers have them.
 
     `instead` and `there` say where they are in another build of the same model. With `turns` those
-    in loops are there once for each turn.
+    in loops are `Turns`.
     """
     source = there or where
     nodes = source.trace.nodes(source.trace.last)
@@ -275,11 +353,14 @@ def _read(
         target = where.trace.nodes(0)[first.first.node].type
         shape = where.logical_shape(first)
         if isinstance(value, Turns):
-            rows = [_as_layer(v, node.type, target, shape) for v in value]
-            found[key] = _stacked(rows)
+            found[key] = value.of(_as_layer(v, node.type, target, shape) for v in value)
         else:
             found[key] = _as_layer(value, node.type, target, shape)
     return found
+
+
+def _stacks(values: Mapping[Key, Any]) -> dict[Key, Any]:
+    return {k: _stacked(v) if isinstance(v, Turns) else v for k, v in values.items()}
 
 
 def _stacked(rows: list[Any]) -> Any:

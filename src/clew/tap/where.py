@@ -76,6 +76,12 @@ class Whereabouts:
         self.build = build
         self.trace = trace
 
+    @property
+    def main(self) -> Function:
+        """The main function of the last stage."""
+        found: Function = self.build.stages[-1].module.main
+        return found
+
     @cached_property
     def values(self) -> dict[tuple[str, int], LayerValue]:
         """Every result of a layer, by the layer's name and the result's number."""

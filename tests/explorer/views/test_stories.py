@@ -146,7 +146,7 @@ def test_what_was_measured_is_told(block: Session) -> None:
     kernels = [k.name for k in block.kernels]
     part = SimpleNamespace(layer="stem/relu", ns=250.0)
     row = SimpleNamespace(
-        name=kernels[-1], layers=("stem/relu",), ns=1000.0, share=0.5, roof=None,
+        name=kernels[-1], layers=("stem/relu",), ns=1000.0, runs=1, share=0.5, roof=None,
         operators=[SimpleNamespace(parts=[part])],
     )  # fmt: skip
     layer = SimpleNamespace(

@@ -39,6 +39,12 @@ class Action:
     answer: type | None = None
 
 
+def act(action: Action, session: Session, params: Mapping[str, Any], say: Say) -> Any:
+    """Returns what an action does to a session, while nothing else runs its model."""
+    with session.running:
+        return action.run(session, params, say)
+
+
 _ALL: Final = (
     Action("profile", profile, {"seconds": float, "sample": float}, schema.Profiled),
     Action("errors", errors, {}, schema.Heat),

@@ -56,6 +56,7 @@ def _time(session: Session) -> Heat:
         nodes=sums(session, portions_of(session, found.kernels)),
         lines=[[] if row is None else [x.share * row.ns for x in row.lines] for row in rows],
         instructions=[_instructions(session, n, row) for n, row in enumerate(rows)],
+        runs=[None if row is None else row.runs for row in rows],
         basis=_time_basis(found),
         notes=notes,
     )
@@ -146,6 +147,7 @@ def _static(
         nodes=sums(session, portions),
         lines=[],
         instructions=[],
+        runs=[],
         basis=f"counted, not measured: {own}, of one run each; divided among the layers of a "
         f"kernel by their {metric} (estimates)",
         notes=notes,
@@ -190,6 +192,7 @@ def _peak(session: Session) -> Heat:
         nodes=means(session, portions),
         lines=[],
         instructions=[],
+        runs=[],
         basis=f"{together}what a kernel's roof alone would take (the peak of its products, or the "
         "bandwidth of the memory that holds its operands) over the time measured; layers have the "
         "mean of their kernels, by time",
@@ -224,6 +227,7 @@ def _error(session: Session) -> Heat:
         nodes=of_results(session, found),
         lines=[],
         instructions=[],
+        runs=[],
         basis="the largest difference from f32 at opt level 0, over the largest magnitude there; "
         "of values in memory, inputs drawn from a seed",
         notes=notes,

@@ -8,6 +8,7 @@ from typing import Any
 from clew.correlate.facts import describe_kernel
 from clew.explorer.schema import VERSION, CodeTotals, KernelInfo, Layer, Overview, StageInfo
 from clew.explorer.session import Session
+from clew.explorer.views.loops import loops
 
 
 def overview(session: Session) -> Overview:
@@ -23,6 +24,7 @@ def overview(session: Session) -> Overview:
         layers=_layers(session),
         stages=[_stage(session, n) for n in range(len(session.trace.stages))],
         kernels=_kernels(session),
+        loops=session.once(loops),
         passes=_passes(session),
         seconds={**build.seconds, **session.seconds},
         measured=sorted(session.measured),

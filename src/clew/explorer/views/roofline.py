@@ -36,6 +36,7 @@ def roofline(session: Session) -> Roofline:
                 intensity=roof.flops / roof.bytes if roof.bytes else 0.0,
                 gflops=roof.gflops,
                 ns=row.ns,
+                runs=row.runs,
                 limit=roof.limit,
                 limit_share=roof.limit_share,
             )

@@ -33,10 +33,14 @@ def source(session: Session) -> Source:
 
 @dataclass
 class _Scope:
-    """Who makes the values that a graph's names stand for: places of layers, or `NOWHERE`."""
+    """Who makes the values that a graph's names stand for: places of layers, or `NOWHERE`.
+
+    `inputs` has the model's inputs that names of a loop's body stand for.
+    """
 
     makers: dict[str, int]
     outer: _Scope | None = None
+    inputs: dict[str, str] = field(default_factory=dict)
 
     def maker(self, name: str) -> int | None:
         scope: _Scope | None = self
@@ -45,6 +49,13 @@ class _Scope:
                 return scope.makers[name]
             scope = scope.outer
         return None
+
+    def called(self, name: str) -> str:
+        """Returns the name of the model's input that a name stands for, else the name."""
+        scope: _Scope | None = self
+        while scope is not None and name not in scope.makers:
+            scope = scope.outer
+        return name if scope is None else scope.inputs.get(name, name)
 
 
 @dataclass
@@ -105,7 +116,7 @@ class _Writer:
         self.add(depth, self._text(line), place)
         for name in dict.fromkeys(line.inputs):
             if name:
-                self.edge(scope.maker(name), place, name)
+                self.edge(scope.maker(name), place, scope.called(name))
         for body in line.bodies:
             self._body(body, line, depth + 1, scope, place)
         scope.makers.update(dict.fromkeys(filter(None, line.outputs), place))
@@ -123,7 +134,12 @@ class _Writer:
             for value, name in zip(body.inputs, line.inputs, strict=False)
             if (maker := scope.maker(name)) is not None
         }
-        inner = _Scope(makers, scope)
+        given_inputs = {
+            value.name: scope.called(name)
+            for value, name in zip(body.inputs, line.inputs, strict=False)
+            if makers.get(value.name) == NOWHERE
+        }
+        inner = _Scope(makers, scope, given_inputs)
         self._graph(body.lines, depth + 1, inner, place)
         results = [value.name for value in body.outputs]
         for name in results:

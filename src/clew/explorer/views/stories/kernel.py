@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from clew.correlate.facts import describe_kernel
 from clew.explorer.schema import Part, Section, Sentence, Story
 from clew.explorer.session import Session
+from clew.explorer.views.loops import loops_of_call
 from clew.explorer.views.refs import wire_ref
 from clew.explorer.views.stories.layer import rule_sentences
 from clew.explorer.views.stories.neighbours import dataflow
@@ -15,14 +16,15 @@ from clew.explorer.views.stories.parts import (
     amount,
     code,
     count,
-    duration,
     kernel_part,
     kernel_parts,
+    layer_part,
     layer_parts,
     named,
     operator_part,
     percent,
     sentence,
+    taken,
     title,
 )
 from clew.ir.expr import Constant, Expr, TupleGetItem, Var
@@ -63,7 +65,9 @@ def _short(session: Session, place: int, facts: dict[str, Any]) -> Section:
     ]
     row = kernel_profile(session, place)
     if row is not None:
-        sentences.append(sentence(f"Takes {duration(row.ns)}, {percent(row.share, 1)} of a run."))
+        took = taken(row.ns, row.runs)
+        sentences.append(sentence(f"Takes {took}, {percent(row.share, 1)} of a run."))
+    sentences += _in_loops(session, place)
     results = ", ".join(str(n.type) for n in (used.call,))
     sentences.append(sentence("Gives ", code(results), "."))
     same = [n for n, other in enumerate(session.uses) if other.key == used.key and n != place]
@@ -77,6 +81,19 @@ def _short(session: Session, place: int, facts: dict[str, Any]) -> Section:
         around += [" and before " if place else ", before ", kernel_part(session, place + 1)]
     sentences.append(sentence(*where, *around, "."))
     return Section("kernel", "In short", "", sentences)
+
+
+def _in_loops(session: Session, place: int) -> Iterator[Sentence]:
+    """Yields the loops that a kernel runs in, outermost first."""
+    names = list(session.layers)
+    around = list(loops_of_call(session, session.kernels[place].call))
+    for depth, loop in enumerate(around):
+        which = "In that loop it runs in " if depth else "Runs in the loop "
+        if loop.turns is None:
+            often = ", which turns as often as its values ask for."
+        else:
+            often = f", which turns {count(loop.turns, 'time')}{' each time' if depth else ''}."
+        yield sentence(which, layer_part(session, names[loop.layer]), often, level=depth)
 
 
 def _ordinal(number: int) -> str:
@@ -210,7 +227,7 @@ def _work(session: Session, place: int, facts: dict[str, Any]) -> Section:
         sentences.append(sentence(f"That is {flops / moved:.3g} FLOP for each byte."))
     row = kernel_profile(session, place)
     if row is not None:
-        sentences.append(sentence(f"Took {duration(row.ns)} in a typical run."))
+        sentences.append(sentence(f"Took {taken(row.ns, row.runs)} in a typical run."))
         if row.roof is not None:
             roof = row.roof
             limit = "arithmetic" if roof.limit == "compute" else f"memory ({roof.limit})"

@@ -23,6 +23,7 @@ from clew.explorer.views.stories.parts import (
     purpose_of_pass,
     rules,
     sentence,
+    taken,
     told,
 )
 from clew.trace.story import KernelShare, LayerStory
@@ -199,7 +200,7 @@ def _time(session: Session, name: str) -> Iterator[Section]:
             part = sum(p.ns for o in kernel.operators for p in o.parts if p.layer == name)
             sentences.append(
                 sentence(
-                    f"{duration(part)} of the {duration(kernel.ns)} of ",
+                    f"{duration(part)} of the {taken(kernel.ns, kernel.runs)} of ",
                     kernel_part(session, place_of[kernel.name]),
                     level=1,
                 )

@@ -119,6 +119,13 @@ def duration(ns: float) -> str:
     return f"{_three(ns / unit)} {name}"
 
 
+def taken(ns: float, runs: float) -> str:
+    """Returns the time of a kernel in a run, and of a turn where it runs in loops."""
+    if runs <= 1:
+        return duration(ns)
+    return f"{duration(ns)} ({runs:.0f} turns of {duration(ns / runs)})"
+
+
 def amount(value: float, unit: str) -> str:
     """Returns a number in three digits with its unit: `236 MFLOP`."""
     scale = 0

@@ -1,0 +1,147 @@
+"""The part of the wire format that needs a run: values and measurements (see `schema.py`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+Ref: TypeAlias = str
+Number: TypeAlias = int
+
+# --- values ---
+
+
+@dataclass(frozen=True)
+class TurnOf:
+    """One turn of a loop, from 0, of `turns` (None where they vary); `loop` is the loop's layer."""
+
+    loop: Number
+    turn: int
+    turns: int | None
+
+
+@dataclass(frozen=True)
+class Values:
+    """What a result of a layer is in a run: its statistics, and its first elements as text.
+
+    `outputs` are the numbers of the results that the layer has. Of a layer in loops the value is
+    that of turn `turn`, from 0, of `turns` over all times that the loops were entered; outside
+    loops they are -1 and 0. `path` says which turn of each loop around it that is, outermost
+    first; it is empty where only a run tells. In a branch, `in_branch`, only turns that took it
+    count. Statistics are of the finite elements, None where there are none; `histogram` counts
+    these between `least` and `most`.
+    """
+
+    layer: str
+    output: int
+    outputs: list[int]
+    type: str
+    turn: int
+    turns: int
+    path: list[TurnOf]
+    in_branch: bool
+    elements: int
+    least: float | None
+    most: float | None
+    mean: float | None
+    deviation: float | None
+    zeros: int
+    nans: int
+    infinities: int
+    histogram: list[int]
+    sample: list[str]
+
+
+# --- measured ---
+
+Metric: TypeAlias = Literal["time", "flops", "bytes", "peak", "error"]
+
+
+@dataclass(frozen=True)
+class NodeFigures:
+    """Figures of a stage's operators, as columns; those without any are left out."""
+
+    number: list[Number]
+    figure: list[float]
+
+
+@dataclass(frozen=True)
+class Heat:
+    """A figure for each layer, kernel, line of a loop nest and instruction; None where unknown.
+
+    `nodes` has the operators of each stage, with their own shares; a stage that changed nothing is
+    empty, and has those of the one before. `unit` is ns, flop, B, share (of peak, 0 to 1) or
+    relative (error). `lines[k][n]` is that of line n + 1 of kernel k, `instructions` likewise;
+    empty lists where a level is not measured. `runs` says how often each kernel ran in a run, in
+    loops once a turn, where that was measured; its figure is of all of them. `total` is what shares
+    refer to, and `basis` says what figures rest on.
+    """
+
+    metric: Metric
+    unit: str
+    total: float | None
+    layers: list[float | None]
+    kernels: list[float | None]
+    nodes: list[NodeFigures]
+    lines: list[list[float | None]]
+    instructions: list[list[float | None]]
+    runs: list[float | None]
+    basis: str
+    notes: list[str]
+
+
+@dataclass(frozen=True)
+class RooflinePoint:
+    """A kernel under the roof: `intensity` in FLOP a byte, `gflops` reached, and its limit. It ran
+    `runs` times in a run, which took `ns` in all.
+    """
+
+    kernel: Number
+    intensity: float
+    gflops: float
+    ns: float
+    runs: float
+    limit: str
+    limit_share: float
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """What the machine gives, and what kernels reach. `bandwidths` are GB/s by level of memory."""
+
+    peak_gflops: float
+    tile_gflops: float | None
+    bandwidths: dict[str, float]
+    threads: int
+    points: list[RooflinePoint]
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A piece of the timeline: `track` is kernels, operators or layers, `ref` what it shows."""
+
+    track: str
+    start_ns: float
+    ns: float
+    text: str
+    ref: Ref
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """One typical run. `slices` of a track follow each other and do not overlap."""
+
+    wall_ns: float
+    slices: list[Slice]
+
+
+@dataclass(frozen=True)
+class Profiled:
+    """What profiling found, in short: wall time, that of kernels, and notes."""
+
+    wall_ns: float
+    kernels_ns: float
+    outside_ns: float
+    rounds: int
+    threads: int
+    notes: list[str]
