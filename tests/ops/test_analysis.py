@@ -59,8 +59,7 @@ def test_kind(kind: Kind, name: str, types: list[TensorType], attrs: dict[str, A
 
 def _stages(name: str, types: list[TensorType], **attrs: Any) -> list[Tensor]:
     op = get_op(name)
-    result = op.compute_tensors(types, op.bind(attrs))
-    return stages(result if isinstance(result, tuple) else (result,))
+    return stages(op.computed(types, op.bind(attrs)))
 
 
 def test_flops() -> None:
@@ -185,5 +184,4 @@ def test_product_flops_are_those_of_sums_of_products_alone() -> None:
 
 def _outputs(name: str, types: list[TensorType], attrs: dict[str, Any]) -> tuple[Tensor, ...]:
     op = get_op(name)
-    made = op.compute_tensors(types, op.bind(attrs))
-    return made if isinstance(made, tuple) else (made,)
+    return op.computed(types, op.bind(attrs))

@@ -39,8 +39,7 @@ def module_flops(module: Module) -> int | None:
             continue
         if node.op.kind(types, node.attrs) is not Kind.ANCHOR:  # type: ignore[arg-type]
             continue
-        made = node.op.compute_tensors(types, node.attrs)  # type: ignore[arg-type]
-        count = product_flops_of(made if isinstance(made, tuple) else (made,))
+        count = product_flops_of(node.op.computed(types, node.attrs))  # type: ignore[arg-type]
         if not isinstance(count, int):
             return None
         total += count

@@ -265,10 +265,9 @@ def _stages_of(call: Call) -> list[Tensor]:
     if not isinstance(op, Op) or not op.is_computed(call.attrs):
         return []
     try:
-        made = op.compute_tensors([a.tensor for a in call.args], call.attrs)
+        return stages(op.computed([a.tensor for a in call.args], call.attrs))
     except ClewError:
         return []
-    return stages(made if isinstance(made, tuple) else (made,))
 
 
 def _indices_of(call: Call, dim: SymDim) -> list[Expr]:

@@ -227,10 +227,9 @@ def _work(op: Op, types: tuple[Type, ...], attrs: Attrs) -> Facts:
         return {}
     try:
         facts: Facts = {"kind": op.kind(tensors, attrs).name.lower()}
-        made = op.compute_tensors(tensors, attrs)
+        results = op.computed(tensors, attrs)
     except (AssertionError, TypeError, GraphTypeError):
         return {}  # sizes that only a run tells
-    results = made if isinstance(made, tuple) else (made,)
     return {**facts, **_counts(results), **_product(results, attrs)}
 
 

@@ -326,10 +326,9 @@ class Op:
                 raise GraphTypeError(
                     "T014", f"{self.name}: input {position} is {type_}, expected a tensor"
                 )
-        outputs = self.compute_tensors(types, attrs)  # type: ignore[arg-type]
-        if isinstance(outputs, tuple):
-            return TupleType(tuple(t.type for t in outputs))
-        return outputs.type
+        assert self.compute is not None, f"{self.name} has no compute"
+        made = self.compute(*self.placeholders(types), **attrs)  # type: ignore[arg-type]
+        return TupleType(tuple(t.type for t in made)) if isinstance(made, tuple) else made.type
 
     # --- derived from compute ---
 
@@ -347,12 +346,11 @@ class Op:
         """
         return self.compute is not None and not self.host and not argument_references(attrs)
 
-    def compute_tensors(
-        self, types: Sequence[TensorType], attrs: Attrs
-    ) -> Tensor | tuple[Tensor, ...]:
-        """Returns the result tensors over fresh placeholders. Asserts that there is a `compute`."""
+    def computed(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[Tensor, ...]:
+        """Returns the results over fresh placeholders. Asserts that there is a `compute`."""
         assert self.compute is not None, f"{self.name} has no compute"
-        return self.compute(*self.placeholders(types), **attrs)
+        made = self.compute(*self.placeholders(types), **attrs)
+        return made if isinstance(made, tuple) else (made,)
 
     def kind(self, types: Sequence[TensorType], attrs: Attrs) -> Kind:
         """Returns how the call may be fused, derived from `compute` unless stated."""
@@ -363,10 +361,7 @@ class Op:
         key = (tuple(types), attrs)
         found = self._kinds.get(key)
         if found is None:
-            assert self.compute is not None
-            inputs = self.placeholders(types)
-            outputs = self.compute(*inputs, **attrs)
-            found = kind_of(inputs, outputs if isinstance(outputs, tuple) else (outputs,))
+            found = kind_of(self.computed(types, attrs))
             if len(self._kinds) >= _KEPT:
                 self._kinds.clear()
             self._kinds[key] = found
@@ -380,9 +375,7 @@ class Op:
             return None
         key = (tuple(types), attrs)
         if key not in self._views:
-            outputs = self.compute_tensors(types, attrs)
-            tensors = outputs if isinstance(outputs, tuple) else (outputs,)
-            found = [view_offset(t) for t in tensors]
+            found = [view_offset(t) for t in self.computed(types, attrs)]
             if len(self._views) >= _KEPT:
                 self._views.clear()
             known = [n for n in found if n is not None]

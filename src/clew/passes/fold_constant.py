@@ -232,8 +232,7 @@ def _operations(call: Call, args: Sequence[Constant]) -> int:
     assert isinstance(call.op, Op)
     if call.op.compute is None:
         return 0
-    made = call.op.compute_tensors([a.tensor for a in args], call.attrs)
-    count = flops_of(made if isinstance(made, tuple) else (made,))
+    count = flops_of(call.op.computed([a.tensor for a in args], call.attrs))
     return count if isinstance(count, int) else 0
 
 

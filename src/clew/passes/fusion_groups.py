@@ -94,8 +94,7 @@ def _asks_for_sizes(call: Call) -> bool:
     assert isinstance(call.op, Op)
     if not call.op.is_computed(call.attrs):
         return False
-    made = call.op.compute_tensors([a.tensor for a in call.args], call.attrs)
-    return asks_for_sizes(made if isinstance(made, tuple) else (made,))
+    return asks_for_sizes(call.op.computed([a.tensor for a in call.args], call.attrs))
 
 
 def _dims(values: Iterable[Expr]) -> Iterator[Dim]:
@@ -429,8 +428,7 @@ class Grouper:
         key = (user.op.name, user.attrs, tuple(a.type for a in user.args))
         found = self._windows.get(key)
         if found is None:
-            computed = user.op.compute_tensors([a.tensor for a in user.args], user.attrs)
-            outputs = computed if isinstance(computed, tuple) else (computed,)
+            outputs = user.op.computed([a.tensor for a in user.args], user.attrs)
             found = self._windows[key] = any(map(_overlaps, stages(outputs)))
         return found
 
@@ -467,9 +465,8 @@ def _is_chosen(call: Call, most_bytes: float) -> bool:
     assert isinstance(call.op, Op)
     if not call.op.is_computed(call.attrs):
         return False
-    made = call.op.compute_tensors([a.tensor for a in call.args], call.attrs)
-    fits = isinstance(made, Tensor) and is_chosen_piece(made)
-    return fits and call.tensor.size_bytes <= most_bytes
+    made = call.op.computed([a.tensor for a in call.args], call.attrs)
+    return len(made) == 1 and is_chosen_piece(made[0]) and call.tensor.size_bytes <= most_bytes
 
 
 def stays_inside(arg: Expr, user: Kind) -> bool:

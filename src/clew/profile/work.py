@@ -55,8 +55,7 @@ class LayerWork:
         key = (op.name, tuple(types), call.attrs)
         found = self._known.get(key)
         if found is None:
-            made = op.compute_tensors(types, call.attrs)  # type: ignore[arg-type]
-            flops = flops_of(made if isinstance(made, tuple) else (made,))
+            flops = flops_of(op.computed(types, call.attrs))  # type: ignore[arg-type]
             found = self._known[key] = float(flops) if isinstance(flops, int) else 0.0
         return found
 

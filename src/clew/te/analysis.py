@@ -88,7 +88,7 @@ def _is_product_sum(reduce: Reduce) -> bool:
     )
 
 
-def kind_of(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Kind:
+def kind_of(outputs: Sequence[Tensor]) -> Kind:
     """Returns the fusion kind of a computation."""
     kind = Kind.ELEMENTWISE
     for stage in stages(outputs):
