@@ -173,7 +173,8 @@ def complaints(folder: Path) -> Iterator[str]:
             for line, name in by_name(folder.name, tree):
                 yield f"{module}:{line} imports a module by its name: {name}"
         for line, name in libraries(module, tree):
-            yield f"{module}:{line} imports {name}, which only {LIBRARIES[name.partition('.')[0]]} may"
+            home = LIBRARIES[name.partition(".")[0]]
+            yield f"{module}:{line} imports {name}, which only {home} may"
 
 
 def main() -> int:

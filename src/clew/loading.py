@@ -23,7 +23,8 @@ from clew.runtime.artifact import (
 )
 from clew.runtime.container import Container, read_container, read_opened
 from clew.runtime.cpu import check_machine
-from clew.runtime.model import InputSpec, Ready, SizesKey, sizes_key
+from clew.runtime.input_spec import InputSpec
+from clew.runtime.model import Ready, SizesKey, sizes_key
 from clew.runtime.program import Program
 from clew.runtime.threads import shared_pool, thread_count
 from clew.support.errors import CompileError, InputError

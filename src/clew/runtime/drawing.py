@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from clew.runtime.input_spec import InputSpec
+from clew.runtime.kinds import Kind
 from clew.support.calling import by_name
 from clew.support.errors import Hint, InputError
-
-if TYPE_CHECKING:
-    from clew.runtime.kinds import Kind
-    from clew.runtime.model import InputSpec
 
 Array = np.ndarray[Any, Any]
 
