@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from clew.bisection.checks import BuildCheck, Check, PassCheck, ValueCheck, quietly
-from clew.bisection.verdict import KINDS, Reduced, Verdict, plain
+from clew.bisection.reduced import Reduced, plain
 from clew.build.build import Options
 from clew.build.schedule_choice import ScheduleFor, recorded
 from clew.frontends import onnx
@@ -49,21 +49,22 @@ sys.exit(error > tolerance)
 # --- writing --------------------------------------------------------------------------------------
 
 
-def write(verdict: Verdict, folder: Path) -> Path:
-    """Writes a verdict's reproducer and returns the folder.
+def write(folder: Path, verdict: Mapping[str, Any], report: str, reduced: Reduced | None) -> Path:
+    """Writes the reproducer of a verdict, given as JSON values and as Markdown, and returns the
+    folder.
 
     Errors: I172 when it cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        document = verdict.to_json()
-        if verdict.reduced is not None:
-            document["check"] = plain(_write_reduced(verdict.reduced, folder))
-            script = _SCRIPT.format(summary=verdict.summary.replace('"', "'"))
+        document = dict(verdict)
+        if reduced is not None:
+            document["check"] = plain(_write_reduced(reduced, folder))
+            script = _SCRIPT.format(summary=verdict["summary"].replace('"', "'"))
             write_text(folder / "reproduce.py", script)
         text = json.dumps(document, indent=2, allow_nan=False)
         write_text(folder / "report.json", f"{text}\n")
-        write_text(folder / "report.md", _markdown(verdict))
+        write_text(folder / "report.md", report)
     except OSError as error:
         raise InputError(
             "I172", f"cannot write a reproducer to {str(folder)!r}: {reason_of(error)}"
@@ -154,24 +155,6 @@ def read_values(path: Path) -> dict[str, Any]:
             name, _, dtype = key.rpartition(".")
             found[name] = array.view(to_numpy(dtype))
     return found
-
-
-def _markdown(verdict: Verdict) -> str:
-    lines = [f"# {verdict.kind}: {KINDS[verdict.kind]}", "", f"{verdict.summary}.", ""]
-    lines += [f"- **{name}**: `{text}`" for name, text in verdict.facts().items()]
-    if verdict.evidence:
-        lines += ["", "## What was compared", ""]
-        lines += [f"{n}. {text}" for n, text in enumerate(verdict.evidence, 1)]
-    if verdict.culprits:
-        lines += ["", "## Where values part", "", "| layers | error | due |", "|---|---|---|"]
-        lines += [
-            f"| {', '.join(c.layers)} | {c.error:.2g} | {c.due:.2g} |" for c in verdict.culprits
-        ]
-    if verdict.reduced is not None:
-        lines += ["", "## The part that fails alone", ""]
-        lines += ["`python reproduce.py` exits with 1 as long as it does.", "", "```"]
-        lines += [str(verdict.reduced.module).rstrip(), "```"]
-    return "\n".join(lines) + "\n"
 
 
 # --- running --------------------------------------------------------------------------------------
