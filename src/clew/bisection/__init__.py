@@ -11,7 +11,8 @@ and `inside.py` (tensor expressions, schedule steps and machine code of one kern
 `references.py` and `onnx_reference.py` what should be, `numbers.py` how far off that may be.
 `cases.py` has parts of graphs that run alone, `checks.py` what it means that one fails, `reduce.py`
 makes it as small as it can be (`reduced.py`), `reproducer.py` writes it to a folder and runs it
-again. `verdict.py` has what is said. The folder is not called `bisect`, as `clew.bisect` is the function.
+again. `verdict.py` has what is said. The folder is not called `bisect`, as `clew.bisect` is the
+function.
 """
 
 from clew.bisection.reduced import Reduced
