@@ -56,7 +56,7 @@ from clew.te.analysis import product_dtypes_of
 from clew.trace.trace import Trace
 
 if TYPE_CHECKING:  # for editors; these stand above this module
-    from clew.correlate import ExecutorGraph
+    from clew.correlate.graph import ExecutorGraph
 
 Array = np.ndarray[Any, Any]
 # Builds for different sizes that a model with symbolic sizes keeps.
