@@ -16,6 +16,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any, Final
 
+from clew import rooms as rooms
 from clew.support.errors import ClewError, ClewWarning
 from clew.version import VERSION as __version__
 

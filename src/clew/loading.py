@@ -6,7 +6,6 @@ with kernels of shapes that a run tells the rest of the compiler.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -28,6 +27,7 @@ from clew.runtime.model import Ready, SizesKey, sizes_key
 from clew.runtime.program import Program
 from clew.runtime.threads import shared_pool, thread_count
 from clew.support.errors import CompileError, InputError
+from clew.support.rooms import room
 from clew.support.shown import counted
 
 # What reading a text that contradicts itself runs into.
@@ -159,8 +159,7 @@ def _model(container: Container, builds: Sequence[LoadedBuild]) -> LoadedModel:
 
 def _host_resolver() -> HostResolver:
     """Imports the operators and returns what finds one."""
-    steps: Any = importlib.import_module("clew.build.host_steps")
-    resolver: HostResolver = steps.step_from_json
+    resolver: HostResolver = room("saved_step")
     return resolver
 
 
