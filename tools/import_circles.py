@@ -22,6 +22,8 @@ LIBRARIES: Final = {"onnx": "clew.frontends"}
 """Libraries that only files below a package may import."""
 BY_NAME: Final = {
     "clew": "public names load when first used; the block for the type check has all of them",
+    "clew.cli.extract": "a module of the user's, which has a pattern",
+    "clew.support.libraries": "libraries that clew can do without",
 }
 """Modules that import modules by names that are computed, and why."""
 
@@ -41,18 +43,21 @@ def modules(folder: Path) -> dict[str, Path]:
 def imports(files: Mapping[str, Path], trees: Mapping[str, ast.Module]) -> Graph:
     """Returns which modules of a package import which others of it.
 
-    A package's own file counts where something is imported that it defines, not where it is only on
-    the way to a module in it.
+    To import a module also imports the packages that it lies in; those that the importing module
+    itself lies in do not count.
     """
-    return {
-        module: {
-            found: line
-            for name, line in reversed(list(_imported(tree, module, _is_package(files[module]))))
-            for found in [_nearest(name, files)]
-            if found is not None and found != module
-        }
-        for module, tree in trees.items()
-    }
+    graph: dict[str, dict[str, int]] = {}
+    for module, tree in trees.items():
+        found = graph[module] = {}
+        for name, line in _imported(tree, module, _is_package(files[module])):
+            nearest = _nearest(name, files)
+            outer = nearest.rpartition(".")[0] if nearest is not None else ""
+            while outer and not _within(module, outer):
+                found.setdefault(outer, line)
+                outer = outer.rpartition(".")[0]
+            if nearest is not None and nearest != module:
+                found.setdefault(nearest, line)
+    return graph
 
 
 def circles(graph: Graph) -> list[list[str]]:
@@ -101,6 +106,7 @@ def by_name(package: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
         is_other = (
             isinstance(name, ast.Constant)
             and isinstance(name.value, str)
+            and not name.value.startswith(".")
             and not _within(name.value, package)
         )
         if not is_other:
@@ -153,13 +159,17 @@ def _nearest(name: str, files: Iterable[str]) -> str | None:
     return name or None
 
 
-def complaints(folder: Path) -> Iterator[str]:
-    """Yields what is wrong in a package, a line each."""
+def complaints(folder: Path, exceptions: Mapping[str, str] = BY_NAME) -> Iterator[str]:
+    """Yields what is wrong in a package. `exceptions` are modules that may import modules by name,
+    and must.
+    """
     files = modules(folder)
     trees = {
         name: ast.parse(path.read_text(encoding="utf-8"), str(path)) for name, path in files.items()
     }
     graph = imports(files, trees)
+    for gone in sorted(exceptions.keys() - files.keys()):
+        yield f"there is no module {gone}: it needs no exception"
     for circle in circles(graph):
         edges = [
             f"    {name}:{line} imports {other}"
@@ -169,9 +179,11 @@ def complaints(folder: Path) -> Iterator[str]:
         ]
         yield "\n".join([f"{len(circle)} files import each other:", *edges])
     for module, tree in trees.items():
-        if module not in BY_NAME:
-            for line, name in by_name(folder.name, tree):
-                yield f"{module}:{line} imports a module by its name: {name}"
+        found = list(by_name(folder.name, tree))
+        if module in exceptions and not found:
+            yield f"{module} imports no module by its name: it needs no exception"
+        for line, name in found if module not in exceptions else ():
+            yield f"{module}:{line} imports a module by its name: {name}"
         for line, name in libraries(module, tree):
             home = LIBRARIES[name.partition(".")[0]]
             yield f"{module}:{line} imports {name}, which only {home} may"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from clew.build.tracing import trace_of
 from clew.build.wishes import kept_layers, tell, unknown_layers
 from clew.codegen.artifact import KernelCode
 from clew.codegen.disassemble import disassemble
+from clew.graph_json import ExecutorGraph
 from clew.ir.deciding import deciding_params
 from clew.ir.deferred import DeferredModule
 from clew.ir.expr import Call
@@ -54,9 +55,6 @@ from clew.support.shown import counted
 from clew.target import Target
 from clew.te.analysis import product_dtypes_of
 from clew.trace.trace import Trace
-
-if TYPE_CHECKING:  # for editors; these stand above this module
-    from clew.correlate.graph import ExecutorGraph
 
 Array = np.ndarray[Any, Any]
 # Builds for different sizes that a model with symbolic sizes keeps.

@@ -2,12 +2,12 @@
 
 `facts.py` describes an operator or kernel, `executor.py` has the nodes that a run goes through and
 where their values lie, `history.py` what operators were at each stage, `document.py` puts it
-together as `graph.json`, which `graph.py` reads.
+together as `graph.json`.
 """
 
 from clew.correlate.document import executor_graph, graph_schema
 from clew.correlate.facts import describe_kernel, describe_operator, describe_type
-from clew.correlate.graph import ExecutorGraph
+from clew.graph_json import ExecutorGraph
 
 __all__ = [
     "ExecutorGraph",

@@ -20,8 +20,8 @@ from clew.correlate.executor import (
     executor_graphs,
 )
 from clew.correlate.facts import Facts, describe_kernel, describe_type, plain, single_number
-from clew.correlate.graph import ExecutorGraph
 from clew.correlate.history import History, OperatorTable
+from clew.graph_json import ExecutorGraph
 from clew.ir.expr import Call, While
 from clew.ir.visit import post_order
 from clew.passes.views import view_offsets
