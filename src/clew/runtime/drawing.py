@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clew.runtime.input_spec import InputSpec
-from clew.runtime.kinds import Kind
 from clew.support.calling import by_name
 from clew.support.errors import Hint, InputError
+
+if TYPE_CHECKING:
+    from clew.runtime.input_spec import InputSpec
+    from clew.runtime.kinds import Kind
 
 Array = np.ndarray[Any, Any]
 

@@ -13,7 +13,7 @@ Nothing is computed before it is asked for, and then once.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clew.support.calling import in_order
 from clew.trace.fates import Fate, Gap, fate_of, find_gaps
@@ -21,9 +21,11 @@ from clew.trace.links import Link
 from clew.trace.queries import Kernels, Queries, Reader
 from clew.trace.stages import StageRecord
 from clew.trace.story import LayerStory, tell
-from clew.trace.verify import VerifyReport
 
-Verifier = Callable[["Trace", Mapping[str, Any], float, float], VerifyReport]
+if TYPE_CHECKING:
+    from clew.trace.verify import VerifyReport
+
+Verifier = Callable[["Trace", Mapping[str, Any], float, float], "VerifyReport"]
 
 
 class Trace(Queries):
