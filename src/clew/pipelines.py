@@ -22,14 +22,13 @@ from clew.passes.inline_composites import InlineComposites
 from clew.passes.melt_attention import MeltAttention
 from clew.passes.narrow_integers import NarrowIntegers
 from clew.passes.place_parts import PlaceParts
+from clew.passes.select_conv_algorithm import SelectConvAlgorithm
 from clew.passes.simplify_expr import SimplifyExpr
 from clew.passes.simplify_inference import SimplifyInference
 from clew.passes.skip_padding import SkipPadding
-from clew.passes.split_convolutions import SplitConvolutions
 from clew.passes.split_products import SplitProducts
 from clew.passes.split_transposed import SplitTransposed
 from clew.passes.unroll_loops import UnrollLoops
-from clew.passes.use_winograd import UseWinograd
 
 
 def pipeline(
@@ -63,8 +62,7 @@ def pipeline(
         FlattenClips(),  # on final weights; what follows knows images
         products,  # on whole layers with their final weights, and before weights are packed
         AlterLayout(),  # with all operators settled that have a layout of their own
-        SplitConvolutions(),  # on blocks, as products of pixels by channels
-        UseWinograd(),  # between transforms that read and write blocks
+        SelectConvAlgorithm(),  # on blocks, which transforms and products of parts read and write
         DecomposeOps(),  # what has no kernel of its own, once patterns have looked for it whole
         FoldConstant(),  # packed and concatenated weights
         DeadCode(),  # what folding left

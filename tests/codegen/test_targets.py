@@ -48,7 +48,7 @@ def loops(asm: str) -> list[list[str]]:
 @pytest.mark.parametrize("model", ["light_squeezenet", "mobilenet_tiny", "bert_tiny"])
 def test_tiles_stay_in_registers(name: str, model: str) -> None:
     least, look, stack = LOOKS[name]
-    compiled = clew.compile(zoo.path(model), target=name, disabled=["UseWinograd"])
+    compiled = clew.compile(zoo.path(model), target=name, disabled=["SelectConvAlgorithm"])
     full = 0
     for kernel in compiled.kernels:
         if not TILED & set(kernel.rules):
