@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from clew.machine.needs import check_machine
 from clew.profiled import ProfiledModel
 from clew.runtime.artifact import (
     BuildReader,
@@ -22,7 +23,6 @@ from clew.runtime.artifact import (
     read_needs,
 )
 from clew.runtime.container import Container, read_container, read_opened
-from clew.runtime.cpu import check_machine
 from clew.runtime.model import InputSpec, Ready, SizesKey, sizes_key
 from clew.runtime.program import Program
 from clew.runtime.threads import shared_pool, thread_count

@@ -13,7 +13,7 @@ import pytest
 
 import clew
 import zoo
-from clew.runtime.cpu import check_machine, needs_of
+from clew.machine.needs import check_machine, needs_of
 from clew.support.errors import ClewError
 from clew.target import target_of
 

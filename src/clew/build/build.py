@@ -19,13 +19,13 @@ from clew.ir.expr import Call, Function
 from clew.ir.module import Module
 from clew.ir.types import TensorType, leaves
 from clew.ir.visit import inner_functions, post_order
+from clew.machine.needs import check_machine, needs_of
 from clew.passes.base import Pass, Unmet
 from clew.passes.manager import PassManager
 from clew.passes.specialize import Specialize
 from clew.passes.views import is_settled
 from clew.runtime.cache import Cache, default_cache
 from clew.runtime.context import SymbolTable
-from clew.runtime.cpu import check_machine, needs_of
 from clew.runtime.guard import GuardSide
 from clew.runtime.jit import Library
 from clew.runtime.plan import SegmentPlan
