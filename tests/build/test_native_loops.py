@@ -232,7 +232,7 @@ def test_links_inside_are_verified(name: str) -> None:
     report = compiled.trace.verify(feeds(name)[2])
     assert report.ok
     assert report.checked
-    assert not report.skipped or name == "nested"
+    assert not report.skipped or name in ("nested", "never")  # what no turn comes to
 
 
 def test_turns_are_timed_and_counted() -> None:
