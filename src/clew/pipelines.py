@@ -26,6 +26,7 @@ from clew.passes.select_conv_algorithm import SelectConvAlgorithm
 from clew.passes.simplify_expr import SimplifyExpr
 from clew.passes.simplify_inference import SimplifyInference
 from clew.passes.skip_padding import SkipPadding
+from clew.passes.specialize import Specialize
 from clew.passes.split_products import SplitProducts
 from clew.passes.split_transposed import SplitTransposed
 from clew.passes.unroll_loops import UnrollLoops
@@ -70,3 +71,10 @@ def pipeline(
         FuseOps(mode="none" if opt_level == 0 else "auto"),  # late: it hides operators in kernels
         PlaceParts(),  # last: it goes by which kernels there are, and in what order
     ]
+
+
+def pipeline_of_kernel(specialize: Specialize) -> list[Pass]:
+    """Returns the passes over the operators of a kernel whose sizes a run has told: they become
+    kernels anew, as with all sizes known some are views, or nothing.
+    """
+    return [specialize, FoldEmpty(), DecomposeOps(), FoldConstant(), FuseOps(), PlaceParts()]

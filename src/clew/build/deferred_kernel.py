@@ -14,7 +14,7 @@ from clew.build.lowering import operator_calls
 from clew.build.rows import Fitting, rows_of
 from clew.build.stand_ins import stand_ins
 from clew.ir.deciding import deciding_params
-from clew.ir.dims import Dim, SymDim
+from clew.ir.dims import Dim
 from clew.ir.expr import Expr, Function, Tuple, Var
 from clew.ir.interpret import interpreted
 from clew.ir.module import Module
@@ -25,11 +25,6 @@ from clew.ir.types import TensorType, Type, leaves
 from clew.ir.visit import post_order
 from clew.ops.registry import Op
 from clew.passes.base import PassContext
-from clew.passes.decompose_ops import DecomposeOps
-from clew.passes.fold_constant import FoldConstant
-from clew.passes.fold_empty import FoldEmpty
-from clew.passes.fuse_ops import FuseOps
-from clew.passes.place_parts import PlaceParts
 from clew.passes.specialize import Specialize
 from clew.runtime.model import decides_now
 from clew.runtime.program import Program
@@ -40,8 +35,8 @@ from clew.support.locks import Lock
 from clew.target import Target
 from clew.te.analysis import Kind
 
-MakeProgram: TypeAlias = Callable[[Module], Program]
-"""Compiles a module whose passes have run, and whose shapes are known."""
+MakeProgram: TypeAlias = Callable[[Specialize, Module], "Program | None"]
+"""Compiles a module once it is specialised; None where shapes remain that only a run tells."""
 
 Specialised: TypeAlias = "Callable[[Sequence[np.ndarray[Any, Any]]], tuple[Any, ...]]"
 
@@ -220,17 +215,10 @@ class DeferredKernel:
         module, names = self._alone()
         values = tuple((names[n], arrays[n].copy()) for n in deciding)
         shapes = tuple((name, tuple(a.shape)) for name, a in zip(names, arrays, strict=True))
-        context = PassContext(self.target)
-        # Its operators again, and in kernels anew: with all sizes known some are views, or nothing.
-        for step in (
-            Specialize(tuple(sizes.items()), values, shapes), FoldEmpty(), DecomposeOps(),
-            FoldConstant(), FuseOps(), PlaceParts(),
-        ):  # fmt: skip
-            module = step.run(module, context)
-        if any(isinstance(d, SymDim) for n in post_order(module.main) for d in _dims_of(n.type)):
+        program = self._make_program(Specialize(tuple(sizes.items()), values, shapes), module)
+        if program is None:
             return None
         self._values_met += bool(values)
-        program = self._make_program(module)
         return lambda values: tuple(program(values))
 
     def _alone(self) -> tuple[Module, list[str]]:
