@@ -15,14 +15,13 @@ from clew.build.rows import Fitting, rows_of
 from clew.build.stand_ins import stand_ins
 from clew.ir.deciding import deciding_params
 from clew.ir.dims import Dim
-from clew.ir.expr import Expr, Function, Tuple, Var
+from clew.ir.expr import Function, Tuple, Var
+from clew.ir.inline import inlined
 from clew.ir.interpret import interpreted
 from clew.ir.module import Module
 from clew.ir.parser import parse_module
 from clew.ir.printer import printed
-from clew.ir.rewrite import rebuild
 from clew.ir.types import TensorType, Type, leaves
-from clew.ir.visit import post_order
 from clew.ops.registry import Op
 from clew.passes.base import PassContext
 from clew.passes.specialize import Specialize
@@ -225,7 +224,7 @@ class DeferredKernel:
         """Returns a module of the function's operators, and the names of its parameters."""
         names = [f"p{n}" for n in range(len(self.function.params))]
         params = [Var(n, p.type) for n, p in zip(names, self.function.params, strict=True)]
-        body = _over(self.function, params)
+        body = inlined(self.function, params)
         outs = list(body.fields) if isinstance(body, Tuple) else [body]
         attrs = {"outputs": tuple(f"out{n}" for n in range(len(outs)))}
         return Module({"main": Function(params, Tuple(outs), attrs)}), names
@@ -248,16 +247,6 @@ def _is_light(function: Function, target: Target) -> bool:
         and kind(call) != Kind.ANCHOR
         for call in operator_calls(function)
     )
-
-
-def _over(function: Function, args: Sequence[Expr]) -> Expr:
-    """Returns a function's body over arguments."""
-    values: dict[int, Expr] = {p.id: a for p, a in zip(function.params, args, strict=True)}
-    for node in post_order(function.body):
-        if node.id not in values:
-            children = [values.get(c.id, c) for c in node.children]
-            values[node.id] = rebuild(node, children) if node.children else node
-    return values[function.body.id]
 
 
 def _is_small(type_: Type) -> bool:
