@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -9,13 +10,17 @@ import pytest
 
 from clew import te
 from clew.ir.dims import SymDim
-from clew.ir.expr import Constant
+from clew.ir.expr import Call, Constant
+from clew.ir.module import Module
 from clew.ir.types import TensorType, from_numpy, is_native
 from clew.ir.values import known_value
+from clew.ir.visit import post_order
 from clew.ops import registry
 from clew.ops.registry import Op, Sample, get_op, register_op
 from clew.ops.traits import Traits
+from clew.passes.alter_layout import AlterLayout
 from clew.passes.combine_parallel_matmul import CombineParallelMatmul
+from clew.passes.convert_precision import ConvertPrecision
 from clew.passes.fold_constant import FoldConstant
 
 
@@ -42,6 +47,11 @@ def types_of(sample: Sample) -> list[TensorType]:
         TensorType(a.shape, from_numpy(a.dtype)) if isinstance(a, np.ndarray) else a
         for a in sample.args
     ]
+
+
+def calls(module: Module, op: str) -> list[Call]:
+    nodes = post_order(module.main.body)
+    return [n for n in nodes if isinstance(n, Call) and n.op_name == op]
 
 
 def parallel(kit: Any, after: str) -> Any:
@@ -111,3 +121,135 @@ def test_what_computes_moves_no_data_alone(name: str) -> None:
     moved = op.moved_operands(types, op.bind(sample.attrs))
     assert set(moved) != set(range(len(types)))
     assert 0 not in moved
+
+
+def activation(body: Any, **options: Any) -> Op:
+    """An elementwise operator, `user.activation`."""
+
+    @register_op("user.activation", **options)
+    def apply(x: te.Tensor) -> te.Tensor:
+        """Elementwise."""
+        return te.compute(x.shape, lambda *i: body(x[i]), "activation", layout=x.layout)
+
+    return apply
+
+
+def filled_channels(kit: Any) -> Any:
+    x = kit.var("x", 1, 16, 8, 8)
+    y = kit.layer("nn.conv2d", x, kit.const(kit.random(24, 16, 1, 1)))
+    y = kit.layer("user.activation", y)
+    y = kit.layer("nn.conv2d", y, kit.const(kit.random(32, 24, 1, 1)))
+    return kit.module([x], y)
+
+
+@pytest.mark.parametrize(
+    ("body", "declared", "channels"),
+    [
+        (lambda v: te.maximum(v, 0.0) * 0.5, None, 32),
+        (lambda v: te.call("exp", v), None, 24),
+        (lambda v: te.call("exp", v), True, 32),
+        (lambda v: v / (v + 1.0), None, 24),
+        (lambda v: te.maximum(v, 0.0), False, 24),
+    ],
+)
+def test_filled_blocks_go_on_where_finite_values_stay_finite(
+    kit: Any, body: Any, declared: bool | None, channels: int
+) -> None:
+    activation(body, traits=Traits(keeps_finite=declared))
+    manager = kit.PassManager([AlterLayout()], target=kit.Lanes())
+    after = manager.run(filled_channels(kit))
+    (found,) = calls(after, "user.activation")
+    assert math.prod(found.tensor.concrete) == channels * 64
+
+
+def test_rounding_comes_before_a_user_s_operator_that_selects(kit: Any) -> None:
+    for declared in (None, True):
+
+        @register_op("user.larger", traits=Traits(selects=declared), overwrite=True)
+        def larger(x: te.Tensor) -> te.Tensor:
+            """The larger of two columns."""
+            shape = (*x.shape[:-1], x.shape[-1] // 2)
+            return te.compute(
+                shape,
+                lambda *i: te.maximum(x[(*i[:-1], i[-1] * 2)], x[(*i[:-1], i[-1] * 2 + 1)]),
+                "larger",
+            )
+
+        x = kit.var("x", 4, 32)
+        y = kit.layer("user.larger", kit.layer("nn.relu", x))
+        module = kit.module([x], kit.layer("nn.dense", y, kit.const(kit.random(8, 16))))
+        (found,) = calls(kit.apply(module, ConvertPrecision()), "user.larger")
+        assert found.tensor.dtype == ("bf16" if declared else "f32")
+
+
+@pytest.mark.parametrize(
+    ("body", "declared", "dtype"),
+    [
+        (lambda v: te.maximum(v, 0.1 * v), None, "bf16"),
+        (lambda v: te.call("exp", v), None, "f32"),
+        (lambda v: te.call("tanh", v), True, "bf16"),
+        (lambda v: te.maximum(v, 0.0), False, "f32"),
+    ],
+)
+def test_dense_blocks_are_joined_rounded_behind_well_conditioned_operators(
+    kit: Any, body: Any, declared: bool | None, dtype: str
+) -> None:
+    activation(body, traits=Traits(well_conditioned=declared))
+    x = kit.var("x", 1, 16, 6, 6)
+    y = kit.layer("nn.conv2d", x, kit.const(kit.random(16, 16, 1, 1)))
+    for n in range(2):
+        active = kit.layer("user.activation", kit.layer("multiply", y, kit.const(kit.random(1))))
+        weight = kit.const(kit.random(16, 16 * (n + 1), 3, 3, seed=n))
+        new = kit.layer("nn.conv2d", active, weight, padding=(1, 1, 1, 1))
+        y = kit.layer("concatenate", y, new, axis=1)
+    end = kit.layer("nn.conv2d", kit.layer("nn.relu", y), kit.const(kit.random(8, 48, 1, 1)))
+    after = kit.apply(kit.module([x], end), ConvertPrecision())
+    assert calls(after, "concatenate")[0].tensor.dtype == dtype
+
+
+@pytest.mark.parametrize(
+    ("product", "constant", "narrow"),
+    [
+        ("values", False, True),
+        ("weights", True, True),
+        ("weights", False, False),
+        ("", True, False),
+    ],
+)
+def test_a_user_s_product_is_rounded(kit: Any, product: Any, constant: bool, narrow: bool) -> None:
+    @register_op("user.product", traits=Traits(product=product))
+    def multiply(x: te.Tensor, w: te.Tensor, *, out_dtype: str = "") -> te.Tensor:
+        """`x @ w`."""
+        k = te.reduce_axis(x.shape[1], "k")
+        return te.compute(
+            (x.shape[0], w.shape[1]),
+            lambda i, j: te.sum(te.cast("f32", x[i, k]) * te.cast("f32", w[k, j]), [k]),
+            "product",
+        )
+
+    x = kit.var("x", 4, 8)
+    w = kit.const(kit.random(8, 6)) if constant else kit.var("w", 8, 6)
+    params = [x] if constant else [x, w]
+    before = kit.module(params, kit.layer("user.product", kit.layer("nn.relu", x), w))
+    after = kit.apply(before, ConvertPrecision())
+    (found,) = calls(after, "user.product")
+    assert (found.args[0].tensor.dtype, found.attrs.out_dtype) == (
+        ("bf16", "f32") if narrow else ("f32", "")
+    )
+
+
+@pytest.mark.parametrize(
+    ("trait", "names"),
+    [
+        ("keeps_finite", "add subtract multiply maximum minimum clip tanh sigmoid pad cast nn.relu "
+         "nn.leaky_relu nn.gelu nn.silu nn.swish nn.hard_sigmoid nn.hard_swish concatenate"),
+        ("well_conditioned", "add subtract multiply maximum minimum clip nn.relu"),
+        ("selects", "reshape transpose slice concatenate broadcast_to tile flip"),
+    ],
+)  # fmt: skip
+def test_traits_of_clew_s_operators_are_derived(trait: str, names: str) -> None:
+    for name in names.split():
+        op = get_op(name)
+        assert getattr(op.traits, trait) is None
+        sample = next(s for s in op.samples if not s.error)
+        assert getattr(op, trait)(types_of(sample), op.bind(sample.attrs)), name

@@ -10,7 +10,7 @@ from clew.ir.types import TensorType
 from clew.ops.signature import Signature
 from clew.ops.traits import Traits
 from clew.te.analysis import Kind, kind_of, view_offsets
-from clew.te.facts import moved_by
+from clew.te.facts import is_finite_of_finite, is_well_conditioned, moved_by
 from clew.te.tensor import Tensor, placeholder
 
 T = TypeVar("T")
@@ -100,3 +100,25 @@ class Computed:
         if moved is None or moved.values:
             return ()
         return tuple(n for n, t in enumerate(self.placeholders(types)) if t.name in moved.inputs)
+
+    def keeps_finite(self, types: Sequence[TensorType], attrs: Attrs) -> bool:
+        """Whether a call has finite results of finite operands (`Traits.keeps_finite`)."""
+        if self.traits.keeps_finite is not None:
+            return self.traits.keeps_finite
+        if self.is_computed(attrs) and self.kind(types, attrs) <= Kind.INJECTIVE:
+            return bool(self.derived(is_finite_of_finite, types, attrs))
+        return False
+
+    def selects(self, types: Sequence[TensorType], attrs: Attrs) -> bool:
+        """Whether each element of a call's results is one of an operand's (`Traits.selects`)."""
+        if self.traits.selects is not None:
+            return self.traits.selects
+        return bool(self.moved_operands(types, attrs))
+
+    def well_conditioned(self, types: Sequence[TensorType], attrs: Attrs) -> bool:
+        """Whether a call magnifies no rounding of its operands (`Traits.well_conditioned`)."""
+        if self.traits.well_conditioned is not None:
+            return self.traits.well_conditioned
+        if self.is_computed(attrs) and self.kind(types, attrs) <= Kind.BROADCAST:
+            return bool(self.derived(is_well_conditioned, types, attrs))
+        return False

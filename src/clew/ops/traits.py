@@ -7,7 +7,7 @@ treated like clew's own.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +20,28 @@ class Traits:
     """Every element of the result is an element of an operand, at a place that no operand decides
     whose elements are moved. Read by `ir.values` (sizes that go through it), CombineParallelMatmul
     (a slice fuses into it), FoldConstant (a splat stays one).
+    """
+
+    keeps_finite: bool | None = None
+    """Results are finite where operands are. Read by AlterLayout: channels that blocks are filled
+    up with hold what becomes of zeros, which a later layer multiplies by zero. Derived for
+    elementwise and broadcasting operators and data movement; False for others.
+    """
+
+    selects: bool | None = None
+    """Every element of the result is one of the operands', whichever (a maximum): rounding may
+    come before it. Read by ConvertPrecision. Derived for data movement; False for others.
+    """
+
+    well_conditioned: bool | None = None
+    """Magnifies no rounding of an operand beyond that of the result (sums, scales, means). Read by
+    ConvertPrecision. Derived for elementwise and broadcasting operators; False for others.
+    """
+
+    product: Literal["", "values", "weights"] = ""
+    """Sums products of the first two operands, in the dtype that the attribute `out_dtype` names.
+    With `weights` the second is a weight, which is rounded where it is constant. Read by
+    ConvertPrecision and the reports on precision.
     """
 
 

@@ -137,14 +137,14 @@ def _keeps_finite(node: Scalar) -> bool:
     return False
 
 
-def magnifies_no_rounding(outputs: Sequence[Tensor]) -> bool:
+def is_well_conditioned(outputs: Sequence[Tensor]) -> bool:
     """Whether a computation without reductions consists of sums, products, scales and extremes: it
     magnifies no rounding of an input beyond that of its result.
     """
-    return _all(outputs, _is_gentle)
+    return _all(outputs, _conditions_well)
 
 
-def _is_gentle(node: Scalar) -> bool:
+def _conditions_well(node: Scalar) -> bool:
     match node:
         case Load() | Index() | Size() | Inlined() | Select() | Imm():
             return True
