@@ -44,5 +44,11 @@ class Traits:
     ConvertPrecision and the reports on precision.
     """
 
+    sizes: Literal["", "read", "computed", "computed from integers"] = ""
+    """How sizes come about: `read` reads the sizes of its operands, and no element; with `computed`
+    models compute sizes from the values of operands (with the last: only from integers). Read by
+    `ir.deciding`: a model is built anew for each value that decides sizes.
+    """
+
 
 NO_TRAITS: Final = Traits()
