@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +23,9 @@ from clew.ops.traits import Traits
 from clew.passes.alter_layout import AlterLayout
 from clew.passes.combine_parallel_matmul import CombineParallelMatmul
 from clew.passes.convert_precision import ConvertPrecision
+from clew.passes.flatten_clips import FlattenClips
 from clew.passes.fold_constant import FoldConstant
+from clew.passes.fuse_ops import FuseOps
 
 
 @pytest.fixture(autouse=True)
@@ -253,3 +257,78 @@ def test_traits_of_clew_s_operators_are_derived(trait: str, names: str) -> None:
         assert getattr(op.traits, trait) is None
         sample = next(s for s in op.samples if not s.error)
         assert getattr(op, trait)(types_of(sample), op.bind(sample.attrs)), name
+
+
+def test_a_product_reads_through_a_user_s_view(kit: Any) -> None:
+    @register_op("user.every_other")
+    def every_other(x: te.Tensor) -> te.Tensor:
+        """Every other row."""
+        return te.compute((x.shape[0] // 2, x.shape[1]), lambda i, j: x[i * 2, j], "every_other")
+
+    rotation()
+    same_as("nn.matmul", "user.matmul", reads_views=True)
+    kernels = {}
+    for name in ("user.every_other", "user.rotate"):
+        x, y = kit.var("x", 8, 16), kit.var("y", 16, 6)
+        after = kit.apply(
+            kit.module([x, y], kit.layer("user.matmul", kit.layer(name, x), y)), FuseOps()
+        )
+        nodes = post_order(after.main.body)
+        kernels[name] = [str(n.op.attrs["name"]) for n in nodes if isinstance(n, Call)]
+    assert kernels["user.every_other"] == ["every_other_matmul"]
+    assert kernels["user.rotate"] == ["rotate", "matmul"]
+
+
+def same_as(name: str, own: str, **options: Any) -> Op:
+    """An operator of a user's that does what one of clew's does."""
+    theirs = get_op(name)
+    made = Op(own, theirs.signature, "A user's.", compute=theirs.compute, **options)
+    made.layout_rule = theirs.layout_rule
+    registry._REGISTRY[own] = made
+    return made
+
+
+@pytest.mark.parametrize("pools", [True, False])
+def test_a_user_s_pool_is_computed_on_frames(kit: Any, pools: bool) -> None:
+    same_as("nn.max_pool2d", "user.pool", traits=Traits(pools=pools))
+    x = kit.var("x", 1, 8, 4, 8, 8)
+    y = kit.layer("nn.conv3d", x, kit.const(kit.random(8, 8, 1, 3, 3)), padding=(0, 1, 1, 0, 1, 1))
+    y = kit.layer("user.pool", y, kernel=(1, 2, 2), strides=(1, 2, 2), padding=(0,) * 6,
+                  dilation=(1, 1, 1), layout="NCDHW")  # fmt: skip
+    before = kit.module([x], y)
+    after = kit.apply(before, FlattenClips())
+    assert calls(after, "user.pool")[0].tensor.rank == (4 if pools else 5)
+    kit.same(before, after)
+
+
+@pytest.mark.parametrize("packs", [True, False])
+def test_a_user_s_convolution_gets_its_weight_packed(kit: Any, packs: bool) -> None:
+    same_as("nn.conv2d", "user.conv2d", traits=Traits(packs_weight=packs))
+    x = kit.var("x", 1, 16, 8, 8)
+    before = kit.module([x], kit.layer("user.conv2d", x, kit.const(kit.random(32, 16, 1, 1))))
+    after = kit.apply(before, AlterLayout())
+    assert calls(after, "user.conv2d")[0].attrs.weight_layout == ("OIHW16i32o" if packs else "OIHW")
+
+
+# Words of the grammar of sizes, and rewrites of exactly these operators: what they build depends on
+# what each one computes.
+_ALLOWED = {
+    ("ir/type_reader.py", ("min", "max")),
+    ("passes/fold_scale_axis.py", ("nn.conv1d", "nn.conv2d", "nn.conv3d")),
+    ("passes/melt_attention.py", ("multiply", "divide")),
+    ("passes/narrow_integers.py", ("nn.matmul", "nn.dense")),
+}
+
+
+def test_facts_about_operators_are_kept_with_the_operators() -> None:
+    root = Path(registry.__file__).parents[1]
+    names = {op.name for op in registry.all_ops()}
+    found = set()
+    for folder in ("ir", "passes", "build", "patterns", "schedules", "loop"):
+        for file in sorted((root / folder).rglob("*.py")):
+            for node in ast.walk(ast.parse(file.read_text())):
+                if isinstance(node, (ast.Set, ast.Tuple, ast.List)):
+                    texts = tuple(e.value for e in node.elts if isinstance(e, ast.Constant))
+                    if len(texts) == len(node.elts) > 1 and names.issuperset(texts):
+                        found.add((file.relative_to(root).as_posix(), texts))
+    assert found == _ALLOWED

@@ -59,7 +59,7 @@ _CONVS = (
 )  # fmt: skip
 
 
-@register_op("nn.conv2d", traits=Traits(product="weights"), samples=_CONVS)
+@register_op("nn.conv2d", traits=Traits(product="weights", packs_weight=True), samples=_CONVS)
 def conv2d(
     data: Tensor,
     weight: Tensor,

@@ -173,7 +173,7 @@ def _pool_layout(
 
 @register_op(
     "nn.max_pool2d",
-    traits=Traits(keeps_finite=True, selects=True),
+    traits=Traits(keeps_finite=True, selects=True, pools=True),
     samples=(*_WINDOWS, Sample(i8(1, 2, 5, 5), kernel=(3, 3), padding=(1, 1, 1, 1))),
 )
 def max_pool2d(
@@ -290,7 +290,7 @@ def max_pool_places(
 
 @register_op(
     "nn.avg_pool2d",
-    traits=Traits(keeps_finite=True, well_conditioned=True),
+    traits=Traits(keeps_finite=True, well_conditioned=True, pools=True),
     samples=(
         *_WINDOWS,
         Sample(f32(1, 2, 5, 5), kernel=(3, 3), padding=(1, 1, 1, 1), count_include_pad=True),

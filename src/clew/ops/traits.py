@@ -50,5 +50,15 @@ class Traits:
     `ir.deciding`: a model is built anew for each value that decides sizes.
     """
 
+    packs_weight: bool = False
+    """A convolution with the attributes of `nn.conv2d`, whose layout rule takes `weight_block`:
+    data and weight may be packed into blocks of channels. Read by AlterLayout.
+    """
+
+    pools: bool = False
+    """Reduces windows along any number of axes, with the attributes `kernel`, `strides`, `padding`,
+    `dilation` and `layout` of `nn.max_pool2d`. Read by FlattenClips.
+    """
+
 
 NO_TRAITS: Final = Traits()

@@ -20,7 +20,6 @@ from clew.support.errors import GraphTypeError
 from clew.te.analysis import Kind
 
 _PLAIN: Final = "NCHW"
-_CONVS: Final = ("nn.conv2d", "nn.conv3d_frames")
 _CHANNELS_LAST: Final = "NHWC"
 _FROM_CHANNELS_LAST: Final = (0, 3, 1, 2)
 _BLOCKS_OF_FEW: Final = (2, 4, 8)
@@ -100,7 +99,7 @@ class _Alterer(Rewriter):
         for node in post_order(function.body):
             for child in dict.fromkeys(node.children):
                 self._users.setdefault(child.id, []).append(node)
-            if isinstance(node, Call) and node.op_name in _CONVS and node.attrs.groups == 1:
+            if isinstance(node, Call) and _packs_weight(node) and node.attrs.groups == 1:
                 self._most = max(self._most, self._lanes_of_block(node))
 
     # --- which operators change ---
@@ -119,7 +118,7 @@ class _Alterer(Rewriter):
         if self._stays_plain(old):
             self._kept_plain.add(old.id)
             return None
-        if old.op.name in _CONVS:
+        if _packs_weight(old):
             return self._conv(old)
         if old.op.name == "nn.dense":
             return self._dense(old)
@@ -386,7 +385,7 @@ class _Alterer(Rewriter):
 
     def _meets_convolution(self, old: Expr) -> bool:
         """Whether a convolution reads an image, or what is computed from it element by element."""
-        return self._reaches(old, lambda user: user.op_name in _CONVS)
+        return self._reaches(old, _packs_weight)
 
     def _reaches(self, old: Expr, wanted: Callable[[Call], bool]) -> bool:
         """Whether a call that is `wanted` reads an image, or what is computed from it element by
@@ -562,3 +561,8 @@ def _block_of(type_: TensorType) -> int:
 
 def _packable(weight: Expr) -> bool:
     return isinstance(weight, Constant)
+
+
+def _packs_weight(call: Call) -> bool:
+    """Whether a call is a convolution that takes its data and weight in blocks of channels."""
+    return isinstance(call.op, Op) and call.op.traits.packs_weight

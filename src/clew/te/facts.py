@@ -89,15 +89,16 @@ def _read_by(scalars: Sequence[Scalar]) -> set[str]:
     return found | {t.name for s in reached.values() for t in s.inputs if t.body is None}
 
 
-def view_steps(tensor: Tensor) -> list[tuple[int, int] | None] | None:
-    """Returns for each axis of a tensor which axis of its only input it steps along, and by how
-    much; None for an axis of one element that steps along none. None where elements are not at
+def view_steps(outputs: Sequence[Tensor]) -> list[tuple[int, int] | None] | None:
+    """Returns for each axis of the only result which axis of its only input it steps along, and by
+    how much; None for an axis of one element that steps along none. None where elements are not at
     constant strides in the input, or an axis repeats them.
     """
+    tensor, *more = outputs
     body = tensor.body
     while isinstance(body, Inlined):
         body = body.value
-    if not isinstance(body, Load) or body.source.body is not None:
+    if more or not isinstance(body, Load) or body.source.body is not None:
         return None
     places = {id(axis): n for n, axis in enumerate(tensor.axes)}
     found: list[tuple[int, int] | None] = [None] * len(tensor.axes)
