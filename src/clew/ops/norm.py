@@ -28,7 +28,6 @@ from clew.ops.elementwise import add, multiply, subtract
 from clew.ops.layouts import logical_sizes, parse_layout
 from clew.ops.reduce import mean_stages, reduce_over, scaled
 from clew.ops.registry import Sample, register_op
-from clew.ops.traits import Traits
 from clew.ops.transform import reshape
 from clew.ops.unary import rsqrt
 from clew.support.errors import GraphTypeError
@@ -307,7 +306,6 @@ _BESIDE = 16
 
 @register_op(
     "nn.lrn",
-    traits=Traits(keeps_finite=True),
     samples=(
         Sample(f32(1, 7, 3, 3), size=5),
         Sample(f32(1, 4, 3), size=2, alpha=0.1, beta=0.5, bias=2.0),

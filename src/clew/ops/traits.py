@@ -23,9 +23,10 @@ class Traits:
     """
 
     keeps_finite: bool | None = None
-    """Results are finite where operands are. Read by AlterLayout: channels that blocks are filled
-    up with hold what becomes of zeros, which a later layer multiplies by zero. Derived for
-    elementwise and broadcasting operators and data movement; False for others.
+    """Results are finite where operands are, and no element depends on another channel. Read by
+    AlterLayout: channels that blocks are filled up with hold what becomes of zeros, which a later
+    layer multiplies by zero. Derived for elementwise and broadcasting operators and data movement;
+    False for others.
     """
 
     selects: bool | None = None
