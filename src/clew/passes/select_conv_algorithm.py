@@ -10,13 +10,13 @@ from typing import ClassVar, Final
 from clew.ir.expr import Call, Expr
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
+from clew.ops.registry import Op
 from clew.passes.base import Machine, Pass, PassContext
 from clew.passes.conv_in_parts import in_parts
 from clew.passes.convolutions import Algorithm, plain_weight
 from clew.passes.winograd import direct_cycles, winograd
 from clew.support.errors import InputError
 
-_CONVS: Final = ("nn.conv2d", "nn.conv3d_frames")
 WINOGRAD, BF16X3 = "winograd", "bf16x3"
 _ALGORITHMS: Final = (WINOGRAD, BF16X3)
 
@@ -86,7 +86,8 @@ class _Selector(Rewriter):
         self._target = target
 
     def rewrite_call(self, old: Call, new: Call) -> Expr:
-        if new.op_name not in _CONVS or self._excluded(old):
+        packs = isinstance(new.op, Op) and new.op.traits.packs_weight
+        if not packs or self._excluded(old):
             return new
         weight = plain_weight(new, new.op_name)
         others = list(self._others(new)) if weight is not None else []
