@@ -30,7 +30,6 @@ from clew.bench.bandwidth import Bandwidth, Pattern
 from clew.bench.flops import model_flops
 from clew.bench.peak import FmaPeak
 from clew.bench.roofline import work_of
-from clew.pipelines import pipeline
 from harness import single_op
 from harness.report import circumstances, console, fill, markdown, progress
 from harness.single_op import OneOp
@@ -239,22 +238,14 @@ def _others() -> Iterator[Case]:
 
 
 def _convolutions() -> Iterator[Case]:
-    passes = winograd_passes()
-    direct = (*passes, "SplitConvolutions")
+    direct = ["SelectConvAlgorithm"]
     for channels, filters, size, kernel, stride in _CONVOLUTIONS:
         make = partial(single_op.convolution, channels, filters, size, kernel, stride)
         label = f"{kernel}×{kernel} {channels}→{filters}@{size}{' stride 2' * (stride > 1)}"
         yield Case("conv", label, make, peer=True)
-        if passes and kernel == 3 and stride == 1:
+        if kernel == 3 and stride == 1:
             yield Case("winograd", f"{label}, chosen", make)
             yield Case("winograd", f"{label}, direct", make, options=lambda: {"disabled": direct})
-
-
-def winograd_passes() -> list[str]:
-    """Returns the names of the passes that choose Winograd's algorithm; none without the op."""
-    if not any("winograd" in op.name.lower() for op in clew.all_ops()):
-        return []
-    return [p.name for p in pipeline() if "winograd" in p.name.lower()]
 
 
 # ---------------------------------------------------------------------------------------- measuring

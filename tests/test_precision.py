@@ -17,8 +17,8 @@ from clew.ir.interpret import interpret
 from clew.ir.module import Module
 from clew.ir.types import TensorType, to_numpy
 from clew.loading import load_compiled
+from clew.machine.needs import check_machine, needs_of
 from clew.ops.registry import get_op
-from clew.runtime.cpu import check_machine, needs_of
 from clew.support.errors import ClewError
 from clew.target import host, target_of
 

@@ -37,7 +37,7 @@ test("shapes are read as people write them", () => {
 });
 
 test("options survive the form", () => {
-  const options = { ...DEFAULTS, threads: 2, disabled: ["FuseOps"], required: ["UseWinograd"], shapes: { x: [1, 2] }, precision: "bf16" };
+  const options = { ...DEFAULTS, threads: 2, disabled: ["FuseOps"], required: ["SelectConvAlgorithm"], shapes: { x: [1, 2] }, precision: "bf16" };
   assert.deepEqual(optionsOf(formOf(options)), options);
   assert.match(String(optionsOf({ ...formOf(DEFAULTS), threads: "0" })), /not a number/);
 });

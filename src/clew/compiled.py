@@ -139,7 +139,8 @@ class Kernel:
     def multiplies_tiles(self) -> bool:
         """Whether it sums products of bf16, and its target has a unit that multiplies these."""
         products = product_dtypes_of(self.tensors)
-        return self._use.source.target.has("amx-bf16") and set(products) == {"bf16"}
+        multiplies = self._use.source.target.tile_shape("bf16", "bf16") is not None
+        return multiplies and set(products) == {"bf16"}
 
     @property
     def loops(self) -> str:

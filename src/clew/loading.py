@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from clew.machine.needs import check_machine
 from clew.profiled import ProfiledModel
 from clew.runtime.artifact import (
     BuildReader,
@@ -21,7 +22,6 @@ from clew.runtime.artifact import (
     read_needs,
 )
 from clew.runtime.container import Container, read_container, read_opened
-from clew.runtime.cpu import check_machine
 from clew.runtime.input_spec import InputSpec
 from clew.runtime.model import Ready, SizesKey, sizes_key
 from clew.runtime.program import Program

@@ -22,14 +22,14 @@ from clew.passes.inline_composites import InlineComposites
 from clew.passes.melt_attention import MeltAttention
 from clew.passes.narrow_integers import NarrowIntegers
 from clew.passes.place_parts import PlaceParts
+from clew.passes.select_conv_algorithm import SelectConvAlgorithm
 from clew.passes.simplify_expr import SimplifyExpr
 from clew.passes.simplify_inference import SimplifyInference
 from clew.passes.skip_padding import SkipPadding
-from clew.passes.split_convolutions import SplitConvolutions
+from clew.passes.specialize import Specialize
 from clew.passes.split_products import SplitProducts
 from clew.passes.split_transposed import SplitTransposed
 from clew.passes.unroll_loops import UnrollLoops
-from clew.passes.use_winograd import UseWinograd
 
 
 def pipeline(
@@ -63,8 +63,7 @@ def pipeline(
         FlattenClips(),  # on final weights; what follows knows images
         products,  # on whole layers with their final weights, and before weights are packed
         AlterLayout(),  # with all operators settled that have a layout of their own
-        SplitConvolutions(),  # on blocks, as products of pixels by channels
-        UseWinograd(),  # between transforms that read and write blocks
+        SelectConvAlgorithm(),  # on blocks, which transforms and products of parts read and write
         DecomposeOps(),  # what has no kernel of its own, once patterns have looked for it whole
         FoldConstant(),  # packed and concatenated weights
         DeadCode(),  # what folding left
@@ -72,3 +71,10 @@ def pipeline(
         FuseOps(mode="none" if opt_level == 0 else "auto"),  # late: it hides operators in kernels
         PlaceParts(),  # last: it goes by which kernels there are, and in what order
     ]
+
+
+def pipeline_of_kernel(specialize: Specialize) -> list[Pass]:
+    """Returns the passes over the operators of a kernel whose sizes a run has told: they become
+    kernels anew, as with all sizes known some are views, or nothing.
+    """
+    return [specialize, FoldEmpty(), DecomposeOps(), FoldConstant(), FuseOps(), PlaceParts()]

@@ -10,6 +10,7 @@ from typing import Final
 import llvmlite.binding as llvm
 
 from clew.ir.types import bits
+from clew.machine.instructions import Instructions, instructions_of
 from clew.support import markup
 from clew.support.errors import InputError
 from clew.support.system import system_text
@@ -41,35 +42,34 @@ class Target:
 
     def has(self, feature: str) -> bool:
         """Whether the machine has a feature by LLVM's name, such as `avx512vnni`."""
-        return f"+{feature}" in self.features.split(",")
+        return self._instructions.has(feature)
+
+    @property
+    def _instructions(self) -> Instructions:
+        return instructions_of(self.features)
 
     @property
     def multiplies_bf16(self) -> bool:
-        """Whether products of `bf16` are faster than those of f32.
-
-        Intel's CPUs with the instruction (which have `avx512fp16`, too) take four times as long for
-        one as for a fused multiply-add; they have matrix tiles instead.
-        """
-        dots = self.has("avx512bf16") and not self.has("avx512fp16")
+        """Whether products of `bf16` are faster than those of f32."""
+        dots = self._instructions.dot("bf16", "bf16", self.vector_lanes("f32")) is not None
         return dots or self.tile_shape("bf16", "bf16") is not None
 
     def dot_lanes(self, data: str, weight: str) -> int:
         """Returns how many lanes of 32 bits sums of products of pairs of `bf16`, or of fours of
         `u8` and `i8`, are computed in; 0 where there is no quick way.
         """
+        lanes = self.vector_lanes("f32")
         if (data, weight) == ("bf16", "bf16"):
-            return self.vector_bits // 32  # pairs are quickly taken apart, if need be
-        known = (data, weight) == ("u8", "i8") and self.has("avx512vnni") and self.has("avx512vl")
-        return self.vector_bits // 32 if known else 0
+            return lanes  # pairs are quickly taken apart, if need be
+        return lanes if self._instructions.dot(data, weight, lanes) is not None else 0
 
     def tile_shape(self, data: str, weight: str) -> tuple[int, int, int] | None:
         """Returns rows, columns and depth (elements of a row of `data`) of the largest product that
         a matrix unit does at once; None where it has none of these operands.
         """
-        small = data in ("i8", "u8") and weight in ("i8", "u8")
-        if (data, weight) == ("bf16", "bf16") and self.has("amx-bf16"):
-            return 16, 16, 32
-        return (16, 16, 64) if small and self.has("amx-int8") else None
+        if not self._instructions.tile_product(data, weight):
+            return None
+        return 16, 16, 64 * 8 // bits(data)
 
     def __repr__(self) -> str:
         vectors = f"{self.vector_bits}-bit vectors, {self.vector_registers} registers"

@@ -88,11 +88,6 @@ def test_convolutions_are_all_of_resnet50() -> None:
     assert set(kernels._CONVOLUTIONS) == expected
 
 
-def test_without_the_operator_there_is_no_winograd(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clew, "all_ops", lambda: iter([]))
-    assert kernels.winograd_passes() == []
-
-
 def test_a_case_that_fails_is_a_row() -> None:
     def fails() -> OneOp:
         raise RuntimeError("no")

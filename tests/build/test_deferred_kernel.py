@@ -104,6 +104,22 @@ def test_sizes_known_only_in_an_expression() -> None:
     assert stand_ins(told) == ()
 
 
+def test_passes_of_a_deferred_kernel_are_seen_by_instruments() -> None:
+    seen: list[str] = []
+
+    class Seen:
+        def before_pass(self, name: str, module: Any) -> None:
+            seen.append(name)
+
+    compiled = clew.compile(
+        onnx.parser.parse_model(POSITIVE), threads=1, instruments=[Seen()], disabled=["PlaceParts"]
+    )
+    seen.clear()
+    for _ in range(4):
+        compiled(np.arange(8, dtype=np.float32) - 4)
+    assert seen == ["Specialize", "FoldEmpty", "DecomposeOps", "FoldConstant", "FuseOps"]
+
+
 # The sum over all boxes is of no use for other counts; what is done box by box is.
 ALL_BOXES = """<ir_version: 9, opset_import: ["" : 18]>
 agraph (float[8] x) => (float s) {

@@ -89,7 +89,7 @@ def direct(module: Module) -> CompiledModel:
     finds cheaper for images as small as these differs.
     """
     agree(module)
-    return clew.compile(module, cache=False, threads=1, disabled=("UseWinograd",))
+    return clew.compile(module, cache=False, threads=1, disabled=("SelectConvAlgorithm",))
 
 
 def labels(compiled: CompiledModel) -> list[str]:

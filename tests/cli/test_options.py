@@ -99,7 +99,7 @@ def test_what_is_typed_arrives(
     typed = (
         "--target", "cpu-avx2", "--threads", 3, "--opt-level", 1, "--precision", "bf16",
         "--keep-f32", "a,b*", "--keep-f32", "c", "--no-fuse", "--required", "DeadCode",
-        "--disabled", "UseWinograd,FoldScaleAxis", "--extend", files["mine"],
+        "--disabled", "SelectConvAlgorithm,FoldScaleAxis", "--extend", files["mine"],
         "--schedule", f"relu*={files['steps']}", "--shape", "x=1,2", "--links", "snapshot",
         "--no-cache", "--budget", "strict", "--budget", "nodes=7",
     )  # fmt: skip
@@ -107,7 +107,7 @@ def test_what_is_typed_arrives(
     ((options, budgets, links),) = seen
     assert options == CompileOptions(
         target="cpu-avx2", threads=3, opt_level=1, precision="bf16", keep_f32=("a", "b*", "c"),
-        fuse=False, required=("DeadCode",), disabled=("UseWinograd", "FoldScaleAxis"),
+        fuse=False, required=("DeadCode",), disabled=("SelectConvAlgorithm", "FoldScaleAxis"),
         extend=(files["mine"],), schedules={"relu*": STEPS}, shapes={"x": (1, 2)},
         links="snapshot", cache=False,
     )  # fmt: skip

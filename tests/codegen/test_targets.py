@@ -13,7 +13,7 @@ import pytest
 
 import clew
 import zoo
-from clew.runtime.cpu import check_machine, needs_of
+from clew.machine.needs import check_machine, needs_of
 from clew.support.errors import ClewError
 from clew.target import target_of
 
@@ -48,7 +48,7 @@ def loops(asm: str) -> list[list[str]]:
 @pytest.mark.parametrize("model", ["light_squeezenet", "mobilenet_tiny", "bert_tiny"])
 def test_tiles_stay_in_registers(name: str, model: str) -> None:
     least, look, stack = LOOKS[name]
-    compiled = clew.compile(zoo.path(model), target=name, disabled=["UseWinograd"])
+    compiled = clew.compile(zoo.path(model), target=name, disabled=["SelectConvAlgorithm"])
     full = 0
     for kernel in compiled.kernels:
         if not TILED & set(kernel.rules):

@@ -31,7 +31,7 @@ def left_alone(schedule: Any, target: Any) -> bool:
 def page() -> Iterator[Explored]:
     module = clew.load(zoo.path("resnet_tiny"))
     compiled = clew.compile(module, threads=1, precision="bf16", keep_f32=["*fc*"],
-                            disabled=["UseWinograd"], extend=[left_alone])  # fmt: skip
+                            disabled=["SelectConvAlgorithm"], extend=[left_alone])  # fmt: skip
     with compiled.explore() as made:
         yield made
 
@@ -85,7 +85,7 @@ def test_the_build_is_the_one_that_was_compiled(page: Explored):
     assert build["options"] == options
     assert (options["precision"], options["threads"], options["fuse"]) == ("bf16", 1, True)
     assert options["keep_f32"] == ["*fc*"]
-    assert options["disabled"] == ["UseWinograd"]
+    assert options["disabled"] == ["SelectConvAlgorithm"]
     assert len(overview["kernels"]) > 3
     status, stage = ask(page, "api/a/stage/0")
     assert status == 200

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 import clew
+from clew import te
 from clew.ir.deciding import (
-    SIZE_ARITHMETIC,
-    SIZE_READERS,
     decided_by,
     deciding_leaves,
     deciding_params,
@@ -17,7 +16,9 @@ from clew.ir.dims import SymDim
 from clew.ir.expr import ArgRef, Call, Constant, Function, Tuple, Var
 from clew.ir.module import Module
 from clew.ir.types import TensorType
-from clew.ops.registry import all_ops, get_op
+from clew.ops import registry
+from clew.ops.registry import get_op
+from clew.ops.traits import Traits
 
 
 def var(name, *shape, dtype="f32"):
@@ -35,9 +36,21 @@ def function(params, body):
 X = var("x", 2, 8)
 
 
-def test_every_name_in_the_lists_is_an_operator_s():
-    known = {op.name for op in all_ops()}
-    assert known >= SIZE_READERS | SIZE_ARITHMETIC
+def test_sizes_are_computed_with_a_user_s_operator_that_says_so(monkeypatch):
+    monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))
+    k = var("k", 1, dtype="i64")
+    found = {}
+    for sizes in ("", "computed", "read"):
+
+        @registry.register_op("user.twice", traits=Traits(sizes=sizes), overwrite=True)
+        def twice(x: te.Tensor) -> te.Tensor:
+            """`2 * x`."""
+            return te.compute(x.shape, lambda *i: x[i] * 2, "twice")
+
+        end = layer("concatenate", twice(k), Constant(np.array([3])), axis=0)
+        attrs = {"begin": (0, 0), "end": ArgRef(1), "strides": (1, 1), "axes": (0, 1)}
+        found[sizes] = deciding_params(function([X, k], Call(get_op("slice"), [X, end], attrs)))
+    assert found == {"": (), "computed": (1,), "read": ()}
 
 
 def test_the_size_of_an_activation_is_not_its_value():

@@ -139,12 +139,17 @@ def test_what_is_filled_up_and_what_is_not_are_concatenated(kit: Any) -> None:
     assert one(after, "concatenate").type.layout == "NCHW8c"
 
 
-def test_a_norm_over_channels_follows_blocks(kit: Any) -> None:
+@pytest.mark.parametrize(("channels", "layout"), [(32, "NCHW16c"), (24, "")])
+def test_a_norm_over_channels_follows_blocks_that_channels_fill(
+    kit: Any, channels: int, layout: str
+) -> None:
     x = kit.var("x", 1, 16, 8, 8)
-    y = kit.layer("nn.lrn", kit.layer("nn.conv2d", x, kit.const(kit.random(24, 16, 1, 1))), size=5)
-    before = kit.module([x], kit.layer("nn.conv2d", y, kit.const(kit.random(16, 24, 1, 1))))
+    y = kit.layer("nn.conv2d", x, kit.const(kit.random(channels, 16, 1, 1)))
+    y = kit.layer("add", y, kit.const(np.float32(50)))  # what fills a block up, too
+    y = kit.layer("nn.lrn", y, size=5, alpha=1.0)
+    before = kit.module([x], kit.layer("nn.conv2d", y, kit.const(kit.random(16, channels, 1, 1))))
     after = altered(kit, before)
-    assert one(after, "nn.lrn").type.layout == "NCHW16c"
+    assert one(after, "nn.lrn").type.layout == layout
     feed = {"x": kit.random(1, 16, 8, 8, seed=5)}
     (expected,), (found,) = (kit.interpret(m, feed) for m in (before, after))
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)

@@ -26,7 +26,8 @@ def test_before_and_after(kit: Any, file: Path) -> None:
     module = parse_module(before)
     assert print_module(module) == before
     name = file.stem.split("-")[0]
-    target = kit.Tiles() if name.startswith("Split") else kit.Lanes()
+    on_tiles = name.startswith("Split") or file.stem.endswith("-parts")
+    target = kit.Tiles() if on_tiles else kit.Lanes()
     manager = kit.PassManager([_passes()[name]], target=target)
     found = print_module(manager.run(module))
     if os.environ.get("CLEW_UPDATE_TEXT"):

@@ -96,7 +96,14 @@ def optimized_(
             raise typer.BadParameter(f"no model or variant {error}") from None
         for case in chosen:
             found = optimized.checked(case, place)
-            good &= found.status in (*_RIGHT, "one step", "rounds", "not made", "peer fails")
+            good &= found.status in (
+                *_RIGHT,
+                "one step",
+                "rounds",
+                "by node",
+                "not made",
+                "peer fails",
+            )
             if as_json:
                 print(json.dumps({"case": str(case), **found.as_json()}), flush=True)
                 continue

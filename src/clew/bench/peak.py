@@ -49,7 +49,7 @@ class TilePeak:
     @staticmethod
     def available() -> bool:
         """Whether this machine multiplies bf16 tiles."""
-        return host().has("amx-bf16")
+        return host().tile_shape("bf16", "bf16") is not None
 
     def gflops(self, threads: int, runs: int = 3) -> float:
         """Returns GFLOP/s on `threads` threads at once, two for each multiply-add: the best of a

@@ -19,13 +19,14 @@ from clew.ir.expr import Call, Function
 from clew.ir.module import Module
 from clew.ir.types import TensorType, leaves
 from clew.ir.visit import inner_functions, post_order
+from clew.machine.needs import check_machine, needs_of
 from clew.passes.base import Pass, Unmet
 from clew.passes.manager import PassManager
 from clew.passes.specialize import Specialize
 from clew.passes.views import is_settled
+from clew.pipelines import pipeline_of_kernel
 from clew.runtime.cache import Cache, default_cache
 from clew.runtime.context import SymbolTable
-from clew.runtime.cpu import check_machine, needs_of
 from clew.runtime.guard import GuardSide
 from clew.runtime.jit import Library
 from clew.runtime.plan import SegmentPlan
@@ -317,12 +318,28 @@ class _Native:
                 layer=", ".join(call.layers[:3]),
             )
         self._chosen(call, call.op)
-        make = partial(_program_of, self.options, self.cache, self.pool)
+        make = partial(_specialised, self.options, self.cache, self.pool)
         return DeferredKernel(call.op, sizes, self.options.target, self.options.bounds, make)
 
 
-def _program_of(options: Options, cache: Cache, pool: ThreadPool, module: Module) -> Program:
-    """Returns the program of a module whose passes have run, and whose shapes are known."""
+def _specialised(
+    options: Options, cache: Cache, pool: ThreadPool, specialize: Specialize, module: Module
+) -> Program | None:
+    """Returns the program of a kernel's operators for what a run has told; None where shapes remain
+    that it has not.
+    """
+    passes = pipeline_of_kernel(specialize)
+    manager = PassManager(
+        passes,
+        disabled=set(options.disabled) & {p.name for p in passes},
+        instruments=options.instruments,
+        target=options.target,
+        trace=False,
+    )
+    module = manager.run(module)
+    types = (t for n in post_order(module.main) for t in leaves(n.type))
+    if any(isinstance(t, TensorType) and not t.is_static for t in types):
+        return None
     native = _Native(options, cache, pool, {})
     codes = native.compile(static_calls(module))
     builder = ProgramBuilder(
@@ -335,7 +352,7 @@ def saved_kernel(step: Mapping[str, Any], pool: ThreadPool) -> DeferredKernel:
     """Returns a kernel of a saved model that is compiled for the shapes it meets."""
     target, bounds = Target(**step["target"]), step.get("bounds", "check")
     options = Options(target, pool.threads, 3, (), bounds=bounds)
-    make = partial(_program_of, options, default_cache(), pool)
+    make = partial(_specialised, options, default_cache(), pool)
     return DeferredKernel.from_json(step, target, bounds, make)
 
 

@@ -14,22 +14,16 @@ from clew.build.lowering import operator_calls
 from clew.build.rows import Fitting, rows_of
 from clew.build.stand_ins import stand_ins
 from clew.ir.deciding import deciding_params
-from clew.ir.dims import Dim, SymDim
-from clew.ir.expr import Expr, Function, Tuple, Var
+from clew.ir.dims import Dim
+from clew.ir.expr import Function, Tuple, Var
+from clew.ir.inline import inlined
 from clew.ir.interpret import interpreted
 from clew.ir.module import Module
 from clew.ir.parser import parse_module
 from clew.ir.printer import printed
-from clew.ir.rewrite import rebuild
 from clew.ir.types import TensorType, Type, leaves
-from clew.ir.visit import post_order
 from clew.ops.registry import Op
 from clew.passes.base import PassContext
-from clew.passes.decompose_ops import DecomposeOps
-from clew.passes.fold_constant import FoldConstant
-from clew.passes.fold_empty import FoldEmpty
-from clew.passes.fuse_ops import FuseOps
-from clew.passes.place_parts import PlaceParts
 from clew.passes.specialize import Specialize
 from clew.runtime.model import decides_now
 from clew.runtime.program import Program
@@ -40,8 +34,8 @@ from clew.support.locks import Lock
 from clew.target import Target
 from clew.te.analysis import Kind
 
-MakeProgram: TypeAlias = Callable[[Module], Program]
-"""Compiles a module whose passes have run, and whose shapes are known."""
+MakeProgram: TypeAlias = Callable[[Specialize, Module], "Program | None"]
+"""Compiles a module once it is specialised; None where shapes remain that only a run tells."""
 
 Specialised: TypeAlias = "Callable[[Sequence[np.ndarray[Any, Any]]], tuple[Any, ...]]"
 
@@ -220,24 +214,17 @@ class DeferredKernel:
         module, names = self._alone()
         values = tuple((names[n], arrays[n].copy()) for n in deciding)
         shapes = tuple((name, tuple(a.shape)) for name, a in zip(names, arrays, strict=True))
-        context = PassContext(self.target)
-        # Its operators again, and in kernels anew: with all sizes known some are views, or nothing.
-        for step in (
-            Specialize(tuple(sizes.items()), values, shapes), FoldEmpty(), DecomposeOps(),
-            FoldConstant(), FuseOps(), PlaceParts(),
-        ):  # fmt: skip
-            module = step.run(module, context)
-        if any(isinstance(d, SymDim) for n in post_order(module.main) for d in _dims_of(n.type)):
+        program = self._make_program(Specialize(tuple(sizes.items()), values, shapes), module)
+        if program is None:
             return None
         self._values_met += bool(values)
-        program = self._make_program(module)
         return lambda values: tuple(program(values))
 
     def _alone(self) -> tuple[Module, list[str]]:
         """Returns a module of the function's operators, and the names of its parameters."""
         names = [f"p{n}" for n in range(len(self.function.params))]
         params = [Var(n, p.type) for n, p in zip(names, self.function.params, strict=True)]
-        body = _over(self.function, params)
+        body = inlined(self.function, params)
         outs = list(body.fields) if isinstance(body, Tuple) else [body]
         attrs = {"outputs": tuple(f"out{n}" for n in range(len(outs)))}
         return Module({"main": Function(params, Tuple(outs), attrs)}), names
@@ -260,16 +247,6 @@ def _is_light(function: Function, target: Target) -> bool:
         and kind(call) != Kind.ANCHOR
         for call in operator_calls(function)
     )
-
-
-def _over(function: Function, args: Sequence[Expr]) -> Expr:
-    """Returns a function's body over arguments."""
-    values: dict[int, Expr] = {p.id: a for p, a in zip(function.params, args, strict=True)}
-    for node in post_order(function.body):
-        if node.id not in values:
-            children = [values.get(c.id, c) for c in node.children]
-            values[node.id] = rebuild(node, children) if node.children else node
-    return values[function.body.id]
 
 
 def _is_small(type_: Type) -> bool:

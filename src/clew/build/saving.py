@@ -14,8 +14,8 @@ from clew.build.build import Build
 from clew.build.deferred_kernel import DeferredKernel
 from clew.build.host_steps import HostStep
 from clew.codegen.artifact import KernelCode
+from clew.machine.needs import needs_of
 from clew.runtime.container import write_container
-from clew.runtime.cpu import needs_of
 from clew.runtime.input_spec import InputSpec
 from clew.runtime.model import SizesKey
 from clew.runtime.plan import BufferRef, Flow, SegmentPlan

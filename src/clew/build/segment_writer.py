@@ -207,7 +207,8 @@ class SegmentWriter:
         stacks = results[len(init) :]
         trips = node.trips
         assert isinstance(trips, int) or trips is None
-        rows = [size // trips if trips else 0 for size in sizes[len(init) :]]
+        made = body.slots[body.function.body.id][len(init) :]
+        rows = [body.tensor(s).size_bytes for s in made]  # also of a loop that never turns
         loop = LoopPlan(self._moving, tuple(sizes[n] for n in moving), tuple(rows), trips)
         number, counter = len(self._loops), self._room(_COUNTER_BYTES)
         self._loops.append(loop)

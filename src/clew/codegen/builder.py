@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from clew.ir.types import STORAGE
+from clew.machine.instructions import instructions_of
 
 # No arithmetic is done on bf16. Without instructions for it LLVM converts even to move one: it is
 # bits.
@@ -166,7 +167,7 @@ class ModuleBuilder:
         self.source = source
         self.triple = triple
         self.debug = debug
-        self._features = frozenset(features.split(","))
+        self.instructions = instructions_of(features)
         self._constants: dict[tuple[str, str], str] = {}
         self._functions: list[str] = []
         self._declarations: dict[str, str] = {}
@@ -223,10 +224,6 @@ class ModuleBuilder:
         """Declares an external function or intrinsic once."""
         if name not in self._declarations:
             self._declarations[name] = f"declare {result} @{name}({', '.join(params)})"
-
-    def has(self, feature: str) -> bool:
-        """Whether the target has a feature by LLVM's name."""
-        return f"+{feature}" in self._features
 
     def constant(self, hint: str, typed: str) -> str:
         """Returns the name of a constant in memory, aligned to a cache line."""

@@ -13,12 +13,7 @@ from clew.loop.ir import For, Store
 from clew.loop.products import product_of, step_along
 from clew.te.expr import Load
 
-# By operands' dtypes: the instruction's name in LLVM and its elements. Unsigned comes first.
-_DOTS: Final = {
-    ("bf16", "bf16"): ("llvm.x86.avx512bf16.dpbf16ps", "bfloat"),
-    ("u8", "i8"): ("llvm.x86.avx512.vpdpbusd", "i8"),
-}
-_WIDTHS: Final = {4: "128", 8: "256", 16: "512"}
+_LANES: Final = (4, 8, 16)
 
 
 def emit_dot(v: Values, loop: For, store: Store, old: Value) -> Value | None:
@@ -27,15 +22,13 @@ def emit_dot(v: Values, loop: For, store: Store, old: Value) -> Value | None:
     None where the target has no such instruction, or the operands do not lie as it takes them.
     """
     product = product_of(store)
-    if product is None or v.lanes not in _WIDTHS or loop.extent != product.group:
+    if product is None or v.lanes not in _LANES or loop.extent != product.group:
         return None
     a, b = product.a, product.b
     if (a.dtype, b.dtype) == ("i8", "u8"):
         a, b = b, a
-    if (a.dtype, b.dtype) not in _DOTS:
-        return None
-    fast = _has_instruction(v, a.dtype)
-    if not fast and a.dtype != "bf16":
+    found = v.b.module.instructions.dot(a.dtype, b.dtype, v.lanes)
+    if found is None and (a.dtype, b.dtype) != ("bf16", "bf16"):
         return None
     if any(step_along(v.flat(x, x.source, x.indices), loop.index) != 1 for x in (a, b)):
         return None
@@ -45,28 +38,16 @@ def emit_dot(v: Values, loop: For, store: Store, old: Value) -> Value | None:
     if left is None or right is None:
         return None
     total = v.broadcast(old, v.lanes)
-    if not fast:
+    if found is None:
         return _two_steps(v, left, right, total)
-    name, element = _DOTS[a.dtype, b.dtype]
-    many = f"<{v.lanes * product.group} x {element}>"
+    many = f"<{v.lanes * product.group} x {found.element}>"
     wide = llvm_type(old.dtype, v.lanes)
-    name = f"{name}.{_WIDTHS[v.lanes]}"
-    v.b.module.declare(name, wide, [wide, many, many])
+    v.b.module.declare(found.function, wide, [wide, many, many])
     cast = [
         v.b.pointer(f"bitcast {v.broadcast(x, v.lanes).typed} to {many}") for x in (left, right)
     ]
-    text = f"call {wide} @{name}({total.typed}, {many} {cast[0]}, {many} {cast[1]})"
+    text = f"call {wide} @{found.function}({total.typed}, {many} {cast[0]}, {many} {cast[1]})"
     return v.b.value(text, old.dtype, v.lanes)
-
-
-def _has_instruction(v: Values, dtype: str) -> bool:
-    """Whether the target has the instruction, and it is quick: Intel's for `bf16`, in CPUs that
-    also have `avx512fp16`, takes as long as four fused multiply-adds.
-    """
-    has = v.b.module.has
-    if dtype != "bf16":
-        return has("avx512vnni") and has("avx512vl")
-    return has("avx512bf16") and has("avx512vl") and not has("avx512fp16")
 
 
 def _two_steps(v: Values, left: Value, right: Value, total: Value) -> Value:

@@ -328,7 +328,7 @@ def narrow(x: Lanes, dtype: str) -> Lanes:
     if dtype == "f16":
         return x.convert("fptrunc", "f16")
     assert dtype == "bf16", dtype
-    if x.b.module.has("avx512bf16"):  # this takes denormals for zeros
+    if x.b.module.instructions.rounds_to_bf16:  # this takes denormals for zeros
         lanes = x.value.lanes
         type_ = "bfloat" if lanes == 1 else f"<{lanes} x bfloat>"
         rounded = x.b.pointer(f"fptrunc {x.value.typed} to {type_}")

@@ -1,7 +1,7 @@
-"""Decodes instructions that the disassembler library does not know: those of Intel AMX, and of
-AVX-512 for `bf16`.
+"""Decodes instructions that the disassembler library does not know: those of Intel AMX, of
+AVX-VNNI, and of AVX-512 for `bf16`.
 
-The former have a VEX prefix of three bytes, the latter an EVEX one; all opcodes are of the second
+The last have an EVEX prefix, the others a VEX one of three bytes; all opcodes are of the second
 map.
 
 Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, chapter 2.3 and the
@@ -30,6 +30,10 @@ _MOVES: Final = {(0x4B, _F2): "tileloadd", (0x4B, _66): "tileloaddt1", (0x4B, _F
 _CONFIGURE: Final = {(0x49, _NONE): "ldtilecfg", (0x49, _66): "sttilecfg"}
 _VECTORS: Final = {
     (0x72, _F3): "vcvtneps2bf16", (0x72, _F2): "vcvtne2ps2bf16", (0x52, _F3): "vdpbf16ps",
+}  # fmt: skip
+_DOTS: Final = {
+    (0x50, _66): "vpdpbusd", (0x51, _66): "vpdpbusds",
+    (0x52, _66): "vpdpwssd", (0x53, _66): "vpdpwssds",
 }  # fmt: skip
 _REGISTER_FORM: Final = 3
 _NO_INDEX: Final = 4
@@ -85,6 +89,8 @@ def _tile(code: bytes) -> Decoded | None:
     prefix, third, opcode = code[2] & 3, ~code[2] >> 3 & 15, code[3]
     key, mod = (opcode, prefix), code[4] >> 6
     tile = code[4] >> 3 & 7
+    if key in _DOTS:
+        return _dot(code, extend, _DOTS[key])
     if mod == _REGISTER_FORM:
         if key in _PRODUCTS:
             return Decoded(5, f"{_PRODUCTS[key]} tmm{tile}, tmm{code[4] & 7}, tmm{third & 7}")
@@ -101,6 +107,20 @@ def _tile(code: bytes) -> Decoded | None:
     if name == "tilestored":
         operands = f"[{place.text}], tmm{tile}"
     return Decoded(place.length, f"{name} {operands}")
+
+
+def _dot(code: bytes, extend: int, name: str) -> Decoded | None:
+    """Decodes a dot product of AVX-VNNI."""
+    if code[2] >> 7:
+        return None
+    vector = "y" if code[2] >> 2 & 1 else "x"
+    target = (code[4] >> 3 & 7) | (extend >> 2 & 1) << 3
+    names = [f"{vector}mm{n}" for n in (target, ~code[2] >> 3 & 15)]
+    if code[4] >> 6 == _REGISTER_FORM:
+        names.append(f"{vector}mm{code[4] & 7 | (extend & 1) << 3}")
+        return Decoded(5, f"{name} {', '.join(names)}")
+    place = _place(code, extend)
+    return place and Decoded(place.length, f"{name} {', '.join(names)}, [{place.text}]")
 
 
 def _place(code: bytes, extend: int, step: int = 1) -> Decoded | None:

@@ -31,14 +31,6 @@ from clew.loop.products import (
 )
 from clew.te.expr import Index, Scalar
 
-# By the operands' dtypes: the feature and the instruction.
-_PRODUCTS: Final = {
-    ("bf16", "bf16"): ("amx-bf16", "llvm.x86.tdpbf16ps"),
-    ("u8", "i8"): ("amx-int8", "llvm.x86.tdpbusd"),
-    ("i8", "u8"): ("amx-int8", "llvm.x86.tdpbsud"),
-    ("i8", "i8"): ("amx-int8", "llvm.x86.tdpbssd"),
-    ("u8", "u8"): ("amx-int8", "llvm.x86.tdpbuud"),
-}
 _CONFIG_BYTES: Final = 64
 _ROW_BYTES_AT: Final = 16
 _ROWS_AT: Final = 48
@@ -73,10 +65,12 @@ class Tiles:
     def fits(self, stmt: TileProduct) -> bool:
         """Whether the target has a matrix unit for the product's operands."""
         if self._zeros(stmt) is not None:
-            return self._b.module.has("amx-tile")
+            return self._b.module.instructions.has_tiles
         form, _ = self._plan(stmt)
-        feature, _ = _PRODUCTS[form.left.dtype, form.right.dtype]
-        return self._b.module.has(feature)
+        return bool(self._function(form))
+
+    def _function(self, form: TileForm) -> str:
+        return self._b.module.instructions.tile_product(form.left.dtype, form.right.dtype)
 
     def enter_loop(self, body: Stmt) -> Callable[[], None]:
         """Loads what a loop's tile products need, if it is one configuration; returns what to call
@@ -192,7 +186,7 @@ class Tiles:
         size = bits(form.left.dtype) // 8
         first_left = len(plan.sums)
         first_right = first_left + len(plan.lefts)
-        _, product = _PRODUCTS[form.left.dtype, form.right.dtype]
+        product = self._function(form)
         for n, (left, right) in enumerate(plan.operands):
             for load, tile, number, step in (
                 (form.left, plan.lefts[left], first_left + left, form.left_step),

@@ -107,9 +107,11 @@ def _scale(x: Lanes, n: Lanes, rounder: Lanes, gone: Lanes) -> Lanes:
     too.
     """
     lanes = x.value.lanes
-    if lanes > _MOST_LANES and x.b.module.has("avx512f"):
+    instructions = x.b.module.instructions
+    if lanes > _MOST_LANES and instructions.scale(_MOST_LANES):
         return in_halves(_scale, (x, n, rounder, gone))
-    if not _scales_at_once(x):
+    function = instructions.scale(lanes)
+    if not function:
         return _scale_by_halves(x, rounder, gone)
     kept = ~gone
     mask, b = kept.value, x.b
@@ -122,14 +124,7 @@ def _scale(x: Lanes, n: Lanes, rounder: Lanes, gone: Lanes) -> Lanes:
     args = [x.value, n.value, x.like(0.0).value, bits_]
     if lanes == _MOST_LANES:
         args.append(literal(_ROUND_AS_USUAL, "i32"))
-    name = f"llvm.x86.avx512.mask.scalef.ps.{32 * lanes}"
-    return Lanes(b, b.call(name, args, "f32", lanes))
-
-
-def _scales_at_once(x: Lanes) -> bool:
-    """Whether the machine has an instruction for `x * 2**n`."""
-    has, lanes = x.b.module.has, x.value.lanes
-    return has("avx512f") and (lanes == _MOST_LANES or (lanes in (4, 8) and has("avx512vl")))
+    return Lanes(b, b.call(function, args, "f32", lanes))
 
 
 def _power_of_two(rounder: Lanes) -> Lanes:

@@ -9,34 +9,11 @@ not its value: `shape_of(%activation)` leads to no input.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final
 
-from clew.ir.expr import ArgRef, Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
+from clew.ir.expr import ArgRef, Call, Constant, Expr, Function, GlobalVar, Tuple, TupleGetItem, Var
 from clew.ir.types import TensorType, Type, is_float
 from clew.ir.visit import post_order
 from clew.support.budgets import MAX_DECIDING_ELEMENTS
-
-SIZE_READERS: Final = frozenset({"shape_of", "size_of", "sequence.length"})
-"""Operators that read the sizes of their operands, and no element."""
-
-_ELEMENT_BY_ELEMENT: Final = frozenset(
-    {
-        "abs", "add", "arange", "assume", "broadcast_to", "cast", "ceil", "clip", "concatenate",
-        "divide", "equal", "flip", "floor", "floor_mod", "full", "gather",
-        "gather_elements", "gather_nd", "greater", "greater_equal", "identity", "less",
-        "less_equal", "logical_and", "logical_not", "logical_or", "logical_xor", "maximum",
-        "minimum", "mod", "multiply", "negative", "not_equal", "pad", "power", "rank.known",
-        "rank.scalar", "reciprocal", "reshape", "round", "scatter_elements", "scatter_nd", "sign",
-        "slice", "split", "sqrt", "subtract", "tile", "transpose", "trunc", "where",
-    }
-)  # fmt: skip
-_OF_INTEGERS: Final = frozenset({"all", "any", "cumprod", "cumsum", "max", "min", "prod", "sum"})
-
-SIZE_ARITHMETIC: Final = _ELEMENT_BY_ELEMENT | _OF_INTEGERS
-"""Operators through which an input may decide; those that sum up or compare along an axis only
-where they do it to integers. A value from any other operator (a position of the largest, a count of
-what is not zero, a product of matrices) is data.
-"""
 
 
 def deciding_leaves(
@@ -62,7 +39,7 @@ def deciding_leaves(
                 stack += node.fields
             case TupleGetItem():
                 stack.append(node.value)
-            case Call() if not isinstance(node.op, Function) and node.op_name in SIZE_READERS:
+            case Call() if _sizes(node) == "read":
                 continue
             case Call() if _computes_sizes(node):
                 stack += node.args
@@ -71,12 +48,19 @@ def deciding_leaves(
     return leaves
 
 
+def _sizes(call: Call) -> str:
+    """Returns how a call makes sizes (`Traits.sizes` of its operator)."""
+    return "" if isinstance(call.op, (Function, GlobalVar)) else str(call.op.traits.sizes)
+
+
 def _computes_sizes(call: Call) -> bool:
-    if isinstance(call.op, Function) or call.op_name not in SIZE_ARITHMETIC:
-        return False
-    if call.op_name not in _OF_INTEGERS:
-        return True
-    return isinstance(call.type, TensorType) and not is_float(call.type.dtype)
+    """Whether an input may decide through a call. A value from any other operator (a position of
+    the largest, a count of what is not zero, a product of matrices) is data.
+    """
+    sizes = _sizes(call)
+    if sizes == "computed from integers":
+        return isinstance(call.type, TensorType) and not is_float(call.type.dtype)
+    return sizes == "computed"
 
 
 def may_decide(type_: Type) -> bool:

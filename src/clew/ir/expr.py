@@ -140,6 +140,11 @@ class Operator(Protocol):
         """Values of the attributes that a call may leave out."""
         ...
 
+    @property
+    def traits(self) -> Any:
+        """Facts about it (`clew.ops.traits`)."""
+        ...
+
     def bind(self, attrs: Mapping[str, Any]) -> Attrs:
         """Returns the attributes checked, converted and with defaults filled in."""
         ...

@@ -18,8 +18,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew.ir.dims import SymDim, dim_max, dim_min
-from clew.ir.expr import ArgRef, Call, Constant, Expr, Function, GlobalVar, Tuple, TupleGetItem, Var
+from clew.ir.expr import (
+    ArgRef,
+    Attrs,
+    Call,
+    Constant,
+    Expr,
+    Function,
+    GlobalVar,
+    Tuple,
+    TupleGetItem,
+    Var,
+)
 from clew.ir.types import TensorType, TupleType, Type, is_float, to_numpy
+from clew.support.errors import GraphTypeError
 
 Array: TypeAlias = NDArray[Any]
 Value: TypeAlias = "Array | tuple[Value, ...] | None"
@@ -43,6 +55,10 @@ class Runnable(Protocol):
 
     def run_reference(self, args: Sequence[Array], attrs: Mapping[str, Any]) -> Any:
         """Returns the result on numpy arrays."""
+        ...
+
+    def moved_operands(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[int, ...]:
+        """Returns the positions of operands whose elements the results consist of, if they do."""
         ...
 
 
@@ -154,14 +170,12 @@ def _call(call: Call, values: Sequence[Array]) -> Value:
     if op.name == "shape_of":
         return _packed(call.args[0].type.shape, call)  # type: ignore[union-attr]
     symbolic = any(value.dtype == object for value in values)
-    symbolic = symbolic or any(_holds_symbol(v) for v in call.attrs.values())
-    if not symbolic:
+    open_attrs = any(_holds_symbol(v) for v in call.attrs.values())
+    if not symbolic and not open_attrs:
         return _run(op, values, call)
-    if op.name in _MOVES:
-        objects = [v.astype(object) if _moved(op.name, n) else v for n, v in enumerate(values)]
-        if any(v.dtype == object and not _moved(op.name, n) for n, v in enumerate(values)):
-            return None
-        return _run(op, objects, call)
+    moved = () if open_attrs else op.moved_operands([a.tensor for a in call.args], call.attrs)
+    if moved:
+        return _moved(op, moved, values, call)
     rule = _RULES.get(op.name)
     result = rule(call, values) if rule is not None else None
     return None if result is None else _packed(result, call)
@@ -202,31 +216,33 @@ def _packed(items: Any, call: Call) -> Array:
 
 # --- rules for symbolic elements ------------------------------------------------------------------
 
-_MOVES: Final = frozenset(
-    {
-        "broadcast_to",
-        "concatenate",
-        "flip",
-        "gather",
-        "gather_elements",
-        "gather_nd",
-        "identity",
-        "reshape",
-        "slice",
-        "split",
-        "tile",
-        "transpose",
-        "where",
-    }
-)
-"""Operators that only move elements: their references serve arrays of dimensions as they are."""
+
+def _moved(op: Runnable, moved: Sequence[int], values: Sequence[Array], call: Call) -> Value:
+    """Returns the result of data movement: the operator moves numbers, which stand for elements.
+    Operands that are not `moved` (conditions, indices) must be plain.
+    """
+    if any(v.dtype == object and n not in moved for n, v in enumerate(values)):
+        return None
+    elements: list[Any] = []
+    given = list(values)
+    for n in moved:
+        first = len(elements)
+        elements.extend(values[n].astype(object).reshape(-1))
+        given[n] = np.arange(first, len(elements)).reshape(values[n].shape)
+    try:
+        result = _run(op, given, call)
+    except GraphTypeError:  # an operator of floats alone
+        return None
+    held = np.empty(len(elements), dtype=object)
+    held[:] = elements
+    return _looked_up(held, result)
 
 
-def _moved(name: str, position: int) -> bool:
-    """Whether an operand's elements are moved; the others (conditions, indices) must be plain."""
-    if name == "where":
-        return position > 0
-    return position == 0 if name.startswith("gather") else True
+def _looked_up(held: Array, numbers: Value) -> Value:
+    """Returns the elements of these numbers."""
+    if isinstance(numbers, tuple):
+        return tuple(_looked_up(held, part) for part in numbers)
+    return None if numbers is None else held[numbers.reshape(-1)].reshape(numbers.shape)
 
 
 def _pairwise(function: Callable[[Any, Any], Any]) -> Rule:

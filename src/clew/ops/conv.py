@@ -18,6 +18,7 @@ from clew.ops.common import (
 from clew.ops.convolution import convolve, convolved, product_group
 from clew.ops.layouts import parse_layout
 from clew.ops.registry import Sample, register_op
+from clew.ops.traits import Traits
 from clew.te import Tensor
 
 Array = np.ndarray[Any, Any]
@@ -58,7 +59,7 @@ _CONVS = (
 )  # fmt: skip
 
 
-@register_op("nn.conv2d", samples=_CONVS)
+@register_op("nn.conv2d", traits=Traits(product="weights", packs_weight=True), samples=_CONVS)
 def conv2d(
     data: Tensor,
     weight: Tensor,

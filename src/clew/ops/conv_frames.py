@@ -13,6 +13,7 @@ from clew.ops.common import f16, f32
 from clew.ops.convolution import convolve, convolved
 from clew.ops.layouts import parse_layout, transform
 from clew.ops.registry import Sample, register_op
+from clew.ops.traits import Traits
 from clew.te import Tensor
 
 Array = np.ndarray[Any, Any]
@@ -20,6 +21,7 @@ Array = np.ndarray[Any, Any]
 
 @register_op(
     "nn.conv3d_frames",
+    traits=Traits(packs_weight=True),
     samples=(
         Sample(f32(5, 2, 4, 6), f32(3, 2, 3, 2, 1), frames=5, padding=(1, 0, 1, 1, 1, 0)),
         Sample(f32(8, 4, 4, 4), f32(2, 2, 2, 2, 2), frames=4, groups=2, strides=(2, 1, 2)),

@@ -14,6 +14,7 @@ from clew.ir.expr import Attrs
 from clew.ir.types import DTYPES, TensorType, Type, is_float, to_numpy
 from clew.ops.common import f32, held_length
 from clew.ops.registry import Sample, register_op
+from clew.ops.traits import Traits
 from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor
 
@@ -32,6 +33,7 @@ def _known_dtype(name: str, dtype: str) -> None:
 
 @register_op(
     "full",
+    traits=Traits(sizes="computed"),
     samples=(
         Sample(shape=(2, 3), value=1.5, dtype="f32"),
         Sample(shape=(), value=2**62, dtype="i64"),
@@ -58,6 +60,7 @@ def _full_dynamic(types: Sequence[Type], attrs: Attrs) -> Type:
 
 @register_op(
     "arange",
+    traits=Traits(sizes="computed"),
     samples=(
         Sample(start=0, stop=5, step=1, dtype="i64"),
         Sample(start=5, stop=-2, step=-2, dtype="i32"),
@@ -108,7 +111,11 @@ def _arange_reference(*, start: Any, stop: Any, step: Any, dtype: str) -> Array:
     return np.asarray(np.arange(size) * step + start).astype(to_numpy(dtype))
 
 
-@register_op("shape_of", samples=(Sample(f32(2, 3, 4)), Sample(f32()), Sample(f32(0, 1))))
+@register_op(
+    "shape_of",
+    traits=Traits(sizes="read"),
+    samples=(Sample(f32(2, 3, 4)), Sample(f32()), Sample(f32(0, 1))),
+)
 def shape_of(x: Tensor) -> Tensor:
     """The sizes of the axes, `i64[rank]`. Source: ONNX Shape-24."""
 

@@ -24,6 +24,7 @@ from clew.ops.common import (
     u8,
 )
 from clew.ops.registry import Sample, register_op
+from clew.ops.traits import Traits
 from clew.te import Scalar, Tensor
 
 Array = np.ndarray[Any, Any]
@@ -55,21 +56,29 @@ def broadcast(name: str, a: Tensor, b: Tensor, body: Callable[[Scalar, Scalar], 
     return te.compute(shape, lambda *i: body(at(a, shape, i), at(b, shape, i)), name, layout=layout)
 
 
-@register_op("add", commutative=True, associative=True, samples=_NUMBERS)
+@register_op(
+    "add", traits=Traits(sizes="computed"), commutative=True, associative=True, samples=_NUMBERS
+)
 def add(a: Tensor, b: Tensor) -> Tensor:
     """`a + b`. Source: ONNX Add-14."""
     need_number("add", a)
     return broadcast("add", a, b, lambda x, y: x + y)
 
 
-@register_op("subtract", samples=_NUMBERS)
+@register_op("subtract", traits=Traits(sizes="computed"), samples=_NUMBERS)
 def subtract(a: Tensor, b: Tensor) -> Tensor:
     """`a - b`. Source: ONNX Sub-14."""
     need_number("subtract", a)
     return broadcast("subtract", a, b, lambda x, y: x - y)
 
 
-@register_op("multiply", commutative=True, associative=True, samples=_NUMBERS)
+@register_op(
+    "multiply",
+    traits=Traits(sizes="computed"),
+    commutative=True,
+    associative=True,
+    samples=_NUMBERS,
+)
 def multiply(a: Tensor, b: Tensor) -> Tensor:
     """`a * b`. Source: ONNX Mul-14."""
     need_number("multiply", a)
@@ -100,6 +109,7 @@ def _divide(x: Scalar, y: Scalar) -> Scalar:
 
 @register_op(
     "divide",
+    traits=Traits(sizes="computed"),
     samples=(
         *_SHAPES,
         Sample(i32(3, 5), i32(5), low=-9, high=9),
@@ -146,7 +156,7 @@ _REMAINDERS = (
 )
 
 
-@register_op("mod", samples=_REMAINDERS)
+@register_op("mod", traits=Traits(sizes="computed"), samples=_REMAINDERS)
 def mod(a: Tensor, b: Tensor) -> Tensor:
     """Remainder of truncating division, with the sign of `a` (C's `fmod`). Source: ONNX Mod-13."""
     need_number("mod", a)
@@ -159,7 +169,7 @@ def _mod_reference(a: Array, b: Array) -> Array:
         return np.asarray(np.fmod(a, b))
 
 
-@register_op("floor_mod", samples=_REMAINDERS)
+@register_op("floor_mod", traits=Traits(sizes="computed"), samples=_REMAINDERS)
 def floor_mod(a: Tensor, b: Tensor) -> Tensor:
     """Remainder of flooring division, with the sign of `b` (Python's `%`). Source: ONNX Mod-13."""
     need_number("floor_mod", a)
@@ -190,6 +200,7 @@ def _integer_power(base: Scalar, exponent: Scalar) -> Scalar:
 
 @register_op(
     "power",
+    traits=Traits(sizes="computed"),
     samples=(
         Sample(f32(3, 5), f32(3, 5), low=0.1, high=3),
         Sample(f32(2, 1, 5), f32(3, 1), low=0.1, high=3),
@@ -207,14 +218,18 @@ def power(a: Tensor, b: Tensor) -> Tensor:
 _ORDERED = (*_NUMBERS, Sample(i64(2, 3), i64(2, 3)))
 
 
-@register_op("maximum", commutative=True, associative=True, samples=_ORDERED)
+@register_op(
+    "maximum", traits=Traits(sizes="computed"), commutative=True, associative=True, samples=_ORDERED
+)
 def maximum(a: Tensor, b: Tensor) -> Tensor:
     """The larger of the two. Source: ONNX Max-13."""
     need_number("maximum", a)
     return broadcast("maximum", a, b, te.maximum)
 
 
-@register_op("minimum", commutative=True, associative=True, samples=_ORDERED)
+@register_op(
+    "minimum", traits=Traits(sizes="computed"), commutative=True, associative=True, samples=_ORDERED
+)
 def minimum(a: Tensor, b: Tensor) -> Tensor:
     """The smaller of the two. Source: ONNX Min-13."""
     need_number("minimum", a)
@@ -224,37 +239,47 @@ def minimum(a: Tensor, b: Tensor) -> Tensor:
 _COMPARED = (*_SHAPES[:4], Sample(i64(3, 5), i64(5), low=-2, high=3), *_MISFITS)
 
 
-@register_op("equal", commutative=True, samples=(*_COMPARED, Sample(boolean(4), boolean(4))))
+@register_op(
+    "equal",
+    traits=Traits(sizes="computed"),
+    commutative=True,
+    samples=(*_COMPARED, Sample(boolean(4), boolean(4))),
+)
 def equal(a: Tensor, b: Tensor) -> Tensor:
     """Whether the elements are equal, `bool[...]`. Source: ONNX Equal-19."""
     return broadcast("equal", a, b, lambda x, y: x.equal(y))
 
 
-@register_op("not_equal", commutative=True, samples=(*_COMPARED, Sample(boolean(4), boolean(4))))
+@register_op(
+    "not_equal",
+    traits=Traits(sizes="computed"),
+    commutative=True,
+    samples=(*_COMPARED, Sample(boolean(4), boolean(4))),
+)
 def not_equal(a: Tensor, b: Tensor) -> Tensor:
     """Whether the elements differ, `bool[...]`."""
     return broadcast("not_equal", a, b, lambda x, y: x.not_equal(y))
 
 
-@register_op("less", samples=_COMPARED)
+@register_op("less", traits=Traits(sizes="computed"), samples=_COMPARED)
 def less(a: Tensor, b: Tensor) -> Tensor:
     """`a < b`, `bool[...]`. Source: ONNX Less-13."""
     return broadcast("less", a, b, lambda x, y: x < y)
 
 
-@register_op("less_equal", samples=_COMPARED)
+@register_op("less_equal", traits=Traits(sizes="computed"), samples=_COMPARED)
 def less_equal(a: Tensor, b: Tensor) -> Tensor:
     """`a <= b`, `bool[...]`. Source: ONNX LessOrEqual-16."""
     return broadcast("less_equal", a, b, lambda x, y: x <= y)
 
 
-@register_op("greater", samples=_COMPARED)
+@register_op("greater", traits=Traits(sizes="computed"), samples=_COMPARED)
 def greater(a: Tensor, b: Tensor) -> Tensor:
     """`a > b`, `bool[...]`. Source: ONNX Greater-13."""
     return broadcast("greater", a, b, lambda x, y: x > y)
 
 
-@register_op("greater_equal", samples=_COMPARED)
+@register_op("greater_equal", traits=Traits(sizes="computed"), samples=_COMPARED)
 def greater_equal(a: Tensor, b: Tensor) -> Tensor:
     """`a >= b`, `bool[...]`. Source: ONNX GreaterOrEqual-16."""
     return broadcast("greater_equal", a, b, lambda x, y: x >= y)

@@ -16,6 +16,7 @@ from clew.ir.types import TensorType, TupleType, Type, from_numpy
 from clew.ops.common import axis_of, boolean, differ, f32, i32, i64, tensor_type
 from clew.ops.registry import Sample, register_op
 from clew.ops.selection import largest_places, stable_order
+from clew.ops.traits import Traits
 from clew.support.budgets import check_run_bytes, check_run_operations
 from clew.support.errors import GraphTypeError
 
@@ -89,7 +90,10 @@ def _nonzero_types(x: Type) -> Type:
 
 
 @register_op(
-    "size_of", host=True, samples=(Sample(f32(3, 4), axis=1), Sample(f32(3), axis=1, error="T104"))
+    "size_of",
+    traits=Traits(sizes="read"),
+    host=True,
+    samples=(Sample(f32(3, 4), axis=1), Sample(f32(3), axis=1, error="T104")),
 )
 def size_of(x: Array, *, axis: int) -> Array:
     """The size of an axis, `i64[]`: what programs read sizes off that only a run tells."""

@@ -15,6 +15,7 @@ from clew.ir.expr import Attrs
 from clew.ir.types import TensorType, Type
 from clew.ops.common import axis_of, differ, f32, i64, need_integer, tensor_type
 from clew.ops.registry import Sample, register_op
+from clew.ops.traits import Traits
 from clew.support.bounds import Places, held
 from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor
@@ -53,6 +54,7 @@ def indices_in(name: str, indices: Array, axis: int, size: int) -> Array:
 
 @register_op(
     "gather",
+    traits=Traits(sizes="computed"),
     samples=(
         Sample(f32(5, 3), np.array([0, 4, -1, 2]), axis=0),
         Sample(f32(2, 5, 3), np.array([[0, 4], [-5, 2]]), axis=1),
@@ -90,6 +92,7 @@ def _gather_reference(x: Array, indices: Array, *, axis: int) -> Array:
 
 @register_op(
     "gather_elements",
+    traits=Traits(sizes="computed"),
     samples=(
         Sample(f32(3, 5), np.array([[0, 2, -1], [1, 1, 0]]), axis=0),
         Sample(f32(2, 5), np.array([[4, -5, 3], [1, 1, 0]], "i4"), axis=1),
@@ -131,6 +134,7 @@ def _gather_elements_reference(x: Array, indices: Array, *, axis: int) -> Array:
 
 @register_op(
     "gather_nd",
+    traits=Traits(sizes="computed"),
     samples=(
         Sample(f32(3, 4, 5), np.array([[0, 1], [2, -1]])),
         Sample(f32(3, 4), np.array([[0, 1], [2, 3], [-3, -4]], "i4")),

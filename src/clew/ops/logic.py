@@ -22,6 +22,7 @@ from clew.ops.common import (
 )
 from clew.ops.elementwise import broadcast
 from clew.ops.registry import Sample, register_op
+from clew.ops.traits import Traits
 from clew.te import Tensor
 from clew.te.expr import binary
 
@@ -45,21 +46,39 @@ _SHIFTS = (
 )
 
 
-@register_op("logical_and", commutative=True, associative=True, samples=_TRUTHS)
+@register_op(
+    "logical_and",
+    traits=Traits(sizes="computed"),
+    commutative=True,
+    associative=True,
+    samples=_TRUTHS,
+)
 def logical_and(a: Tensor, b: Tensor) -> Tensor:
     """Whether both hold, of booleans. Source: ONNX And-7."""
     need_bool("logical_and", a, b)
     return broadcast("logical_and", a, b, lambda x, y: x & y)
 
 
-@register_op("logical_or", commutative=True, associative=True, samples=_TRUTHS)
+@register_op(
+    "logical_or",
+    traits=Traits(sizes="computed"),
+    commutative=True,
+    associative=True,
+    samples=_TRUTHS,
+)
 def logical_or(a: Tensor, b: Tensor) -> Tensor:
     """Whether either holds, of booleans. Source: ONNX Or-7."""
     need_bool("logical_or", a, b)
     return broadcast("logical_or", a, b, lambda x, y: x | y)
 
 
-@register_op("logical_xor", commutative=True, associative=True, samples=_TRUTHS)
+@register_op(
+    "logical_xor",
+    traits=Traits(sizes="computed"),
+    commutative=True,
+    associative=True,
+    samples=_TRUTHS,
+)
 def logical_xor(a: Tensor, b: Tensor) -> Tensor:
     """Whether exactly one holds, of booleans. Source: ONNX Xor-7."""
     need_bool("logical_xor", a, b)
@@ -67,7 +86,9 @@ def logical_xor(a: Tensor, b: Tensor) -> Tensor:
 
 
 @register_op(
-    "logical_not", samples=(Sample(boolean(3, 5)), Sample(boolean()), Sample(f32(3), error="T105"))
+    "logical_not",
+    traits=Traits(sizes="computed"),
+    samples=(Sample(boolean(3, 5)), Sample(boolean()), Sample(f32(3), error="T105")),
 )
 def logical_not(x: Tensor) -> Tensor:
     """Whether it does not hold, of booleans. Source: ONNX Not-1."""
@@ -121,6 +142,7 @@ def right_shift(a: Tensor, b: Tensor) -> Tensor:
 
 @register_op(
     "where",
+    traits=Traits(sizes="computed"),
     samples=(
         Sample(boolean(3, 5), f32(3, 5), f32(3, 5)),
         Sample(boolean(4, 1, 1), f32(5), f32(3, 1)),

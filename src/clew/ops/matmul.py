@@ -24,6 +24,7 @@ from clew.ops.parts import (
     whole_parts,
 )
 from clew.ops.registry import Sample, register_op
+from clew.ops.traits import Traits
 from clew.ops.windows import blocks
 from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor, as_scalar
@@ -39,6 +40,7 @@ def _narrow(result: Tensor, dtype: str, name: str) -> Tensor:
 
 @register_op(
     "nn.dense",
+    traits=Traits(product="weights"),
     samples=(
         Sample(f32(5, 7), f32(3, 7)),
         Sample(f32(2, 3, 8), f32(4, 8)),
@@ -216,6 +218,7 @@ def _dense_reference(
 
 @register_op(
     "nn.matmul",
+    traits=Traits(product="values"),
     samples=(
         Sample(f32(5, 7), f32(7, 3)),
         Sample(f32(2, 3, 5, 7), f32(2, 3, 7, 4)),

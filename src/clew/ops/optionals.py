@@ -16,6 +16,7 @@ from clew.ir.types import OptionalType, SequenceType, TensorType, Type, Unranked
 from clew.ops.common import f32, i64
 from clew.ops.registry import Sample, register_op
 from clew.ops.sequences import any_tensor, one_of
+from clew.ops.traits import Traits
 from clew.support.errors import GraphTypeError, RunError
 
 Array = np.ndarray[Any, Any]
@@ -101,6 +102,7 @@ def _get_types(value: Type) -> Type:
 
 @register_op(
     "rank.known",
+    traits=Traits(sizes="computed"),
     host=True,
     samples=(
         Sample(UnrankedType("f32"), rank=1),
@@ -129,6 +131,7 @@ def _known_rank_types(x: Type, *, rank: int) -> Type:
 
 @register_op(
     "rank.scalar",
+    traits=Traits(sizes="computed"),
     host=True,
     samples=(
         Sample(TensorType((1, 1), "bool")),
@@ -153,6 +156,7 @@ def _scalar_types(x: Type) -> Type:
 
 @register_op(
     "assume",
+    traits=Traits(sizes="computed"),
     host=True,
     samples=(
         Sample(np.array(True), code="T108", message="", type="optional<f32[2]>"),

@@ -17,6 +17,7 @@ from clew.ops.convolution import check_pairs, padded, window_size
 from clew.ops.layouts import Layout, logical_sizes, parse_layout
 from clew.ops.reduce import reduce_over
 from clew.ops.registry import Sample, register_op
+from clew.ops.traits import Traits
 from clew.ops.windows import combined
 from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor
@@ -172,6 +173,7 @@ def _pool_layout(
 
 @register_op(
     "nn.max_pool2d",
+    traits=Traits(keeps_finite=True, selects=True, pools=True),
     samples=(*_WINDOWS, Sample(i8(1, 2, 5, 5), kernel=(3, 3), padding=(1, 1, 1, 1))),
 )
 def max_pool2d(
@@ -288,6 +290,7 @@ def max_pool_places(
 
 @register_op(
     "nn.avg_pool2d",
+    traits=Traits(keeps_finite=True, well_conditioned=True, pools=True),
     samples=(
         *_WINDOWS,
         Sample(f32(1, 2, 5, 5), kernel=(3, 3), padding=(1, 1, 1, 1), count_include_pad=True),
@@ -438,7 +441,9 @@ _GLOBAL = (
 )
 
 
-@register_op("nn.global_avg_pool2d", samples=_GLOBAL)
+@register_op(
+    "nn.global_avg_pool2d", traits=Traits(keeps_finite=True, well_conditioned=True), samples=_GLOBAL
+)
 def global_avg_pool2d(x: Tensor, *, layout: str = "NCHW") -> Tensor:
     """Mean over the spatial axes, kept with size 1. Source: ONNX GlobalAveragePool-22."""
     need_float("nn.global_avg_pool2d", x)
@@ -458,7 +463,9 @@ def global_avg_pool2d(x: Tensor, *, layout: str = "NCHW") -> Tensor:
 global_avg_pool2d.layout(_pool_layout)
 
 
-@register_op("nn.global_max_pool2d", samples=_GLOBAL)
+@register_op(
+    "nn.global_max_pool2d", traits=Traits(keeps_finite=True, selects=True), samples=_GLOBAL
+)
 def global_max_pool2d(x: Tensor, *, layout: str = "NCHW") -> Tensor:
     """Maximum over the spatial axes, kept with size 1. Source: ONNX GlobalMaxPool-22."""
     need_number("nn.global_max_pool2d", x)

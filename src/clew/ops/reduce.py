@@ -34,6 +34,7 @@ from clew.ops.common import (
 )
 from clew.ops.layouts import parse_layout
 from clew.ops.registry import Sample, register_op
+from clew.ops.traits import Traits
 from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor
 from clew.te.expr import Index, unary
@@ -123,7 +124,7 @@ def _reduction(
     return reduce_over(x, found, keepdims, lambda v, over, _: combine(value(v), over), name)
 
 
-@register_op("sum", samples=_NUMBERS)
+@register_op("sum", traits=Traits(sizes="computed from integers"), samples=_NUMBERS)
 def sum_(x: Tensor, *, axes: tuple[int, ...], keepdims: bool = True) -> Tensor:
     """Sum. Source: ONNX ReduceSum-13."""
     need_number("sum", x)
@@ -131,7 +132,7 @@ def sum_(x: Tensor, *, axes: tuple[int, ...], keepdims: bool = True) -> Tensor:
     return narrowed(total, x.dtype, "sum_cast")
 
 
-@register_op("prod", samples=_NUMBERS)
+@register_op("prod", traits=Traits(sizes="computed from integers"), samples=_NUMBERS)
 def prod(x: Tensor, *, axes: tuple[int, ...], keepdims: bool = True) -> Tensor:
     """Product. Source: ONNX ReduceProd-18."""
     need_number("prod", x)
@@ -139,14 +140,14 @@ def prod(x: Tensor, *, axes: tuple[int, ...], keepdims: bool = True) -> Tensor:
     return narrowed(total, x.dtype, "prod_cast")
 
 
-@register_op("max", samples=_NUMBERS)
+@register_op("max", traits=Traits(sizes="computed from integers"), samples=_NUMBERS)
 def max_(x: Tensor, *, axes: tuple[int, ...], keepdims: bool = True) -> Tensor:
     """Maximum. Source: ONNX ReduceMax-20."""
     need_number("max", x)
     return _reduction("max", x, axes, keepdims, te.max)
 
 
-@register_op("min", samples=_NUMBERS)
+@register_op("min", traits=Traits(sizes="computed from integers"), samples=_NUMBERS)
 def min_(x: Tensor, *, axes: tuple[int, ...], keepdims: bool = True) -> Tensor:
     """Minimum. Source: ONNX ReduceMin-20."""
     need_number("min", x)
@@ -176,14 +177,14 @@ _TRUTHS = (
 )
 
 
-@register_op("all", samples=_TRUTHS)
+@register_op("all", traits=Traits(sizes="computed from integers"), samples=_TRUTHS)
 def all_(x: Tensor, *, axes: tuple[int, ...], keepdims: bool = True) -> Tensor:
     """Whether all hold, of booleans."""
     need_bool("all", x)
     return _reduction("all", x, axes, keepdims, lambda v, over: te.reduce("and", v, over))
 
 
-@register_op("any", samples=_TRUTHS)
+@register_op("any", traits=Traits(sizes="computed from integers"), samples=_TRUTHS)
 def any_(x: Tensor, *, axes: tuple[int, ...], keepdims: bool = True) -> Tensor:
     """Whether any holds, of booleans."""
     need_bool("any", x)

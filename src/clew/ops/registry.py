@@ -30,7 +30,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from clew.ir.expr import ArgRef, Attrs, Call, Constant, Expr, Function
+from clew.ir.expr import Attrs, Call, Constant, Expr, Function
 from clew.ir.parser import operators_from
 from clew.ir.types import (
     TensorType,
@@ -44,14 +44,18 @@ from clew.ir.types import (
     leaves,
 )
 from clew.ops.binding import OnnxBinding, binding_of
+from clew.ops.computed import Computed
+from clew.ops.computed import argument_references as argument_references
 from clew.ops.kept_stages import KeptStages, Stages
 from clew.ops.samples import Sample as Sample
 from clew.ops.signature import Signature, convert, is_declaration, signature_of, typed_as
+from clew.ops.traits import NO_TRAITS
+from clew.ops.traits import Traits as Traits
 from clew.support.budgets import check_run_bytes
 from clew.support.errors import GraphTypeError, UnsupportedError
-from clew.te.analysis import Kind, kind_of, view_offset
+from clew.te.analysis import Kind
 from clew.te.interpret import evaluate
-from clew.te.tensor import Tensor, placeholder
+from clew.te.tensor import Tensor
 
 # Types and kinds of calls that an operator remembers.
 _KEPT: Final = 1024
@@ -77,7 +81,7 @@ class ReadyCall:
 
 
 @dataclass(eq=False)
-class Op:
+class Op(Computed):
     """A registered operator. Call it to build a graph node."""
 
     name: str
@@ -100,12 +104,12 @@ class Op:
     simplify_inference: bool = False
     reads_views: bool = False
     melts: str = ""
+    traits: Traits = NO_TRAITS
     samples: tuple[Sample, ...] = ()
     onnx: OnnxBinding | None = None
     schedule_rules: list[tuple[str, Callable[..., Any]]] = field(default_factory=list, repr=False)
     _types: dict[Any, Type] = field(default_factory=dict, repr=False)
-    _kinds: dict[Any, Kind] = field(default_factory=dict, repr=False)
-    _views: dict[Any, tuple[int, ...] | None] = field(default_factory=dict, repr=False)
+    _known: dict[Any, Any] = field(default_factory=dict, repr=False)
     _stages: KeptStages = field(default_factory=KeptStages, repr=False)
 
     def __call__(self, *args: Expr, **attrs: Any) -> Call:
@@ -330,58 +334,6 @@ class Op:
         made = self.compute(*self.placeholders(types), **attrs)  # type: ignore[arg-type]
         return TupleType(tuple(t.type for t in made)) if isinstance(made, tuple) else made.type
 
-    # --- derived from compute ---
-
-    def placeholders(self, types: Sequence[TensorType]) -> list[Tensor]:
-        """Returns input tensors named as in the signature."""
-        names = list(self.signature.inputs)
-        names += [f"{self.signature.variadic}{n}" for n in range(len(types) - len(names))]
-        return [
-            placeholder(t.shape, t.dtype, n, t.layout) for t, n in zip(types, names, strict=False)
-        ]
-
-    def is_computed(self, attrs: Attrs) -> bool:
-        """Whether `compute` says what a call with these attributes gives: it runs in a kernel, and
-        no attribute is an argument.
-        """
-        return self.compute is not None and not self.host and not argument_references(attrs)
-
-    def computed(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[Tensor, ...]:
-        """Returns the results over fresh placeholders. Asserts that there is a `compute`."""
-        assert self.compute is not None, f"{self.name} has no compute"
-        made = self.compute(*self.placeholders(types), **attrs)
-        return made if isinstance(made, tuple) else (made,)
-
-    def kind(self, types: Sequence[TensorType], attrs: Attrs) -> Kind:
-        """Returns how the call may be fused, derived from `compute` unless stated."""
-        if self.kind_override is not None:
-            return self.kind_override
-        if not self.is_computed(attrs):
-            return Kind.OPAQUE
-        key = (tuple(types), attrs)
-        found = self._kinds.get(key)
-        if found is None:
-            found = kind_of(self.computed(types, attrs))
-            if len(self._kinds) >= _KEPT:
-                self._kinds.clear()
-            self._kinds[key] = found
-        return found
-
-    def view_offsets(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[int, ...] | None:
-        """Returns at which element of its input's memory each result lies as it is; `None` where
-        one does not (`te.analysis.view_offset`).
-        """
-        if not self.is_computed(attrs):
-            return None
-        key = (tuple(types), attrs)
-        if key not in self._views:
-            found = [view_offset(t) for t in self.computed(types, attrs)]
-            if len(self._views) >= _KEPT:
-                self._views.clear()
-            known = [n for n in found if n is not None]
-            self._views[key] = tuple(known) if len(known) == len(found) else None
-        return self._views[key]
-
     def run_reference(self, args: Sequence[np.ndarray[Any, Any]], attrs: Mapping[str, Any]) -> Any:
         """Returns the result on numpy arrays: the reference, or `compute` interpreted.
 
@@ -477,12 +429,6 @@ class Op:
         return typed
 
 
-def argument_references(attrs: Mapping[str, Any]) -> dict[str, int]:
-    """Returns the attributes whose values arguments hold, with the arguments' indices."""
-    plain = attrs.plain if isinstance(attrs, Attrs) else attrs
-    return {name: v.index for name, v in plain.items() if type(v) is ArgRef}
-
-
 def runs_on_host(call: Call) -> bool:
     """Whether a call is computed between kernels: its operator is a host operator, or a value that
     it reads or gives is none that kernels can hold (text, complex numbers, sequences, ...).
@@ -490,6 +436,16 @@ def runs_on_host(call: Call) -> bool:
     if not isinstance(call.op, Op):
         return False
     return call.op.host or not all(is_native(t) for t in (call.type, *(a.type for a in call.args)))
+
+
+def moved_operands(call: Call) -> tuple[int, ...]:
+    """Returns the positions of the operands whose elements, and nothing else, the results of a call
+    consist of; none of a call that does more than move data.
+    """
+    types = [a.type for a in call.args if isinstance(a.type, TensorType)]
+    if not isinstance(call.op, Op) or len(types) < len(call.args) or runs_on_host(call):
+        return ()
+    return call.op.moved_operands(types, call.attrs)
 
 
 _REGISTRY: Final[dict[str, Op]] = {}
@@ -506,6 +462,7 @@ def register_op(
     simplify_inference: bool = False,
     reads_views: bool = False,
     melts: str = "",
+    traits: Traits = NO_TRAITS,
     samples: Sequence[Sample] = (),
     onnx: str = "",
     since: int = 1,
@@ -518,9 +475,9 @@ def register_op(
     docstring (`...`) declares a signature for an operator that has a `decompose` or `reference`.
     `reads_views` says that its kernel takes operands where they stand: slices, transposes and
     reshapes before it become strides of its loads. `melts` names an operator whose result its
-    kernel takes as the first operand and may compute itself, piece by piece. `onnx` binds it to an
-    operator of ONNX models, `domain::Name`, from version `since` of the domain on: inputs by
-    position, attributes by name.
+    kernel takes as the first operand and may compute itself, piece by piece. `traits` states facts
+    that passes ask for. `onnx` binds it to an operator of ONNX models, `domain::Name`, from version
+    `since` of the domain on: inputs by position, attributes by name.
 
     Errors: T015 when the name is taken (`overwrite=True` replaces the operator), or the ONNX
     operator is bound to another one; T018 for a name that is none.
@@ -554,6 +511,7 @@ def register_op(
             simplify_inference=simplify_inference,
             reads_views=reads_views,
             melts=melts,
+            traits=traits,
             samples=tuple(samples),
             onnx=binding,
         )

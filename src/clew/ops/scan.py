@@ -23,6 +23,7 @@ from clew.ops.common import (
 )
 from clew.ops.reduce import narrowed
 from clew.ops.registry import Sample, register_op
+from clew.ops.traits import Traits
 from clew.te import Scalar, Tensor
 
 Array = np.ndarray[Any, Any]
@@ -93,7 +94,7 @@ def _scanned_reference(function: Any, x: Array, axis: int, exclusive: bool, reve
     return np.flip(total, axis) if reverse else np.asarray(total)
 
 
-@register_op("cumsum", samples=_SCANS)
+@register_op("cumsum", traits=Traits(sizes="computed from integers"), samples=_SCANS)
 def cumsum(x: Tensor, *, axis: int, exclusive: bool = False, reverse: bool = False) -> Tensor:
     """Sums of the elements up to each (before it, with `exclusive`; from the end, with `reverse`).
 
@@ -112,7 +113,7 @@ def _cumsum_dynamic(types: Sequence[Type], attrs: Attrs) -> Type:
     return types[0]
 
 
-@register_op("cumprod", samples=_SCANS)
+@register_op("cumprod", traits=Traits(sizes="computed from integers"), samples=_SCANS)
 def cumprod(x: Tensor, *, axis: int, exclusive: bool = False, reverse: bool = False) -> Tensor:
     """Products of the elements up to each, as `cumsum` their sums.
 

@@ -36,6 +36,7 @@ from clew.ops.common import (
 from clew.ops.indexing import index_at, indices_in
 from clew.ops.reduce import narrowed
 from clew.ops.registry import Op, Sample, get_op, register_op
+from clew.ops.traits import Traits
 from clew.support.bounds import Places
 from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor
@@ -203,7 +204,9 @@ def _check_elements(
     return n
 
 
-@register_op("scatter_elements", samples=(*_ELEMENTS, *_BAD_ELEMENTS))
+@register_op(
+    "scatter_elements", traits=Traits(sizes="computed"), samples=(*_ELEMENTS, *_BAD_ELEMENTS)
+)
 def scatter_elements(  # type: ignore[empty-body]
     x: Tensor, indices: Tensor, updates: Tensor, *, axis: int = 0, reduction: str = "none"
 ) -> Tensor:
@@ -331,7 +334,7 @@ def _check_slices(name: str, x: Type, indices: Type, updates: Type, reduction: s
     return depth
 
 
-@register_op("scatter_nd", samples=(*_SLICES, *_BAD_SLICES))
+@register_op("scatter_nd", traits=Traits(sizes="computed"), samples=(*_SLICES, *_BAD_SLICES))
 def scatter_nd(x: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = "none") -> Tensor:  # type: ignore[empty-body]
     """`x` with slices put (or combined by `reduction`) at the index tuples in the last axis of
     `indices`; of several for one place, the last. Negative indices count from the end; one out of

@@ -22,6 +22,7 @@ from clew.ir.types import (
 )
 from clew.ops.common import axis_of, f32, i64
 from clew.ops.registry import Sample, register_op
+from clew.ops.traits import Traits
 from clew.support.budgets import check_run_bytes
 from clew.support.errors import GraphTypeError, RunError
 
@@ -215,6 +216,7 @@ def _erase_types(sequence: Type, position: Type | None = None) -> Type:
 
 @register_op(
     "sequence.length",
+    traits=Traits(sizes="read"),
     host=True,
     samples=(Sample(_PAIR), Sample(_RAGGED), Sample(f32(2), error="T150")),
 )

@@ -25,6 +25,7 @@ from clew.ops.common import (
     unknown_tensor,
 )
 from clew.ops.registry import Sample, register_op
+from clew.ops.traits import Traits
 from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor
 
@@ -39,6 +40,7 @@ _MOST_IN_A_ROW: Final = 32
 
 @register_op(
     "concatenate",
+    traits=Traits(sizes="computed"),
     samples=(
         Sample(f32(2, 3), f32(2, 5), axis=1),
         Sample(f32(2, 3), f32(1, 3), f32(4, 3), axis=0),
@@ -98,6 +100,7 @@ def _concatenate_reference(*xs: Array, axis: int) -> Array:
 
 @register_op(
     "split",
+    traits=Traits(sizes="computed"),
     samples=(
         Sample(f32(2, 7), sizes=(3, 4), axis=1),
         Sample(f32(6, 2), sizes=(1, 2, 3), axis=0),
@@ -182,6 +185,7 @@ def _clamped(bound: Dim, size: Dim, low: int, high: Dim) -> Dim:
 
 @register_op(
     "slice",
+    traits=Traits(sizes="computed"),
     samples=(
         Sample(f32(5, 7), begin=(1,), end=(4,), axes=(1,)),
         Sample(f32(5, 7), begin=(-3, 0), end=(2**63 - 1, -1), axes=(0, 1)),
@@ -261,6 +265,7 @@ _PAD_MODES = ("constant", "edge", "reflect", "wrap")
 
 @register_op(
     "pad",
+    traits=Traits(sizes="computed"),
     samples=(
         Sample(f32(3, 4), pads=(1, 0, 2, 3)),
         Sample(f32(3, 4), pads=(1, 1, 1, 1), value=2.5),

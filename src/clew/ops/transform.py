@@ -26,6 +26,7 @@ from clew.ops.common import (
     unknown_tensor,
 )
 from clew.ops.registry import Sample, register_op
+from clew.ops.traits import Traits
 from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor
 
@@ -84,6 +85,7 @@ def reshaped_place(
 
 @register_op(
     "reshape",
+    traits=Traits(sizes="computed"),
     samples=(
         Sample(f32(2, 3, 4), shape=(6, 4)),
         Sample(f32(2, 12), shape=(2, 3, 4)),
@@ -132,6 +134,7 @@ def _reshape_resolver(types: Sequence[TensorType], attrs: dict[str, Any]) -> dic
 
 @register_op(
     "transpose",
+    traits=Traits(sizes="computed"),
     samples=(
         Sample(f32(2, 3, 4), axes=(2, 0, 1)),
         Sample(f32(5, 7), axes=(1, 0)),
@@ -161,6 +164,7 @@ def _transpose_reference(x: Array, *, axes: tuple[int, ...]) -> Array:
 
 @register_op(
     "broadcast_to",
+    traits=Traits(sizes="computed"),
     samples=(
         Sample(f32(3, 1), shape=(2, 3, 4)),
         Sample(f32(), shape=(2, 2)),
@@ -197,6 +201,7 @@ def _broadcast_to_resolver(types: Sequence[TensorType], attrs: dict[str, Any]) -
 
 @register_op(
     "tile",
+    traits=Traits(sizes="computed"),
     samples=(
         Sample(f32(2, 3), repeats=(2, 3)),
         Sample(f32(2), repeats=(1,)),
@@ -260,7 +265,9 @@ def _repeat_reference(x: Array, *, axis: int, repeats: int, size: int) -> Array:
 
 
 @register_op(
-    "flip", samples=(Sample(f32(2, 3), axes=(1,)), Sample(f32(2, 3), axes=(2,), error="T104"))
+    "flip",
+    traits=Traits(sizes="computed"),
+    samples=(Sample(f32(2, 3), axes=(1,)), Sample(f32(2, 3), axes=(2,), error="T104")),
 )
 def flip(x: Tensor, *, axes: tuple[int, ...]) -> Tensor:
     """`x` in reverse order along `axes`."""
@@ -312,7 +319,11 @@ def _trilu_dynamic(types: Sequence[Type], attrs: Attrs) -> Type:
     return types[0]
 
 
-@register_op("identity", samples=(Sample(f32(2, 3)), Sample(i64()), Sample(boolean(4))))
+@register_op(
+    "identity",
+    traits=Traits(sizes="computed"),
+    samples=(Sample(f32(2, 3)), Sample(i64()), Sample(boolean(4))),
+)
 def identity(x: Tensor) -> Tensor:
     """`x`. Source: ONNX Identity-24."""
     return te.compute(x.shape, lambda *i: x[i], "identity", layout=x.layout)

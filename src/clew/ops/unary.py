@@ -21,6 +21,7 @@ from clew.ops.common import (
     u8,
 )
 from clew.ops.registry import Sample, register_op
+from clew.ops.traits import Traits
 from clew.support.errors import GraphTypeError
 from clew.te import Tensor
 from clew.te.expr import unary
@@ -55,7 +56,7 @@ def log(x: Tensor) -> Tensor:
     return _intrinsic("log", x)
 
 
-@register_op("sqrt", samples=_POSITIVE)
+@register_op("sqrt", traits=Traits(sizes="computed"), samples=_POSITIVE)
 def sqrt(x: Tensor) -> Tensor:
     """Square root. Source: ONNX Sqrt-13."""
     return _intrinsic("sqrt", x)
@@ -151,25 +152,25 @@ def atanh(x: Tensor) -> Tensor:
     return _intrinsic("atanh", x)
 
 
-@register_op("floor", samples=_ROUNDED)
+@register_op("floor", traits=Traits(sizes="computed"), samples=_ROUNDED)
 def floor(x: Tensor) -> Tensor:
     """The largest integer not above. Source: ONNX Floor-13."""
     return _intrinsic("floor", x)
 
 
-@register_op("ceil", samples=_ROUNDED)
+@register_op("ceil", traits=Traits(sizes="computed"), samples=_ROUNDED)
 def ceil(x: Tensor) -> Tensor:
     """The smallest integer not below. Source: ONNX Ceil-13."""
     return _intrinsic("ceil", x)
 
 
-@register_op("round", samples=_ROUNDED)
+@register_op("round", traits=Traits(sizes="computed"), samples=_ROUNDED)
 def round_(x: Tensor) -> Tensor:
     """The nearest integer; halves go to the even one. Source: ONNX Round-22."""
     return _intrinsic("round", x)
 
 
-@register_op("trunc", samples=_ROUNDED)
+@register_op("trunc", traits=Traits(sizes="computed"), samples=_ROUNDED)
 def trunc(x: Tensor) -> Tensor:
     """The integer part."""
     return _intrinsic("trunc", x)
@@ -209,7 +210,11 @@ def isinf(x: Tensor, *, positive: bool = True, negative: bool = True) -> Tensor:
     return te.compute(x.shape, element, "isinf", layout=x.layout)
 
 
-@register_op("negative", samples=(*_SIGNED, Sample(boolean(3), error="T105")))
+@register_op(
+    "negative",
+    traits=Traits(sizes="computed"),
+    samples=(*_SIGNED, Sample(boolean(3), error="T105")),
+)
 def negative(x: Tensor) -> Tensor:
     """`-x`. Source: ONNX Neg-13."""
     need_number("negative", x)
@@ -217,7 +222,9 @@ def negative(x: Tensor) -> Tensor:
 
 
 @register_op(
-    "abs", samples=(*_SIGNED, Sample(u8(4), low=0, high=9), Sample(boolean(3), error="T105"))
+    "abs",
+    traits=Traits(sizes="computed"),
+    samples=(*_SIGNED, Sample(u8(4), low=0, high=9), Sample(boolean(3), error="T105")),
 )
 def abs_(x: Tensor) -> Tensor:
     """Absolute value. Source: ONNX Abs-13."""
@@ -229,7 +236,9 @@ def abs_(x: Tensor) -> Tensor:
 
 
 @register_op(
-    "sign", samples=(*_SIGNED, Sample(u8(4), low=0, high=3), Sample(boolean(3), error="T105"))
+    "sign",
+    traits=Traits(sizes="computed"),
+    samples=(*_SIGNED, Sample(u8(4), low=0, high=3), Sample(boolean(3), error="T105")),
 )
 def sign(x: Tensor) -> Tensor:
     """1 where positive, -1 where negative, 0 where zero. Source: ONNX Sign-13."""
@@ -244,7 +253,7 @@ def sign(x: Tensor) -> Tensor:
     )
 
 
-@register_op("reciprocal", samples=_POSITIVE)
+@register_op("reciprocal", traits=Traits(sizes="computed"), samples=_POSITIVE)
 def reciprocal(x: Tensor) -> Tensor:
     """`1 / x`. Source: ONNX Reciprocal-13."""
     need_float("reciprocal", x)
@@ -253,6 +262,7 @@ def reciprocal(x: Tensor) -> Tensor:
 
 @register_op(
     "cast",
+    traits=Traits(sizes="computed"),
     samples=(
         Sample(f32(3, 5), dtype="i32", low=-9, high=9),
         Sample(i64(3, 5), dtype="f32", low=-9, high=9),
@@ -289,6 +299,7 @@ def cast(x: Tensor, *, dtype: str) -> Tensor:
 
 @register_op(
     "clip",
+    traits=Traits(sizes="computed"),
     samples=(
         Sample(f32(3, 5), min=-0.5, max=0.5),
         Sample(f32(3, 5), min=0.0),

@@ -20,23 +20,12 @@ from clew.support.errors import GraphTypeError
 from clew.te.analysis import Kind
 
 _PLAIN: Final = "NCHW"
-_CONVS: Final = ("nn.conv2d", "nn.conv3d_frames")
 _CHANNELS_LAST: Final = "NHWC"
 _FROM_CHANNELS_LAST: Final = (0, 3, 1, 2)
 _BLOCKS_OF_FEW: Final = (2, 4, 8)
 _LEAST_FILLED: Final = 0.8  # of the blocks of channels that no block divides
 _LEAST_DEPTH: Final = 0.25  # of a tile: less is not worth filling up
 _POINTWISE: Final = (Kind.ELEMENTWISE, Kind.BROADCAST)
-# Data movement that leaves the channels of an image where they are, by what its attributes name.
-_ALONG_AXIS: Final = frozenset(("concatenate",))
-_PADS: Final = frozenset(("pad",))
-# What makes finite values of zeros, so that channels that blocks were filled up with do no harm.
-_TAKE_FILLED: Final = frozenset((
-    "add", "subtract", "multiply", "maximum", "minimum", "clip", "tanh", "sigmoid", "pad", "cast",
-    "nn.relu", "nn.leaky_relu", "nn.gelu", "nn.silu", "nn.swish", "nn.hard_sigmoid",
-    "nn.hard_swish", "nn.max_pool2d", "nn.avg_pool2d", "nn.global_avg_pool2d",
-    "nn.global_max_pool2d", "nn.lrn",
-))  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -110,7 +99,7 @@ class _Alterer(Rewriter):
         for node in post_order(function.body):
             for child in dict.fromkeys(node.children):
                 self._users.setdefault(child.id, []).append(node)
-            if isinstance(node, Call) and node.op_name in _CONVS and node.attrs.groups == 1:
+            if isinstance(node, Call) and _packs_weight(node) and node.attrs.groups == 1:
                 self._most = max(self._most, self._lanes_of_block(node))
 
     # --- which operators change ---
@@ -129,7 +118,7 @@ class _Alterer(Rewriter):
         if self._stays_plain(old):
             self._kept_plain.add(old.id)
             return None
-        if old.op.name in _CONVS:
+        if _packs_weight(old):
             return self._conv(old)
         if old.op.name == "nn.dense":
             return self._dense(old)
@@ -139,14 +128,14 @@ class _Alterer(Rewriter):
         if not layout:
             return None
         filled = any(_is_filled(self.memo[a.id], a) for a in old.args)
-        if filled and old.op.name not in _TAKE_FILLED | _ALONG_AXIS:
+        if filled and not old.op.keeps_finite([a.tensor for a in old.args], old.attrs):
             return None
         try:
             if old.op.layout_rule is not None:
                 built = self._by_rule(old, layout)
-            elif old.op.name in _ALONG_AXIS:
+            elif old.op.name == "concatenate":
                 built = self._concatenate(old)
-            elif old.op.name in _PADS:
+            elif old.op.name == "pad":
                 built = self._pad(old, layout)
             elif self._ctx.kind(old) in _POINTWISE:
                 built = self._pointwise(old, layout)
@@ -317,7 +306,7 @@ class _Alterer(Rewriter):
         """Whether a concatenation reads a result, or what is computed from it channel by channel:
         it has no room for channels that blocks were filled up with.
         """
-        return self._reaches(old, lambda user: user.op_name in _ALONG_AXIS)
+        return self._reaches(old, lambda user: user.op_name == "concatenate")
 
     def _lanes_of_sums(self, dtype: str) -> int:
         """Returns the lanes of a vector of sums, which are of 32 bits at least."""
@@ -396,7 +385,7 @@ class _Alterer(Rewriter):
 
     def _meets_convolution(self, old: Expr) -> bool:
         """Whether a convolution reads an image, or what is computed from it element by element."""
-        return self._reaches(old, lambda user: user.op_name in _CONVS)
+        return self._reaches(old, _packs_weight)
 
     def _reaches(self, old: Expr, wanted: Callable[[Call], bool]) -> bool:
         """Whether a call that is `wanted` reads an image, or what is computed from it element by
@@ -572,3 +561,8 @@ def _block_of(type_: TensorType) -> int:
 
 def _packable(weight: Expr) -> bool:
     return isinstance(weight, Constant)
+
+
+def _packs_weight(call: Call) -> bool:
+    """Whether a call is a convolution that takes its data and weight in blocks of channels."""
+    return isinstance(call.op, Op) and call.op.traits.packs_weight

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Final
+from typing import ClassVar
 
 import numpy as np
 
@@ -12,12 +12,8 @@ from clew.ir.expr import Call, Constant, Expr, Function
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
 from clew.ir.visit import post_order
-from clew.ops.registry import get_op
+from clew.ops.registry import get_op, moved_operands
 from clew.passes.base import Pass, PassContext
-
-# What may follow a part of the combined result: operators that only move its elements, into which
-# the slice fuses. Arithmetic would fuse into a product of its own, but not past a slice.
-_MOVES: Final = ("reshape", "transpose", "slice", "split")
 
 
 @dataclass(frozen=True)
@@ -105,7 +101,7 @@ class _Combiner(Rewriter):
     def _worthwhile(self, parts: list[_Part], users: dict[int, list[Expr]]) -> bool:
         for part in parts:
             for user in users[part.root.id]:
-                if not isinstance(user, Call) or user.op_name not in _MOVES:
+                if not _moves_one(user):
                     label = user.op_name if isinstance(user, Call) else type(user).__name__
                     for other in parts:
                         self._ctx.remark(
@@ -178,6 +174,13 @@ def _part(node: Expr, users: dict[int, list[Expr]]) -> _Part | None:
         if isinstance(bias, Constant) and add.type == node.type and _per_unit(bias, node):
             return _Part(node, add, bias)
     return _Part(node, node, None)
+
+
+def _moves_one(user: Expr) -> bool:
+    """Whether a call only moves the elements of its operand: a slice fuses into it, as it would not
+    into arithmetic that has fused into a product of its own.
+    """
+    return isinstance(user, Call) and len(user.args) == 1 and bool(moved_operands(user))
 
 
 def _per_unit(bias: Constant, dense: Call) -> bool:

@@ -17,19 +17,6 @@ from clew.passes.base import Pass, PassContext
 from clew.support.errors import GraphTypeError
 
 _WIDE: Final = "f32"
-_PRODUCTS: Final = ("nn.conv2d", "nn.dense", "nn.matmul")
-_WEIGHTED: Final = ("nn.conv2d", "nn.dense")
-# Operators that give elements of their operands, so that rounding may come before them.
-_MOVES: Final = frozenset((
-    "reshape", "transpose", "slice", "concatenate", "broadcast_to", "tile", "flip",
-    "nn.max_pool2d", "nn.global_max_pool2d",
-))  # fmt: skip
-
-# Operators that magnify no rounding of an operand beyond that of their result.
-_GENTLE: Final = frozenset((
-    "add", "subtract", "multiply", "maximum", "minimum", "clip", "nn.relu",
-    "nn.avg_pool2d", "nn.global_avg_pool2d",
-))  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -90,7 +77,7 @@ def products_of(module: Module) -> list[Call]:
     """Returns the convolutions and matrix products of a module, those of inner functions, too."""
     functions = [function for _, function in module]
     nodes = post_order(functions, into_functions=True)
-    return [n for n in nodes if isinstance(n, Call) and n.op_name in _PRODUCTS]
+    return [n for n in nodes if isinstance(n, Call) and _product(n)]
 
 
 def narrowed_products(before: Module, after: Module) -> list[Call]:
@@ -132,8 +119,8 @@ class _Converter(Rewriter):
                 self._round(call.args)
 
     def _round_joined(self, function: Function) -> None:
-        """Marks the concatenations from which gentle operators alone lead to rounded values, as
-        they do from all that is joined: that is rounded as well.
+        """Marks the concatenations from which well-conditioned operators alone lead to rounded
+        values, as they do from all that is joined: that is rounded as well.
         """
         users: dict[int, list[Expr]] = {}
         nodes = post_order(function.body)
@@ -145,8 +132,8 @@ class _Converter(Rewriter):
             leading = set(self._rounded)
             for node in reversed(nodes):
                 ends = users.get(node.id, [])
-                gentle = all(u.id in leading and (_moves(u) or _is_gentle(u)) for u in ends)
-                if ends and gentle and node.id not in refused:
+                well = all(u.id in leading and _leads(u) for u in ends)
+                if ends and well and node.id not in refused:
                     leading.add(node.id)
             joined = [n for n in nodes if n.id in leading - self._rounded and _joins(n)]
             more = [n.id for n in joined if not all(a.id in leading for a in n.children)]
@@ -160,12 +147,12 @@ class _Converter(Rewriter):
 
     def _converts(self, call: Call) -> bool:
         """Whether a call is a product to convert."""
-        if call.op_name not in _PRODUCTS or argument_references(call.attrs):
+        if not _product(call) or argument_references(call.attrs):
             return False
         data, weight = call.args[:2]
         if not _is_wide(data) or not _is_wide(weight):
             return False
-        if call.op_name in _WEIGHTED and not isinstance(weight, Constant):
+        if _product(call) == "weights" and not isinstance(weight, Constant):
             return False
         if self._is_kept(call):
             return False
@@ -301,17 +288,28 @@ def _joins(node: Expr) -> bool:
     return isinstance(node, Call) and node.op_name == "concatenate" and _moves(node)
 
 
-def _is_gentle(node: Expr) -> bool:
-    return isinstance(node, Call) and node.op_name in _GENTLE
+def _product(call: Call) -> str:
+    """Returns what a call multiplies (`Traits.product`)."""
+    return call.op.traits.product if isinstance(call.op, Op) else ""
+
+
+def _leads(node: Expr) -> bool:
+    """Whether a call magnifies no rounding of an operand beyond that of its result."""
+    if _moves(node):
+        return True
+    if not isinstance(node, Call) or not isinstance(node.op, Op):
+        return False
+    types = [a.type for a in node.args if isinstance(a.type, TensorType)]
+    return len(types) == len(node.args) and node.op.well_conditioned(types, node.attrs)
 
 
 def _moves(node: Expr) -> bool:
-    """Whether a call only moves elements of f32 operands."""
+    """Whether a call gives elements of its operands, which are f32: rounding may come before."""
     return (
         isinstance(node, Call)
         and isinstance(node.op, Op)
-        and node.op.name in _MOVES
         and not argument_references(node.attrs)
         and isinstance(node.type, TensorType)
         and all(_is_wide(a) for a in node.args)
+        and node.op.selects([a.tensor for a in node.args], node.attrs)
     )

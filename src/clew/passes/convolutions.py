@@ -5,7 +5,7 @@ computing them costs.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -58,6 +58,17 @@ class Layer:
     def tiles(self, tile: int) -> int:
         """Returns how many tiles cover the result."""
         return self.batch * -(-self.height // tile) * -(-self.width // tile)
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """A way to compute a convolution, about how many cycles of one core it takes, and what builds
+    its graph.
+    """
+
+    name: str
+    cycles: float
+    build: Callable[[], Expr]
 
 
 def cost_cycles(layer: Layer, tile: int, lanes: int) -> float:

@@ -18,7 +18,6 @@ from clew.te.analysis import Kind
 
 _RANK: Final = 5
 _POINTWISE: Final = (Kind.ELEMENTWISE, Kind.BROADCAST)
-_POOLS: Final = ("nn.max_pool2d", "nn.avg_pool2d")
 _SWAPPED: Final = (0, 2, 1, 3, 4)
 _CHANNELS: Final = 1
 
@@ -86,7 +85,7 @@ class _Flattener(Rewriter):
             return self._conv(old)
         if not any(self.memo[a.id].id in self._frames for a in old.args):
             return None
-        if old.op.name in _POOLS:
+        if old.op.traits.pools:
             return self._pool(old)
         if old.op.name == "concatenate":
             return self._concatenate(old)

@@ -15,18 +15,14 @@ from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
 from clew.ir.types import HOST_DTYPES, TensorType, bits, leaves, to_numpy
 from clew.ir.visit import passed_on, post_order
-from clew.ops.registry import Op
+from clew.ops.registry import Op, moved_operands, runs_on_host
 from clew.passes.base import Pass, PassContext
 from clew.support.arrays import aligned_copy
 from clew.support.budgets import current
 from clew.support.errors import GraphTypeError
 from clew.te.analysis import Kind, flops_of
+from clew.te.facts import moved_by
 
-# Operators whose result holds nothing but elements of the first input (and, where it is larger,
-# zeros).
-_MOVES: Final = frozenset(
-    ("reshape", "broadcast_to", "transpose", "slice", "tile", "flip", "reverse", "layout_transform")
-)
 # Smaller parameters are widened however many there are.
 _LEAST_WIDENED_BYTES: Final = 256 << 10
 # No operator does more on so few elements than can be waited for.
@@ -37,7 +33,6 @@ _LINEAR: Final = 128
 # much: the transform of a convolution's weights, say, which no run should repeat.
 _WORK: Final = 4
 _MOST_GROWTH: Final = 8
-_MAY_ADD_ZEROS: Final = frozenset(("layout_transform",))
 
 
 @dataclass(frozen=True)
@@ -282,13 +277,16 @@ def _constant(value: Any, type_: Any) -> Constant:
 
 def _is_move(call: Call) -> bool:
     """Whether the call, of a splat, gives a splat of the same value."""
-    if call.op_name not in _MOVES or not call.args or not isinstance(call.args[0], Constant):
+    if len(call.args) != 1 or not isinstance(call.args[0], Constant):
         return False
-    if not call.args[0].is_splat or call.args[0].data.size == 0:
+    if not call.args[0].is_splat or call.args[0].data.size == 0 or runs_on_host(call):
         return False
+    assert isinstance(call.op, Op)
+    if moved_operands(call):
+        return True
+    moved = call.op.derived(moved_by, [call.args[0].tensor], call.attrs)
     value = call.args[0].splat_value
-    grows = call.op_name in _MAY_ADD_ZEROS and call.tensor.size != call.args[0].data.size
-    return not grows or value == 0
+    return moved is not None and all(other == value for other in moved.values)
 
 
 def _stays_splat(ctx: PassContext, call: Call, args: Sequence[Constant]) -> bool:

@@ -37,10 +37,10 @@ from clew.passes.base import PassContext
 from clew.passes.views import is_reshape, is_view, left_in_place
 from clew.te.analysis import Kind, asks_for_sizes, is_chosen_piece
 from clew.te.expr import Index, Reduce, Scalar
+from clew.te.facts import view_steps
 from clew.te.tensor import Tensor, stages
 from clew.te.walk import loads
 
-_MOVES: Final = frozenset(("reshape", "slice", "transpose"))
 _POINTWISE: Final = (Kind.ELEMENTWISE, Kind.BROADCAST)
 _MAX_NAMED: Final = 8
 # Of the second-level cache: a larger piece arrives faster in the order of its memory.
@@ -360,7 +360,7 @@ class Grouper:
     def _reads_in_place(self, group: Group, target: Group) -> bool:
         """Whether a group only moves elements, which its user's anchor reads where they stand."""
         anchors = [m for m in target.members if self._kinds[m.id] is Kind.ANCHOR]
-        if len(anchors) != 1 or any(m.op_name not in _MOVES for m in group.members):
+        if len(anchors) != 1 or not all(map(_is_strided, group.members)):
             return False
         anchor = anchors[0]
         assert isinstance(anchor.op, Op)
@@ -368,7 +368,7 @@ class Grouper:
             return False
         inside = {m.id: m for m in (*group.members, *target.members)}
         for user in self._users[group.root.id]:
-            if user is not anchor and not (isinstance(user, Call) and user.op_name in _MOVES):
+            if user is not anchor and not _is_strided(user):
                 return False
         return all(_at_strides(a, inside) for a in anchor.args)
 
@@ -490,6 +490,22 @@ def _overlaps(stage: Tensor) -> bool:
     return False
 
 
+def _steps_of(call: Call) -> list[tuple[int, int] | None] | None:
+    """Returns along which axis of its operand each axis of a call's result steps, and by how much;
+    None where it does more than that.
+    """
+    if not isinstance(call.op, Op) or len(call.args) != 1 or not _has_tensor_form(call):
+        return None
+    return call.op.derived(view_steps, [call.args[0].tensor], call.attrs)
+
+
+def _is_strided(node: Expr) -> bool:
+    """Whether a call gives elements of its operand at constant strides (a slice, a transposition),
+    or under another shape.
+    """
+    return isinstance(node, Call) and (is_reshape(node) or _steps_of(node) is not None)
+
+
 def _at_strides(value: Expr, inside: dict[int, Call]) -> bool:
     """Whether an operand's elements stay at constant strides through the moves inside a group."""
     moves: list[Call] = []
@@ -502,15 +518,12 @@ def _at_strides(value: Expr, inside: dict[int, Call]) -> bool:
     steps: Sequence[int] | None = [math.prod(shape[n + 1 :]) for n in range(len(shape))]
     for call in reversed(moves):
         assert steps is not None
-        if call.op_name == "transpose":
-            steps = [steps[axis] for axis in call.attrs.axes]
-        elif call.op_name == "slice":
-            by = {
-                a % len(steps): s for a, s in zip(call.attrs.axes, call.attrs.strides, strict=False)
-            }
-            steps = [step * by.get(axis, 1) for axis, step in enumerate(steps)]
-        else:
+        if is_reshape(call):
             steps = _reshaped_strides(shape, steps, call.tensor.concrete)
+        else:
+            along = _steps_of(call)
+            assert along is not None
+            steps = [0 if step is None else steps[step[0]] * step[1] for step in along]
         if steps is None:
             return False
         shape = call.tensor.concrete

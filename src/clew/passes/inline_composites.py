@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from clew.ir.expr import Call, Expr, Function, GlobalVar
+from clew.ir.inline import inlined
 from clew.ir.module import Module
-from clew.ir.rewrite import Rewriter, building_for, rebuild, replaces
+from clew.ir.rewrite import Rewriter, building_for, replaces
 from clew.ir.visit import inner_functions, post_order
 from clew.passes.base import Pass, PassContext
 from clew.support.errors import UnsupportedError
@@ -76,20 +77,18 @@ class _Inliner(Rewriter):
         """Returns the function's body over arguments. Where this is its one call, each node
         computes what the one it was copied from does.
         """
-        values: dict[int, Expr] = {p.id: a for p, a in zip(function.params, args, strict=True)}
-        for node in post_order(function.body):
-            if node.id in values or isinstance(node, Function) or not node.children:
-                values.setdefault(node.id, node)
-                continue
-            before = self._copied_from.get(node.id, node)
-            with building_for(before):
-                new = rebuild(node, [values.get(c.id, c) for c in node.children])
-            values[node.id] = new
-            if new is not node:
-                self._copied_from[new.id] = before
-                if once:
-                    replaces(before, new)
-        return values[function.body.id]
+
+        def original(node: Expr) -> Expr:
+            return self._copied_from.get(node.id, node)
+
+        def copied(node: Expr, new: Expr) -> None:
+            self._copied_from[new.id] = original(node)
+            if once:
+                replaces(original(node), new)
+
+        return inlined(
+            function, args, building=lambda node: building_for(original(node)), copied=copied
+        )
 
 
 def _is_inlined(called: object) -> bool:

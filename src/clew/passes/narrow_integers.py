@@ -11,8 +11,9 @@ from clew.ir.expr import Call, Constant, Expr
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
 from clew.ir.types import TensorType, to_numpy
-from clew.ops.registry import Op, argument_references, get_op
+from clew.ops.registry import Op, argument_references, get_op, runs_on_host
 from clew.passes.base import Pass, PassContext
+from clew.te.analysis import Kind
 
 Array = np.ndarray[Any, Any]
 
@@ -20,7 +21,6 @@ _SMALL: Final = ("i8", "u8")
 _SUM: Final = "i32"
 _HALF: Final = 128
 # What may stand between a stored parameter and its use.
-_SETTLED: Final = frozenset(("cast", "reshape", "subtract"))
 # Fewer rows are summed by dot products, which take unsigned data.
 _FEW_ROWS: Final = 16
 
@@ -239,7 +239,7 @@ def _known(value: Expr) -> Array | None:
     """Returns the numbers of a parameter that is constant; None of any other."""
     if isinstance(value, Constant):
         return value.data
-    if not isinstance(value, Call) or value.op_name not in _SETTLED:
+    if not isinstance(value, Call) or not _is_simple(value):
         return None
     if not isinstance(value.type, TensorType) or not value.type.is_static:
         return None
@@ -247,3 +247,11 @@ def _known(value: Expr) -> Array | None:
     if any(a is None for a in args) or not isinstance(value.op, Op):
         return None
     return np.asarray(value.op.run_reference([a for a in args if a is not None], value.attrs))
+
+
+def _is_simple(call: Call) -> bool:
+    """Whether a call computes each element from a known one of each operand."""
+    if not isinstance(call.op, Op) or runs_on_host(call):
+        return False
+    types = [a.type for a in call.args if isinstance(a.type, TensorType)]
+    return len(types) == len(call.args) and call.op.kind(types, call.attrs) <= Kind.INJECTIVE

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from clew.ir.expr import Constant, Expr, Function, If
+from clew.ir.inline import inlined
 from clew.ir.module import Module
-from clew.ir.rewrite import rebuild, replaces
-from clew.ir.visit import post_order
+from clew.ir.rewrite import replaces
 from clew.passes.base import Pass, PassContext
 from clew.passes.simplify_rules import RULES
 from clew.patterns import RuleRewriter
@@ -50,15 +50,15 @@ class _Simplifier(RuleRewriter):
 
     def _inlined(self, function: Function, args: tuple[Expr, ...]) -> Expr:
         """Returns the function's body over arguments."""
-        values: dict[int, Expr] = {p.id: a for p, a in zip(function.params, args, strict=True)}
-        for node in post_order(function.body):
-            if node.id in values or isinstance(node, Function) or not node.children:
-                values.setdefault(node.id, node)
-                continue
+
+        def copied(node: Expr, new: Expr) -> None:
             before = self.originals(node)
-            with self.covers(*before):
-                new = rebuild(node, [values.get(c.id, c) for c in node.children])
-            if new is not node and before:
+            if before:
                 replaces(before[0], new)
-            values[node.id] = new
-        return values[function.body.id]
+
+        return inlined(
+            function,
+            args,
+            building=lambda node: self.covers(*self.originals(node)),
+            copied=copied,
+        )

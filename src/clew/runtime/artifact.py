@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from clew.codegen.artifact import EntryPoint, IndexCheck, KernelCode, ObjectCode
+from clew.machine.needs import MachineNeeds
 from clew.runtime.container import Container
-from clew.runtime.cpu import MachineNeeds
 from clew.runtime.input_spec import InputSpec
 from clew.runtime.jit import Library
 from clew.runtime.kinds import Kind

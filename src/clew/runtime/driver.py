@@ -16,8 +16,8 @@ from clew.codegen import native
 from clew.codegen.artifact import ObjectCode
 from clew.codegen.native import EXPORTS, driver_text, supports_threads
 from clew.codegen.worker import emit_object
+from clew.machine.needs import has_steady_counter
 from clew.runtime.cache import Cache, default_cache
-from clew.runtime.cpu import has_steady_counter
 from clew.runtime.jit import Library
 from clew.runtime.memory import address_of
 from clew.support.locks import once

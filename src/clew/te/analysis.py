@@ -127,11 +127,18 @@ def view_offset(tensor: Tensor) -> int | None:
     with the last axis innermost; axes of one element do not count.
     """
     load = _only_load(tensor)
-    places = [] if load is None else [_linear(index) for index in load.indices]
+    places = [] if load is None else [linear_form(index) for index in load.indices]
     if load is None or None in places or not _in_order(tensor, load, places):
         return None
     steps = zip(places, _strides(load.source.shape), strict=True)
     return sum(place[1] * step for place, step in steps if place is not None)
+
+
+def view_offsets(outputs: Sequence[Tensor]) -> tuple[int, ...] | None:
+    """Returns the `view_offset` of each result; `None` where one has none."""
+    found = [view_offset(t) for t in outputs]
+    known = [n for n in found if n is not None]
+    return tuple(known) if len(known) == len(found) else None
 
 
 def is_chosen_piece(tensor: Tensor) -> bool:
@@ -141,7 +148,7 @@ def is_chosen_piece(tensor: Tensor) -> bool:
     load = _only_load(tensor)
     if load is None or view_offset(tensor) is not None:
         return False
-    places = [_linear(i) if _reads_any(i, tensor.axes) else ({}, 0) for i in load.indices]
+    places = [linear_form(i) if _reads_any(i, tensor.axes) else ({}, 0) for i in load.indices]
     return None not in places and _in_order(tensor, load, places)
 
 
@@ -183,7 +190,7 @@ def _strides(shape: Sequence[Dim]) -> list[int]:
     return steps[::-1]
 
 
-def _linear(expr: Scalar) -> tuple[dict[int, int], int] | None:
+def linear_form(expr: Scalar) -> tuple[dict[int, int], int] | None:
     """Returns the factor of each axis, by its id, and the constant of a linear index expression."""
     return _linear_in(expr, {})
 

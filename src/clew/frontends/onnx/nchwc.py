@@ -45,7 +45,8 @@ def channel_block(graph: GraphProto) -> int:
             if 0 < channels <= made[node.input[0]] - _NARROW:
                 return _WIDE
     machine = host()
-    return _WIDE if machine.has("avx512f") or "aarch64" in machine.triple else _NARROW
+    wide = machine.vector_lanes("f32") >= _WIDE or "aarch64" in machine.triple
+    return _WIDE if wide else _NARROW
 
 
 def _graphs(graph: GraphProto) -> Iterator[GraphProto]:

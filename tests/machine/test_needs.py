@@ -9,7 +9,7 @@ import pytest
 import clew
 import zoo
 from clew.loading import load_compiled
-from clew.runtime.cpu import MachineNeeds, check_machine, needs_of
+from clew.machine.needs import MachineNeeds, check_machine, needs_of
 from clew.support.errors import ClewError
 from clew.target import host, target_of
 
@@ -57,7 +57,7 @@ def test_other_machines_are_refused(code: str, changed: dict[str, Any]) -> None:
 def test_tiles_that_the_system_keeps_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     if not host().has("amx-tile"):
         pytest.skip("this machine has no matrix tiles")
-    monkeypatch.setattr("clew.runtime.cpu.matrix_tiles_permitted", lambda: False)
+    monkeypatch.setattr("clew.machine.needs.matrix_tiles_permitted", lambda: False)
     with pytest.raises(ClewError, match=r"C057.*lacks amx-tile"):
         check_machine(MachineNeeds(host().triple, host().cpu, ("amx-tile",)))
 

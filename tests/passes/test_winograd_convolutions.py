@@ -13,9 +13,10 @@ from clew.ir.module import Module
 from clew.ir.visit import calls
 from clew.passes.alter_layout import AlterLayout
 from clew.passes.convert_precision import ConvertPrecision
+from clew.passes.convolutions import DIRECT, Layer, cost_cycles
 from clew.passes.dead_code import DeadCode
 from clew.passes.fold_constant import FoldConstant
-from clew.passes.use_winograd import DIRECT, Layer, UseWinograd, cost_cycles
+from clew.passes.select_conv_algorithm import SelectConvAlgorithm
 from clew.runtime.guard import GuardSide
 
 LANES = 16
@@ -30,8 +31,8 @@ def network(
     return kit.module([x], kit.layer("nn.relu", y))
 
 
-def transformed(kit: Any, module: Module, winograd: UseWinograd | None = None) -> Module:
-    passes = AlterLayout(), winograd or UseWinograd(), FoldConstant(), DeadCode()
+def transformed(kit: Any, module: Module, winograd: SelectConvAlgorithm | None = None) -> Module:
+    passes = AlterLayout(), winograd or SelectConvAlgorithm(), FoldConstant(), DeadCode()
     after = kit.apply(module, *passes)
     kit.same(module, after)
     return after  # type: ignore[no-any-return]
@@ -109,7 +110,7 @@ def test_clips(kit: Any, shape: Any, depth: int, attrs: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("tiles", [(2,), (4,)])
 def test_the_tiles_that_may_be_chosen(kit: Any, tiles: tuple[int, ...]) -> None:
-    after = transformed(kit, network(kit, 32, 48, (28, 28)), UseWinograd(tiles=tiles))
+    after = transformed(kit, network(kit, 32, 48, (28, 28)), SelectConvAlgorithm(tiles=tiles))
     conv = only(after)
     assert conv.attrs.tile == tiles[0]
     assert conv.args[1].tensor.shape == ((tiles[0] + 2) ** 2 * 3, 32, 16)
@@ -156,19 +157,21 @@ def test_an_image_whose_last_block_is_filled_up_stays_direct(kit: Any, between: 
 
 def test_layers_can_be_excluded(kit: Any) -> None:
     given = network(kit, 32, 32, (28, 28))
-    assert only(transformed(kit, given, UseWinograd(exclude=("other*",)))).op_name.endswith("grad")
+    assert only(transformed(kit, given, SelectConvAlgorithm(exclude=("other*",)))).op_name.endswith(
+        "grad"
+    )
     name = next(c for c in calls(given.main) if c.op_name == "nn.conv2d").span.layers[0]
-    kept = transformed(kit, given, UseWinograd(exclude=(name[:-2] + "*",)))
+    kept = transformed(kit, given, SelectConvAlgorithm(exclude=(name[:-2] + "*",)))
     assert only(kept).op_name == "nn.conv2d"
 
 
 def test_without_a_target_nothing_is_done(kit: Any) -> None:
     given = kit.apply(network(kit, 32, 32, (28, 28)), AlterLayout())
-    assert kit.PassManager([UseWinograd()]).run(given) is given
+    assert kit.PassManager([SelectConvAlgorithm()]).run(given) is given
 
 
 def test_it_says_why(kit: Any) -> None:
-    manager = kit.PassManager([AlterLayout(), UseWinograd()], target=kit.Lanes())
+    manager = kit.PassManager([AlterLayout(), SelectConvAlgorithm()], target=kit.Lanes())
     manager.run(network(kit, 32, 32, (3, 3)))
     remarks = [r.text for r in manager.stages[-1].remarks]
     assert any(text.startswith("direct: ") and "2x2 tiles" in text for text in remarks)
@@ -187,7 +190,13 @@ def test_small_images_with_large_weights_get_smaller_tiles() -> None:
 
 def test_narrow_products_stay(kit: Any) -> None:
     module = network(kit, 16, 16, (16, 16), padding=(1, 1, 1, 1))
-    passes = ConvertPrecision("bf16"), AlterLayout(), UseWinograd(), FoldConstant(), DeadCode()
+    passes = (
+        ConvertPrecision("bf16"),
+        AlterLayout(),
+        SelectConvAlgorithm(),
+        FoldConstant(),
+        DeadCode(),
+    )
     conv = only(kit.apply(module, *passes))
     assert conv.op_name == "nn.conv2d"
     assert conv.args[0].tensor.dtype == "bf16"

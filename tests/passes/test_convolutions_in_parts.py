@@ -11,9 +11,10 @@ from clew.ir.interpret import interpret
 from clew.passes.alter_layout import AlterLayout
 from clew.passes.dead_code import DeadCode
 from clew.passes.fold_constant import FoldConstant
-from clew.passes.split_convolutions import SplitConvolutions
+from clew.passes.select_conv_algorithm import SelectConvAlgorithm
+from clew.support.errors import InputError
 
-ALWAYS = SplitConvolutions(min_gain=0.0)
+ALWAYS = SelectConvAlgorithm(("bf16x3",), min_gain_of_parts=0.0)
 
 
 def network(
@@ -24,8 +25,8 @@ def network(
     return kit.module([x], kit.layer("nn.relu", kit.layer("nn.conv2d", x, weight, **attrs)))
 
 
-def after(kit: Any, module: Any, options: SplitConvolutions | None = None) -> Any:
-    passes = [AlterLayout(), options or SplitConvolutions(), FoldConstant(), DeadCode()]
+def after(kit: Any, module: Any, options: SelectConvAlgorithm | None = None) -> Any:
+    passes = [AlterLayout(), options or SelectConvAlgorithm(), FoldConstant(), DeadCode()]
     return kit.PassManager(passes, target=kit.Tiles()).run(module)
 
 
@@ -38,7 +39,7 @@ def after(kit: Any, module: Any, options: SplitConvolutions | None = None) -> An
         (128, 128, (28, 28), {"taps": 3, "strides": (2, 2), "padding": (1, 1, 1, 1)}, True),
         (64, 96, (14, 14), {"taps": 5, "padding": (2, 2, 2, 2)}, True),
         (128, 128, (28, 28), {"taps": 3, "padding": (1, 1, 1, 1)}, False),  # Winograd's
-        (128, 128, (28, 28), {"taps": 3, "padding": (2,) * 4, "dilation": (2, 2)}, True),
+        (128, 128, (28, 28), {"taps": 3, "padding": (2,) * 4, "dilation": (2, 2)}, False),
         (64, 16, (28, 28), {}, False),  # few filters for each number that is split
         (512, 1024, (1, 1), {}, False),  # one pixel reads each weight once
         (16, 128, (28, 28), {}, False),  # half a tile of depth
@@ -83,10 +84,27 @@ def test_values_are_kept(kit: Any, size: tuple[int, int], attrs: dict[str, Any])
 
 def test_layers_can_be_kept(kit: Any) -> None:
     module = network(kit, 128, 256, (28, 28))
-    kept = after(kit, module, SplitConvolutions(exclude=("nn.conv2d*",)))
+    kept = after(kit, module, SelectConvAlgorithm(exclude=("nn.conv2d*",)))
     assert "nn.conv2d_parts" not in kit.op_names(kept)
 
 
 def test_without_a_matrix_unit_nothing_changes(kit: Any) -> None:
     module = network(kit, 128, 256, (28, 28))
-    assert kit.PassManager([SplitConvolutions()], target=kit.Lanes()).run(module) is module
+    assert kit.PassManager([SelectConvAlgorithm()], target=kit.Lanes()).run(module) is module
+
+
+def test_algorithms_that_are_left_out_are_not_waited_for(kit: Any) -> None:
+    module = network(kit, 128, 128, (28, 28), taps=3, padding=(1, 1, 1, 1))
+    for names, expected in [
+        (("winograd", "bf16x3"), "nn.conv2d_winograd"),
+        (("bf16x3",), "nn.conv2d_parts"),
+        ((), "nn.conv2d"),
+    ]:
+        found = kit.op_names(after(kit, module, SelectConvAlgorithm(names)))
+        assert [n for n in found if "conv2d" in n] == [expected]
+
+
+def test_an_unknown_algorithm_is_an_error(kit: Any) -> None:
+    with pytest.raises(InputError, match="I088") as caught:
+        after(kit, network(kit, 16, 16, (8, 8)), SelectConvAlgorithm(("fft",)))
+    assert "winograd, bf16x3" in str(caught.value)

@@ -1,0 +1,180 @@
+"""Facts about operators that their tensor expressions tell, beyond the fusion kind."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from clew.te.analysis import linear_form
+from clew.te.expr import (
+    COMPARISONS,
+    Binary,
+    Cast,
+    Imm,
+    Index,
+    Inlined,
+    Intrinsic,
+    Load,
+    Reduce,
+    Scalar,
+    Select,
+    Size,
+    Unary,
+)
+from clew.te.tensor import Tensor, stages
+from clew.te.walk import nodes
+
+# Intrinsics that have a finite value for every finite argument.
+_BOUNDED: Final = frozenset((
+    "tanh", "erf", "sigmoid", "sin", "cos", "atan", "floor", "ceil", "round", "trunc", "isnan",
+    "isinf", "fma", "copysign",
+))  # fmt: skip
+_SUMS: Final = frozenset(("add", "sub", "mul", "min", "max"))
+
+
+@dataclass(frozen=True)
+class Moved:
+    """What results of data movement consist of: elements of the inputs of these names, and other
+    values (those that `pad` writes).
+    """
+
+    inputs: frozenset[str]
+    values: tuple[Any, ...] = ()
+
+
+def moved_by(outputs: Sequence[Tensor]) -> Moved | None:
+    """Returns what results consist of where each element is an element of an input, at a place that
+    does not depend on the inputs that are moved, or a constant; else None.
+    """
+    inputs: dict[str, None] = {}
+    values: dict[Any, None] = {}
+    deciding: list[Scalar] = []
+    stack: list[Scalar | Tensor] = list(outputs)
+    seen: set[int] = set()
+    while stack:
+        node = stack.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        match node:
+            case Tensor(body=None):
+                inputs[node.name] = None
+            case Tensor():
+                assert node.body is not None
+                stack.append(node.body)
+            case Load():
+                stack.append(node.source)
+                deciding += node.indices
+            case Inlined():
+                stack.append(node.value)
+            case Select():
+                stack += [node.a, node.b]
+                deciding.append(node.cond)
+            case Imm():
+                values[node.value] = None
+            case _:
+                return None
+    if inputs.keys() & _read_by(deciding):
+        return None
+    return Moved(frozenset(inputs), tuple(values))
+
+
+def _read_by(scalars: Sequence[Scalar]) -> set[str]:
+    """Returns the names of the inputs that expressions are computed from."""
+    sources = {id(n.source): n.source for s in scalars for n in nodes(s) if isinstance(n, Load)}
+    reached = {id(s): s for t in sources.values() for s in stages([t])}
+    found = {t.name for t in sources.values() if t.body is None}
+    return found | {t.name for s in reached.values() for t in s.inputs if t.body is None}
+
+
+def view_steps(outputs: Sequence[Tensor]) -> list[tuple[int, int] | None] | None:
+    """Returns for each axis of the only result which axis of its only input it steps along, and by
+    how much; None for an axis of one element that steps along none. None where elements are not at
+    constant strides in the input, or an axis repeats them.
+    """
+    tensor, *more = outputs
+    body = tensor.body
+    while isinstance(body, Inlined):
+        body = body.value
+    if more or not isinstance(body, Load) or body.source.body is not None:
+        return None
+    places = {id(axis): n for n, axis in enumerate(tensor.axes)}
+    found: list[tuple[int, int] | None] = [None] * len(tensor.axes)
+    for number, index in enumerate(body.indices):
+        form = linear_form(index)
+        if form is None or len(form[0]) > 1:
+            return None
+        for key, factor in form[0].items():
+            if key not in places or found[places[key]] is not None or not factor:
+                return None
+            found[places[key]] = number, factor
+    repeats = any(
+        f is None and axis.extent != 1 for f, axis in zip(found, tensor.axes, strict=True)
+    )
+    return None if repeats else found
+
+
+def is_finite_of_finite(outputs: Sequence[Tensor]) -> bool:
+    """Whether a computation without reductions has a finite result wherever its inputs are finite,
+    overflow apart.
+    """
+    return _all(outputs, _keeps_finite)
+
+
+def _keeps_finite(node: Scalar) -> bool:
+    match node:
+        case Load() | Index() | Size() | Inlined() | Cast() | Select() | Unary():
+            return True
+        case Imm():
+            return math.isfinite(node.value)
+        case Binary(op="div" | "floordiv" | "mod", b=Imm(value=by)):
+            return bool(by != 0)
+        case Binary():
+            return node.op in _SUMS or node.dtype == "bool"
+        case Intrinsic():
+            return node.name in _BOUNDED
+    return False
+
+
+def is_well_conditioned(outputs: Sequence[Tensor]) -> bool:
+    """Whether a computation without reductions consists of sums, products, scales and extremes: it
+    magnifies no rounding of an input beyond that of its result.
+    """
+    return _all(outputs, _conditions_well)
+
+
+def _conditions_well(node: Scalar) -> bool:
+    match node:
+        case Load() | Index() | Size() | Inlined() | Select() | Imm():
+            return True
+        case Cast():
+            return node.dtype[0] in "fb" and node.a.dtype[0] in "fb"
+        case Unary():
+            return node.op in ("neg", "abs")
+        case Binary(op="div", b=Imm()):
+            return True
+        case Binary():
+            return node.op in _SUMS or node.op in COMPARISONS
+    return False
+
+
+def _all(outputs: Sequence[Tensor], holds: Callable[[Scalar], bool]) -> bool:
+    """Whether something holds for all that values are computed with; not asked of indices."""
+    made = stages(outputs)
+    return all(holds(node) for stage in made for node in _values(stage.body))
+
+
+def _values(body: Scalar | None) -> Iterator[Scalar]:
+    stack, seen = [body], set[int]()
+    while stack:
+        node = stack.pop()
+        if node is None or id(node) in seen:
+            continue
+        seen.add(id(node))
+        yield node
+        if isinstance(node, Reduce):
+            return  # holds of none
+        if not isinstance(node, Load):
+            stack += node.children
