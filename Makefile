@@ -37,12 +37,13 @@ setup: $(STAMP) ## make .venv and install clew with what its tests need
 demo: $(DEMO) ## compile two real networks, compare them with ONNX Runtime, follow one layer down
 	$(BIN)/python tools/demo.py
 
-lint: $(STAMP) ## format, lint, types, directions of import, access to files; types and tests of the page
+lint: $(STAMP) ## format, lint, types, directions and circles of import, access to files; types and tests of the page
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/file_access.py
+	$(BIN)/python tools/import_circles.py
 	$(BIN)/python tools/build_explorer.py --check
 
 test: lint ## all checks, then all tests, the quickest first

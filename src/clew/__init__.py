@@ -16,6 +16,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any, Final
 
+from clew import rooms as rooms
 from clew.support.errors import ClewError, ClewWarning
 from clew.version import VERSION as __version__
 
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from clew.build.inputs import Inputs
     from clew.build.schedule_choice import schedule_for
     from clew.compare.diff import diff
-    from clew.compare.report import DiffReport, LayerDiff
+    from clew.compare.report import DiffReport
+    from clew.compare.rows import LayerDiff
     from clew.compiled import CompiledModel, Kernel
     from clew.compiler import compile
     from clew.correlate import ExecutorGraph, executor_graph
@@ -64,7 +66,7 @@ _HOMES: Final = {
     "ExecutorGraph": "clew.correlate",
     "Inputs": "clew.build.inputs",
     "Kernel": "clew.compiled",
-    "LayerDiff": "clew.compare.report",
+    "LayerDiff": "clew.compare.rows",
     "LayerError": "clew.precision",
     "LoadedModel": "clew.loading",
     "Module": "clew.ir.module",

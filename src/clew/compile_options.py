@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -66,9 +65,8 @@ class CompileOptions:
 
         Errors: I176 (`extend`), P020 (`schedules`).
         """
-        schedule_for = import_module(
-            "clew.build.schedule_choice"
-        ).schedule_for  # loads the compiler
+        from clew.build.schedule_choice import schedule_for  # noqa: PLC0415 - loads the compiler
+
         replayed = [schedule_for(k, steps=text) for k, text in self.schedules.items()]
         return {
             "target": self.target,

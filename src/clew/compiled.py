@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -26,6 +25,7 @@ from clew.build.tracing import trace_of
 from clew.build.wishes import kept_layers, tell, unknown_layers
 from clew.codegen.artifact import KernelCode
 from clew.codegen.disassemble import disassemble
+from clew.graph_json import ExecutorGraph
 from clew.ir.deciding import deciding_params
 from clew.ir.deferred import DeferredModule
 from clew.ir.expr import Call
@@ -50,13 +50,11 @@ from clew.support.bounds import bounds_in_force
 from clew.support.budgets import in_force
 from clew.support.errors import GraphTypeError, Hint, InputError, locate
 from clew.support.locks import Lock
+from clew.support.rooms import room
 from clew.support.shown import counted
 from clew.target import Target
 from clew.te.analysis import product_dtypes_of
 from clew.trace.trace import Trace
-
-if TYPE_CHECKING:  # for editors; these stand above this module
-    from clew.correlate import ExecutorGraph
 
 Array = np.ndarray[Any, Any]
 # Builds for different sizes that a model with symbolic sizes keeps.
@@ -74,7 +72,7 @@ class Kernel:
         return f"<Kernel {self.name}: {', '.join(self.layers)}>"
 
     def _repr_html_(self) -> str:
-        shown: str = _room("explorer.notebook").kernel_html(self)
+        shown: str = room("kernel_html")(self)
         return shown
 
     @property
@@ -368,7 +366,7 @@ class CompiledModel(ProfiledModel[Kernel]):
         return f"{super()._about()}, for {options.target.name} on {threads}, {kernels}"
 
     def _repr_html_(self) -> str:
-        shown: str = _room("explorer.notebook").model_html(self)
+        shown: str = room("model_html")(self)
         return shown
 
     def recompiled(self, **changes: Any) -> CompiledModel:
@@ -431,7 +429,7 @@ class CompiledModel(ProfiledModel[Kernel]):
 
         Errors: I044 (see `build`).
         """
-        found: ExecutorGraph = _room("correlate").executor_graph(self)
+        found: ExecutorGraph = room("executor_graph")(self)
         return found
 
     def tap(
@@ -462,7 +460,7 @@ class CompiledModel(ProfiledModel[Kernel]):
         checked = self.checked(inputs, named, options=("output", "force", "turns"))
         if self._symbolic:
             self._build_for(checked)
-        return _room("tap").tap(self, layers, checked, output=output, force=force, turns=turns)
+        return room("tap")(self, layers, checked, output=output, force=force, turns=turns)
 
     def report(
         self,
@@ -482,7 +480,7 @@ class CompiledModel(ProfiledModel[Kernel]):
         Errors: I045 (see `trace`), I040 to I043 (`inputs`), I303 (`shapes`), I061 (inputs that
         cannot be drawn), I250 (the page was not built), I251 (the file).
         """
-        _room("explorer.report").report(self, path, profile=profile, inputs=inputs, shapes=shapes)
+        room("report")(self, path, profile=profile, inputs=inputs, shapes=shapes)
 
     def explore(
         self,
@@ -502,9 +500,7 @@ class CompiledModel(ProfiledModel[Kernel]):
 
         Errors: I044 and I045 (see `trace`), I225 (host or port), I343 (port).
         """
-        return _room("explorer.serving").explore(
-            self, port=port, host=host, browser=browser, block=block
-        )
+        return room("explore")(self, port=port, host=host, browser=browser, block=block)
 
     def build_with(self, module: Module, options: Options) -> Build:
         """Returns a build of its own of a module, with this model's cache and threads."""
@@ -527,11 +523,6 @@ class CompiledModel(ProfiledModel[Kernel]):
         builds = {key: (build, _saved_uses(build)) for key, build in self._builds.items()}
         target, inputs, outputs = self.options.target, self._inputs, self.output_names
         save(SavedModel(target, inputs, outputs, self._by_value, builds), path, mode=mode)
-
-
-def _room(name: str) -> Any:
-    """Returns a package that stands on this module, and is loaded when first asked for."""
-    return importlib.import_module(f"clew.{name}")
 
 
 def _saved_uses(build: Build) -> list[SavedUse]:

@@ -6,7 +6,6 @@ with kernels of shapes that a run tells the rest of the compiler.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -23,10 +22,12 @@ from clew.runtime.artifact import (
     read_needs,
 )
 from clew.runtime.container import Container, read_container, read_opened
-from clew.runtime.model import InputSpec, Ready, SizesKey, sizes_key
+from clew.runtime.input_spec import InputSpec
+from clew.runtime.model import Ready, SizesKey, sizes_key
 from clew.runtime.program import Program
 from clew.runtime.threads import shared_pool, thread_count
 from clew.support.errors import CompileError, InputError
+from clew.support.rooms import room
 from clew.support.shown import counted
 
 # What reading a text that contradicts itself runs into.
@@ -158,8 +159,7 @@ def _model(container: Container, builds: Sequence[LoadedBuild]) -> LoadedModel:
 
 def _host_resolver() -> HostResolver:
     """Imports the operators and returns what finds one."""
-    steps: Any = importlib.import_module("clew.build.host_steps")
-    resolver: HostResolver = steps.step_from_json
+    resolver: HostResolver = room("saved_step")
     return resolver
 
 

@@ -5,11 +5,11 @@ The room that profiles stands on compiled models, and is loaded when first asked
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from clew.runtime.model import K, Model
+from clew.support.rooms import room
 
 if TYPE_CHECKING:  # for editors; it stands above this module
     from clew.profile.report import Profile
@@ -48,8 +48,7 @@ class ProfiledModel(Model[K]):
         Errors: those of a call; I110 (mode), I111 (a saved model unfused), I116
         (numbers that are none).
         """
-        modes = importlib.import_module("clew.profile.modes")
-        found: Profile = modes.profile(
+        found: Profile = room("profile")(
             self,
             self._given_or_drawn(inputs, named, _OPTIONS),
             repeats=repeats,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -26,6 +25,8 @@ def package_version() -> str:
 
 def _digest(folders: tuple[str, ...]) -> str:
     """Returns a digest of sizes and times of source files: an edit never meets a stale object."""
+    import hashlib  # noqa: PLC0415 - it loads OpenSSL, which `import clew` does without
+
     root = Path(__file__).parent
     digest = hashlib.blake2b(VERSION.encode(), digest_size=8)
     for path in sorted(p for folder in folders for p in (root / folder).rglob("*.py")):

@@ -24,6 +24,7 @@ from clew.cli import app
 from clew.codegen import polynomials
 from clew.extensions import extensions_of
 from clew.frontends.onnx import registry
+from clew.ir.textfile import save_module
 from clew.support.errors import ClewError
 
 
@@ -208,3 +209,22 @@ def test_wrong_use(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
         with pytest.raises(ClewError) as raised:
             extensions_of([tmp_path / name])
         assert raised.value.code == "I176"
+
+
+def test_the_file_of_a_reproducer_names_no_modules_of_others(tmp_path: Path) -> None:
+    module, inputs = nets.mlp()
+    del inputs
+    record = {"kind": "pass", "tolerance": 0.0, "opt_level": 3, "target": None}
+    report = {"check": {**record, "pass": {"module": "os", "name": "system", "options": {}}}}
+    (tmp_path / "report.json").write_text(json.dumps(report))
+    save_module(module, tmp_path / "module.clew")
+    for name in ("inputs.npz", "expected.npz"):
+        np.savez(tmp_path / name)
+    with pytest.raises(ClewError, match="clew has no pass system") as raised:
+        replay(tmp_path)
+    assert raised.value.code == "I175"
+    report["check"]["pass"] = {"module": "clew.passes.dead_code", "name": "DeadCode", "options": {}}
+    (tmp_path / "report.json").write_text(json.dumps(report))
+    with pytest.raises(ClewError) as raised:
+        replay(tmp_path)
+    assert raised.value.code == "I022"  # the pass is found, the module's input is not

@@ -289,7 +289,7 @@ def test_loading_needs_nothing_that_compiles(
     assert_equal(dict(np.load(out)), compiled.run(feed))
     ours = {m for m in ended.stdout.split() if m.startswith("clew.")}
     folders = {m.split(".")[1] for m in ours}
-    assert folders == {"support", "version", "loading", "profiled", "runtime", "codegen"}
+    assert folders == {"support", "version", "rooms", "loading", "profiled", "runtime", "codegen"}
     codegen = {m for m in ours if m.startswith("clew.codegen.")}
     names = ("artifact", "native", "native_flow", "native_run", "worker")
     assert codegen == {f"clew.codegen.{name}" for name in names}

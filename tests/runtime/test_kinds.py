@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from clew.runtime.drawing import draw
+from clew.runtime.input_spec import InputSpec
 from clew.runtime.kinds import Kind
-from clew.runtime.model import InputSpec
 from clew.support.errors import ClewError, InputError
 from clew.support.text_arrays import TEXT
 

@@ -12,7 +12,8 @@ import pytest
 import clew
 import zoo
 from clew.loading import load_compiled
-from clew.runtime.model import InputSpec, Model
+from clew.runtime.input_spec import InputSpec
+from clew.runtime.model import Model
 from clew.support.errors import ClewError
 
 CALLERS = 8

@@ -10,11 +10,13 @@ They ask `imports.py`, `stages.py` (values of the stages), `kernels.py` (a run, 
 and `inside.py` (tensor expressions, schedule steps and machine code of one kernel) what is wrong,
 `references.py` and `onnx_reference.py` what should be, `numbers.py` how far off that may be.
 `cases.py` has parts of graphs that run alone, `checks.py` what it means that one fails, `reduce.py`
-makes it as small as it can be, `reproducer.py` writes it to a folder and runs it again.
-`verdict.py` has what is said. The folder is not called `bisect`, as `clew.bisect` is the function.
+makes it as small as it can be (`reduced.py`), `reproducer.py` writes it to a folder and runs it
+again. `verdict.py` has what is said. The folder is not called `bisect`, as `clew.bisect` is the
+function.
 """
 
+from clew.bisection.reduced import Reduced
 from clew.bisection.search import bisect
-from clew.bisection.verdict import KINDS, Culprit, Reduced, Verdict
+from clew.bisection.verdict import KINDS, Culprit, Verdict
 
 __all__ = ["KINDS", "Culprit", "Reduced", "Verdict", "bisect"]

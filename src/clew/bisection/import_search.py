@@ -6,10 +6,11 @@ from typing import Any, Final
 
 from clew.bisection.checks import ValueCheck
 from clew.bisection.imports import WrongLayer, layer_case, onnx_case, wrong_layers
+from clew.bisection.reduced import Reduced
 from clew.bisection.references import Reference
 from clew.bisection.session import Session
 from clew.bisection.smallest import reduced
-from clew.bisection.verdict import Culprit, Reduced, Verdict
+from clew.bisection.verdict import Culprit, Verdict
 from clew.support.errors import ClewError
 
 _CULPRITS: Final = 10

@@ -5,7 +5,6 @@ that shows that it still does not.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import inspect
 import json
 from collections.abc import Mapping
@@ -16,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from clew.bisection.checks import BuildCheck, Check, PassCheck, ValueCheck, quietly
-from clew.bisection.verdict import KINDS, Reduced, Verdict, plain
+from clew.bisection.reduced import Reduced, plain
 from clew.build.build import Options
 from clew.build.schedule_choice import ScheduleFor, recorded
 from clew.frontends import onnx
@@ -49,21 +48,22 @@ sys.exit(error > tolerance)
 # --- writing --------------------------------------------------------------------------------------
 
 
-def write(verdict: Verdict, folder: Path) -> Path:
-    """Writes a verdict's reproducer and returns the folder.
+def write(folder: Path, verdict: Mapping[str, Any], report: str, reduced: Reduced | None) -> Path:
+    """Writes the reproducer of a verdict, given as JSON values and as Markdown, and returns the
+    folder.
 
     Errors: I172 when it cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        document = verdict.to_json()
-        if verdict.reduced is not None:
-            document["check"] = plain(_write_reduced(verdict.reduced, folder))
-            script = _SCRIPT.format(summary=verdict.summary.replace('"', "'"))
+        document = dict(verdict)
+        if reduced is not None:
+            document["check"] = plain(_write_reduced(reduced, folder))
+            script = _SCRIPT.format(summary=verdict["summary"].replace('"', "'"))
             write_text(folder / "reproduce.py", script)
         text = json.dumps(document, indent=2, allow_nan=False)
         write_text(folder / "report.json", f"{text}\n")
-        write_text(folder / "report.md", _markdown(verdict))
+        write_text(folder / "report.md", report)
     except OSError as error:
         raise InputError(
             "I172", f"cannot write a reproducer to {str(folder)!r}: {reason_of(error)}"
@@ -156,24 +156,6 @@ def read_values(path: Path) -> dict[str, Any]:
     return found
 
 
-def _markdown(verdict: Verdict) -> str:
-    lines = [f"# {verdict.kind}: {KINDS[verdict.kind]}", "", f"{verdict.summary}.", ""]
-    lines += [f"- **{name}**: `{text}`" for name, text in verdict.facts().items()]
-    if verdict.evidence:
-        lines += ["", "## What was compared", ""]
-        lines += [f"{n}. {text}" for n, text in enumerate(verdict.evidence, 1)]
-    if verdict.culprits:
-        lines += ["", "## Where values part", "", "| layers | error | due |", "|---|---|---|"]
-        lines += [
-            f"| {', '.join(c.layers)} | {c.error:.2g} | {c.due:.2g} |" for c in verdict.culprits
-        ]
-    if verdict.reduced is not None:
-        lines += ["", "## The part that fails alone", ""]
-        lines += ["`python reproduce.py` exits with 1 as long as it does.", "", "```"]
-        lines += [str(verdict.reduced.module).rstrip(), "```"]
-    return "\n".join(lines) + "\n"
-
-
 # --- running --------------------------------------------------------------------------------------
 
 
@@ -220,13 +202,24 @@ def _check(record: Mapping[str, Any], folder: Path) -> Check:
 
 def _pass(record: Mapping[str, Any], folder: Path) -> Pass:
     if "module" in record:
-        kind = getattr(importlib.import_module(record["module"]), record["name"])
+        kind = _builtin(record["module"], record["name"])
         given = {n: tuple(v) if isinstance(v, list) else v for n, v in record["options"].items()}
         return kind(**given)  # type: ignore[no-any-return]
     found = _of_users(record, folder)
     if not isinstance(found, Pass):
         raise ValueError(f"{record['name']} is no pass")
     return found
+
+
+def _builtin(module: str, name: str) -> type[Any]:
+    """Returns the class of one of clew's own passes. Whoever compiles has imported all of them."""
+    kinds: list[type[Any]] = [Pass]
+    while kinds:
+        kind = kinds.pop()
+        if (kind.__module__, kind.__name__) == (module, name):
+            return kind
+        kinds += kind.__subclasses__()
+    raise ValueError(f"clew has no pass {name}")
 
 
 def _schedule(record: Mapping[str, Any], folder: Path) -> ScheduleFor:

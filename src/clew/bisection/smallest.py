@@ -8,8 +8,8 @@ from clew.bisection.cases import Case, units
 from clew.bisection.checks import BuildCheck, Check
 from clew.bisection.kernels import Fault, alone
 from clew.bisection.reduce import Reducer, maker
+from clew.bisection.reduced import Reduced
 from clew.bisection.session import Session
-from clew.bisection.verdict import Reduced
 from clew.ir.expr import Expr, Function, Tuple
 from clew.ir.interpret import interpret_values
 from clew.ir.module import Module

@@ -7,10 +7,11 @@ from typing import Any, Final
 
 from clew.bisection.checks import PassCheck
 from clew.bisection.numbers import due_of, error_of
+from clew.bisection.reduced import Reduced
 from clew.bisection.session import Session
 from clew.bisection.smallest import smallest_around
 from clew.bisection.stages import Parting, is_rounding, outputs_of, partings, traced_down
-from clew.bisection.verdict import Culprit, Reduced, Verdict
+from clew.bisection.verdict import Culprit, Verdict
 from clew.ir.expr import Expr
 from clew.passes.base import Pass
 from clew.passes.manager import PassManager

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
-from clew.ir.module import Module
-from clew.support.shown import Brief, Shown
-
-if TYPE_CHECKING:
-    from clew.bisection.checks import Check
+from clew.bisection.reduced import Reduced, plain
+from clew.bisection.reproducer import write
+from clew.support.shown import Shown
 
 KINDS: Final = {
     "none": "the result is as it should be",
@@ -41,30 +38,6 @@ class Culprit:
     node: str
     error: float
     due: float
-
-
-@dataclass(frozen=True, repr=False)
-class Reduced(Brief):
-    """The part of the model that fails alone.
-
-    `module` takes `inputs` and should give `expected`; `operators` counts its operator calls (of an
-    import: the layers of `onnx`, the part of the model's own file). `error` is what is wrong now.
-    Where it is a part of a loop, `turns` says at which turn its inputs are those of the model: from
-    0, outer loops first.
-    """
-
-    module: Module
-    inputs: dict[str, Any]
-    expected: dict[str, Any]
-    operators: int
-    error: float
-    check: Check
-    onnx: bytes | None = None
-    turns: tuple[int, ...] = ()
-
-    def fails(self) -> bool:
-        """Whether it still does, here and now."""
-        return self.check.error(self.module, self.inputs, self.expected) > self.check.tolerance
 
 
 @dataclass(frozen=True, repr=False)
@@ -175,19 +148,22 @@ class Verdict(Shown):
 
         Errors: I172 when the folder cannot be written.
         """
-        from clew.bisection.reproducer import write  # noqa: PLC0415  (it reads verdicts)
-
-        return write(self, Path(folder))
+        return write(Path(folder), self.to_json(), _markdown(self), self.reduced)
 
 
-def plain(value: Any) -> Any:
-    """Returns a value as JSON knows it: infinities and NaN become text."""
-    if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(v) for v in value]
-    if isinstance(value, (np.generic, np.ndarray)):
-        return plain(value.tolist())
-    if isinstance(value, float) and not np.isfinite(value):
-        return str(value)
-    return value
+def _markdown(verdict: Verdict) -> str:
+    lines = [f"# {verdict.kind}: {KINDS[verdict.kind]}", "", f"{verdict.summary}.", ""]
+    lines += [f"- **{name}**: `{text}`" for name, text in verdict.facts().items()]
+    if verdict.evidence:
+        lines += ["", "## What was compared", ""]
+        lines += [f"{n}. {text}" for n, text in enumerate(verdict.evidence, 1)]
+    if verdict.culprits:
+        lines += ["", "## Where values part", "", "| layers | error | due |", "|---|---|---|"]
+        lines += [
+            f"| {', '.join(c.layers)} | {c.error:.2g} | {c.due:.2g} |" for c in verdict.culprits
+        ]
+    if verdict.reduced is not None:
+        lines += ["", "## The part that fails alone", ""]
+        lines += ["`python reproduce.py` exits with 1 as long as it does.", "", "```"]
+        lines += [str(verdict.reduced.module).rstrip(), "```"]
+    return "\n".join(lines) + "\n"

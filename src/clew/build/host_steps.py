@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -21,24 +20,12 @@ from clew.support.bounds import bounds_in_force, bounds_now
 from clew.support.budgets import Budgets, current
 from clew.support.errors import CompileError, GraphTypeError
 
-__all__ = ["HostStep", "ops", "step_from_json"]
+__all__ = ["HostStep", "ops"]
 
 _NOT_MET: Final = (None, None)
 _KEPT_CALLS: Final = 16
 # Arguments with more elements than this are not compared with those of the call before.
 _FEW_VALUES: Final = 64
-
-
-def step_from_json(step: Mapping[str, Any], pool: Any) -> Any:
-    """Returns what runs a saved step: an operator, or a kernel that is compiled for the shapes it
-    meets.
-
-    Errors: C061 (see `HostStep.from_json`).
-    """
-    if "kernel" in step:
-        build: Any = importlib.import_module("clew.build.build")
-        return build.saved_kernel(step, pool)
-    return HostStep.from_json(step)
 
 
 class HostStep:
@@ -123,7 +110,7 @@ class HostStep:
         """
         name = step["operator"]
         if name.startswith("onnx."):  # a layer that is imported when it runs
-            importlib.import_module("clew.frontends.onnx")
+            import clew.frontends.onnx  # noqa: F401, PLC0415 - it registers them
         try:
             op = get_op(name)
         except GraphTypeError as error:

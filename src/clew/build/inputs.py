@@ -18,8 +18,8 @@ from clew.ir.types import (
     to_numpy,
 )
 from clew.runtime.drawing import complete
+from clew.runtime.input_spec import ANY_SHAPE, InputSpec
 from clew.runtime.kinds import Kind
-from clew.runtime.model import ANY_SHAPE, InputSpec
 from clew.support.calling import one_argument
 from clew.support.shown import Shown
 

@@ -314,6 +314,7 @@ class ProgramBuilder:
         self.made_in[slot] = len(self._groups)
 
     def reads(self, node: Expr) -> list[int]:
+        """Returns the slots that a node reads."""
         match node:
             case Call():
                 used: Sequence[Expr] = node.args

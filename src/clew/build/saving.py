@@ -16,7 +16,8 @@ from clew.build.host_steps import HostStep
 from clew.codegen.artifact import KernelCode
 from clew.machine.needs import needs_of
 from clew.runtime.container import write_container
-from clew.runtime.model import InputSpec, SizesKey
+from clew.runtime.input_spec import InputSpec
+from clew.runtime.model import SizesKey
 from clew.runtime.plan import BufferRef, Flow, SegmentPlan
 from clew.runtime.program import (
     Branch,

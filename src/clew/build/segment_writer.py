@@ -4,16 +4,16 @@ place, as one order of steps over one memory.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 
 from clew.build.lowering import operator_calls
 from clew.codegen.artifact import KernelCode
-from clew.ir.expr import Call, Function, If, While
-from clew.ir.types import to_numpy
+from clew.ir.expr import Call, Expr, Function, If, While
+from clew.ir.types import TensorType, to_numpy
 from clew.runtime.memory import plan_segment
 from clew.runtime.plan import (
     BufferKind,
@@ -26,20 +26,68 @@ from clew.runtime.plan import (
     Step,
 )
 
-if TYPE_CHECKING:
-    from clew.build.program_builder import ProgramBuilder
-
 # What a segment does: kernels, and branches and loops of kernels.
 Work: TypeAlias = Call | If | While
 
 _COUNTER_BYTES: Final = 8
 
 
+class Slots(Protocol):
+    """What a writer asks of the builder of a function: where its values are, a slot for each.
+
+    `slots` has those of a node by its id, `parts` the two parts of a native branch or loop.
+    """
+
+    function: Function
+    codes: dict[int, KernelCode]
+    constants: dict[int, np.ndarray[Any, Any]]
+    slots: dict[int, tuple[int, ...]]
+
+    @property
+    def parts(self) -> Mapping[int, tuple[Slots, Slots]]: ...
+
+    def tensor(self, slot: int) -> TensorType:
+        """Returns the type of a slot's value, which is a tensor."""
+        ...
+
+    def size_bytes(self, slot: int) -> int:
+        """Returns the bytes of a slot's value."""
+        ...
+
+    def root(self, slot: int) -> tuple[int, int]:
+        """Returns the slot whose memory a slot's is part of, and the element it begins at."""
+        ...
+
+    def shown_as(self, slot: int) -> int:
+        """Returns the slot that a segment's output goes to."""
+        ...
+
+    def reads(self, node: Expr) -> list[int]:
+        """Returns the slots that a node reads."""
+        ...
+
+    def written(self, group: Sequence[Work]) -> Mapping[int, None]:
+        """Returns the slots with memory of their own that a group writes."""
+        ...
+
+    def fixed_states(self, node: While) -> set[int]:
+        """Returns which states of a native loop its body passes on unchanged."""
+        ...
+
+    def whole_group(self) -> Sequence[Work]:
+        """Returns what the function does, all of which is native."""
+        ...
+
+    def reuse_dying(self, group: Sequence[Work], needed: set[int]) -> None:
+        """Gives results the memory of arguments that nobody reads afterwards."""
+        ...
+
+
 @dataclass
 class _Scope:
     """A function that is being written: where its values are, by the slots that own memory."""
 
-    builder: ProgramBuilder
+    builder: Slots
     refs: dict[int, BufferRef] = field(default_factory=dict)
     made: set[int] = field(default_factory=set)
 
@@ -49,7 +97,7 @@ class SegmentWriter:
     slots that it is given.
     """
 
-    def __init__(self, builder: ProgramBuilder, outputs: Sequence[int]) -> None:
+    def __init__(self, builder: Slots, outputs: Sequence[int]) -> None:
         self.calls: list[Call] = []
         self.inputs: list[int] = []
         self._outputs = outputs
@@ -191,7 +239,7 @@ class SegmentWriter:
 
     def _function(
         self,
-        builder: ProgramBuilder,
+        builder: Slots,
         given: Sequence[BufferRef],
         wanted: Sequence[BufferRef] | None = None,
     ) -> list[BufferRef]:

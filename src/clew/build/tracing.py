@@ -17,8 +17,9 @@ from clew.ir.visit import inner_functions, post_order
 from clew.ops.layouts import parse_layout, transform
 from clew.passes.views import part_offsets, view_offsets
 from clew.support.errors import InputError
+from clew.trace.queries import Kernels
 from clew.trace.stages import StageRecord
-from clew.trace.trace import Kernels, Trace
+from clew.trace.trace import Trace
 from clew.trace.verify import VerifyReport, verify_links
 
 # Orders of axes that tensors without a layout have, where a layout names the same axes in another.

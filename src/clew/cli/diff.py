@@ -212,7 +212,7 @@ def _value(key: str, text: str, option: str) -> tuple[str, Any]:
 
 def chosen(report: clew.DiffReport, only: Sequence[str]) -> list[Any]:
     """Returns the layers that are asked for; a usage error for a kind that there is not."""
-    from clew.compare.report import KINDS  # noqa: PLC0415 - it imports the compiler
+    from clew.compare.rows import KINDS  # noqa: PLC0415 - it imports the compiler
 
     unknown = [kind for kind in only if kind not in ("all", "changed", *KINDS)]
     if unknown:

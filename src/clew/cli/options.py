@@ -12,7 +12,6 @@ import time
 import typing
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, field, fields
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -232,10 +231,11 @@ def compile_model(model: Path, how: Compiling) -> Compiled:
     """Loads and compiles a model, saying on stderr what is at work."""
     options = how.options
     with progress(f"reading {model}") as say:
-        # Importing them is not the model's time.
-        load, build = import_module("clew.frontends").load_or_defer, clew.compile
+        from clew.frontends import load_or_defer  # noqa: PLC0415 - other commands stay quick
+
+        build = clew.compile  # importing it is not the model's time
         start = time.perf_counter()
-        module = load(model, **options.loading)
+        module = load_or_defer(model, **options.loading)
         loaded = time.perf_counter()
         made = build(module, **options.compiling, on_progress=say)
         done = time.perf_counter()

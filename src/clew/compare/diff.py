@@ -13,7 +13,8 @@ from clew.compare.facts import build_facts, pass_facts
 from clew.compare.feeding import Feeds, check_outputs, feeds_of, outputs_of
 from clew.compare.groups import groups_of
 from clew.compare.reference import reference_of
-from clew.compare.report import DiffReport, LayerDiff, Summary
+from clew.compare.report import DiffReport
+from clew.compare.rows import LayerDiff, Summary
 from clew.compare.state import Side
 from clew.compare.times import Times, measure
 from clew.compare.values import Numerics, Run, compare_values, output_error

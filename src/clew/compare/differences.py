@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from clew.build.lowering import KernelSource
 from clew.compare.align import Alignment, Match
 from clew.compare.layers import Layer, Spelled, digest_of
-from clew.compare.report import Group, LayerDiff
+from clew.compare.rows import Group, LayerDiff
 from clew.compare.state import KernelPart, Side, State
 from clew.compare.times import Times, Timing
 from clew.compare.values import FLOOR, Numerics

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from clew.build.build import Options
 from clew.compare.align import Alignment
-from clew.compare.report import BuildFacts, PassFacts
+from clew.compare.rows import BuildFacts, PassFacts
 from clew.compare.state import Side
 from clew.passes.convert_precision import ConvertPrecision
 from clew.passes.fuse_ops import FuseOps

@@ -10,7 +10,7 @@ import numpy as np
 
 from clew.compiled import CompiledModel
 from clew.ir.types import TensorType, TupleType, Type
-from clew.runtime.model import InputSpec
+from clew.runtime.input_spec import InputSpec
 from clew.support.errors import ClewError, Hint, InputError
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from clew.compare.align import Alignment
-from clew.compare.report import Group
+from clew.compare.rows import Group
 from clew.compare.state import Side
 from clew.compare.times import Times
 

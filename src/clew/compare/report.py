@@ -2,187 +2,29 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
-from clew.compare.state import KernelPart, State
-from clew.compare.times import Timing
-from clew.compare.values import Numerics
-from clew.precision import Deviation
+from clew.compare.rows import LayerDiff, Rows
+from clew.compare.state import State
 from clew.support.errors import InputError
 from clew.support.libraries import optional_library
-from clew.support.near import did_you_mean
-from clew.support.shown import Brief, Shown, counted
+from clew.support.shown import Shown, counted
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
-KINDS: Final = (
-    "added", "removed", "name", "operator", "attributes", "weights", "inputs", "fate", "fusion",
-    "kernel", "schedule", "layout", "dtype", "packing", "passes", "time", "values",
-)  # fmt: skip
-"""The kinds of difference that a layer may have."""
-
-
 @dataclass(frozen=True, repr=False)
-class LayerDiff(Brief):
-    """A layer of A and of B, either of which may be missing (`None`).
-
-    `how` and `confidence` say how the two were found to be one (see `clew.compare.align.HOW`).
-    `differs` has a sentence for each kind of difference: `name`, `operator`, `attributes`,
-    `weights`, `inputs` (it reads other layers), `fate`, `fusion` (it shares kernels with other
-    layers), `kernel` (other operators), `schedule`, `layout`, `dtype`, `packing` (types of its
-    weights), `passes` (that treated it otherwise), `time`, `values`; or `added`, `removed`.
-    """
-
-    a: str | None
-    b: str | None
-    op_a: str
-    op_b: str
-    how: str
-    confidence: float
-    differs: Mapping[str, str]
-    state_a: State | None
-    state_b: State | None
-    group: int
-    time: Timing | None = None
-    numerics: Numerics | None = None
-
-    @property
-    def name(self) -> str:
-        """Its name in A, and in B where that is another one."""
-        if self.a and self.b and self.a != self.b:
-            return f"{self.a} = {self.b}"
-        return self.a or self.b or ""
-
-    @property
-    def op(self) -> str:
-        """Its operator type in the model, both where they differ."""
-        if self.a and self.b and self.op_a != self.op_b:
-            return f"{self.op_a} → {self.op_b}"
-        return self.op_a or self.op_b
-
-    @property
-    def kernels_a(self) -> tuple[KernelPart, ...]:
-        """Its parts in kernels of A."""
-        return self.state_a.kernels if self.state_a else ()
-
-    @property
-    def kernels_b(self) -> tuple[KernelPart, ...]:
-        """Its parts in kernels of B."""
-        return self.state_b.kernels if self.state_b else ()
-
-
-@dataclass(frozen=True, repr=False)
-class Group(Brief):
-    """Layers that share kernels with each other, in A or in B, and with no others: their kernels
-    can be compared as a whole, with nothing estimated.
-
-    `layers` are named as in A, those that only B has as there.
-    """
-
-    layers: tuple[str, ...]
-    kernels_a: tuple[str, ...]
-    kernels_b: tuple[str, ...]
-    time: Timing | None = None
-
-
-@dataclass(frozen=True, repr=False)
-class BuildFacts(Brief):
-    """What one build is. Sizes are bytes; `arena` is the memory for intermediate values, `weights`
-    that of constants, `code` that of the objects. `seconds` are those of compiling, with
-    `cached_kernels` of `distinct_kernels` from the disk cache.
-
-    `options` spells what it was compiled with. `error` is that of the worst output against f32 at
-    opt level 0.
-    """
-
-    name: str
-    options: Mapping[str, str]
-    layers: int
-    kernels: int
-    distinct_kernels: int
-    cached_kernels: int
-    host_steps: int
-    arena_bytes: int
-    weights_bytes: int
-    code_bytes: int
-    seconds: Mapping[str, float]
-    error: Deviation | None = None
-
-
-@dataclass(frozen=True)
-class PassFacts:
-    """A pass, and how many layers it treated in either build (`None`: it did not run there), and
-    how many otherwise in one than in the other.
-    """
-
-    name: str
-    a: int | None
-    b: int | None
-    otherwise: int
-
-
-@dataclass(frozen=True, repr=False)
-class Summary(Brief):
-    """The whole: both builds, how many layers were paired and how, what differs how often.
-
-    `first_rise` names the first layer where values part, `time` is that of whole runs in
-    microseconds over `rounds` turns, and `error` that of the worst output, B against A. `notes` say
-    what is not as it should be, such as shares of kernels that are estimates.
-    """
-
-    a: BuildFacts
-    b: BuildFacts
-    paired: Mapping[str, int]
-    only_a: tuple[str, ...]
-    only_b: tuple[str, ...]
-    differs: Mapping[str, int]
-    passes: tuple[PassFacts, ...]
-    time: Timing | None = None
-    rounds: int = 0
-    error: Deviation | None = None
-    first_rise: str | None = None
-    rises: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, repr=False)
-class DiffReport(Shown):
+class DiffReport(Rows, Shown):
     """Two builds side by side: `summary`, and the layers in the order of A, those that only B has
     after the layer that they follow there. `groups` are the smallest sets of layers whose kernels
     can be compared. `print` it, or hand it to rich.
     """
 
-    summary: Summary
-    layers: tuple[LayerDiff, ...]
-    groups: tuple[Group, ...] = field(repr=False)
-
     def _about(self) -> str:
         a, b = self.summary.a.name, self.summary.b.name
         return f"{a} and {b}: {len(self.changed)} of {counted(len(self.layers), 'layer')} differ"
-
-    @property
-    def changed(self) -> tuple[LayerDiff, ...]:
-        """The layers that differ in anything."""
-        return tuple(layer for layer in self.layers if layer.differs)
-
-    def layer(self, name: str) -> LayerDiff:
-        """Returns a layer by its name in A or in B.
-
-        Errors: I164 for a layer that neither has.
-        """
-        for layer in self.layers:
-            if name in (layer.a, layer.b):
-                return layer
-        raise InputError(
-            "I164",
-            f"neither model has a layer {name!r}",
-            hint=did_you_mean(name, (n for x in self.layers for n in (x.a, x.b) if n), "layers"),
-        )
 
     def to_json(self) -> dict[str, Any]:
         """Returns the report as nested dicts and lists of numbers and strings."""
@@ -198,14 +40,14 @@ class DiffReport(Shown):
         return pandas.DataFrame([_row(layer) for layer in self.layers])
 
     def __str__(self) -> str:
-        show: Any = importlib.import_module("clew.compare.show")
-        text: str = show.as_text(self)
-        return text
+        from clew.compare.show import as_text  # noqa: PLC0415 - it imports rich
+
+        return as_text(self)
 
     def __rich__(self) -> RenderableType:
-        show: Any = importlib.import_module("clew.compare.show")
-        shown: RenderableType = show.whole(self)
-        return shown
+        from clew.compare.show import whole  # noqa: PLC0415 - it imports rich
+
+        return whole(self)
 
 
 def _row(layer: LayerDiff) -> dict[str, Any]:

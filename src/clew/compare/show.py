@@ -10,8 +10,8 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from clew.compare.report import BuildFacts, DiffReport, LayerDiff, Summary
-from clew.compare.report import Group as LayerGroup
+from clew.compare.rows import BuildFacts, LayerDiff, Rows, Summary
+from clew.compare.rows import Group as LayerGroup
 from clew.compare.state import State
 from clew.compare.times import Timing
 from clew.compare.values import Numerics
@@ -32,7 +32,7 @@ _TOLD = ("time", "values", "name")
 _LENGTHY = ("packing", "passes")
 
 
-def as_text(report: DiffReport, columns: int = _TEXT_COLUMNS) -> str:
+def as_text(report: Rows, columns: int = _TEXT_COLUMNS) -> str:
     """Returns a report as plain text."""
     console = VisibleConsole(file=io.StringIO(), width=columns, highlight=False, color_system=None)
     console.print(whole(report))
@@ -42,7 +42,7 @@ def as_text(report: DiffReport, columns: int = _TEXT_COLUMNS) -> str:
 
 
 def whole(
-    report: DiffReport,
+    report: Rows,
     rows: Sequence[LayerDiff] | None = None,
     most: int = _ROWS,
     *,
@@ -114,7 +114,7 @@ def summary_table(summary: Summary) -> Table:
     return made
 
 
-def findings(report: DiffReport) -> Iterator[str]:
+def findings(report: Rows) -> Iterator[str]:
     """Yields what there is to say of the whole, a line each."""
     summary = report.summary
     how = ", ".join(f"{count} by {name}" for name, count in summary.paired.items())
@@ -160,7 +160,7 @@ def _alone(summary: Summary) -> str:
     return "; ".join(told)
 
 
-def _part(report: DiffReport, layer: LayerDiff) -> str:
+def _part(report: Rows, layer: LayerDiff) -> str:
     """Returns a line on where values first part."""
     found = layer.numerics
     assert found is not None
@@ -234,7 +234,7 @@ def layers_table(layers: Sequence[LayerDiff], columns: int) -> Table:
     return made
 
 
-def groups_table(report: DiffReport, most: int = _ROWS) -> RenderableType:
+def groups_table(report: Rows, most: int = _ROWS) -> RenderableType:
     """Returns a table of the groups of layers whose kernels differ or whose time does: at most so
     many, those that change most (0 for all).
     """

@@ -5,8 +5,9 @@ where their values lie, `history.py` what operators were at each stage, `documen
 together as `graph.json`.
 """
 
-from clew.correlate.document import ExecutorGraph, executor_graph, graph_schema
+from clew.correlate.document import executor_graph, graph_schema
 from clew.correlate.facts import describe_kernel, describe_operator, describe_type
+from clew.graph_json import ExecutorGraph
 
 __all__ = [
     "ExecutorGraph",

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from clew.build.build import Build, KernelUse
 from clew.build.lowering import operator_calls
+from clew.graph_json import KERNEL
 from clew.ir.expr import (
     Call,
     Constant,
@@ -34,7 +35,6 @@ from clew.runtime.program import RunHost
 
 INPUT: Final = "input"
 PARAM: Final = "param"
-KERNEL: Final = "kernel"
 VIEW: Final = "view"
 JOIN: Final = "join"
 HOST: Final = "host"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
 import os
 from collections.abc import Coroutine
 from dataclasses import asdict, dataclass, replace
@@ -249,8 +248,9 @@ class Builds:
 
     async def _worker_of(self, build: Build) -> WorkerProcess | LocalWorker:
         if build.session is not None:
-            local: LocalWorker = _local().LocalWorker(build.session)
-            return local
+            from clew.explorer.local import LocalWorker  # noqa: PLC0415 - loads the compiler
+
+            return LocalWorker(build.session)
         await self._written(build)
         return await self._new_worker()
 
@@ -259,7 +259,9 @@ class Builds:
         sessions = [b.session for b in self._builds.values() if b.model is build.model]
         session = next((s for s in sessions if s is not None), None)
         if session is not None and not build.model.path.exists():
-            await asyncio.to_thread(_local().write_model, session, build.model.path)
+            from clew.explorer.local import write_model  # noqa: PLC0415 - loads the compiler
+
+            await asyncio.to_thread(write_model, session, build.model.path)
 
     async def _new_worker(self) -> WorkerProcess:
         worker = await WorkerProcess.start(self.limits.memory_bytes, self.models.folder)
@@ -420,11 +422,6 @@ class Builds:
                 return await job.race(worker.ask(head, job.say), self.limits.seconds)
             finally:
                 worker.kill()
-
-
-def _local() -> Any:
-    """Returns what works in this process, which imports the compiler."""
-    return importlib.import_module("clew.explorer.local")
 
 
 async def _awaited(work: asyncio.Future[Answer]) -> Answer:

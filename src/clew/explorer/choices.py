@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from functools import cache
 from typing import Any
@@ -17,13 +16,14 @@ def choices() -> dict[str, Any]:
     """Returns what a build may be made with: targets, precisions, passes with what they do, and the
     number of threads. Imports much: not for the event loop's thread.
     """
-    target = importlib.import_module("clew.target")
-    compiler = importlib.import_module("clew.compiler")
-    pipelines = importlib.import_module("clew.pipelines")
+    from clew.compiler import PRECISIONS  # noqa: PLC0415
+    from clew.pipelines import pipeline  # noqa: PLC0415
+    from clew.target import target_names  # noqa: PLC0415
+
     return {
-        "targets": list(target.target_names()),
-        "precisions": list(compiler.PRECISIONS),
-        "passes": {p.name: _summary(p) for p in pipelines.pipeline(3)},
+        "targets": list(target_names()),
+        "precisions": list(PRECISIONS),
+        "passes": {p.name: _summary(p) for p in pipeline(3)},
         "threads": usable_cpus(),
     }
 
@@ -38,10 +38,11 @@ def action_params(name: str) -> dict[str, Any]:
 
     Raises `Failure` (404) with I223 for an action that there is not.
     """
-    table = importlib.import_module("clew.explorer.actions.table")
-    if name not in table.ACTIONS:
-        known = ", ".join(table.ACTIONS) or "none"
+    from clew.explorer.actions.table import ACTIONS  # noqa: PLC0415 - it imports the compiler
+
+    if name not in ACTIONS:
+        known = ", ".join(ACTIONS) or "none"
         raise Failure(
             InputError("I223", f"no action {name[:40]!r}", hint=f"there are {known}"), 404
         )
-    return dict(table.ACTIONS[name].params)
+    return dict(ACTIONS[name].params)

@@ -21,7 +21,6 @@ from __future__ import annotations
 import ctypes
 import faulthandler
 import gzip
-import importlib
 import os
 import queue
 import resource
@@ -117,39 +116,44 @@ class Worker:
         self._send({"id": head["id"], "kind": "done"}, body)
 
     def _open(self, head: Head, say: Callable[[str, float | None], None]) -> Any:
-        compiling = importlib.import_module("clew.explorer.compiling")
+        from clew.explorer.compiling import open_session  # noqa: PLC0415 - loads the compiler
+
         path = Path(head["path"])
         self._folders.append(path.parent)
         options = read(Options, head["options"], "options")
         own = Own(**head["own"])
-        return compiling.open_session(path, head["model"], options, say, own=own)
+        return open_session(path, head["model"], options, say, own=own)
 
     def _compile(self, head: Head, speaker: _Speaker) -> bytes:
+        from clew.explorer.routes import answer  # noqa: PLC0415 - loads the compiler
+
         session = self._open(head, speaker.say)
-        routes = importlib.import_module("clew.explorer.routes")
-        routes.answer(session, "overview")  # while the page still shows progress
+        answer(session, "overview")  # while the page still shows progress
         self._session = session
         return b""
 
     def _answer(self, head: Head) -> None:
-        routes = importlib.import_module("clew.explorer.routes")
-        body = to_json(routes.answer(self._session, head["route"]))
+        from clew.explorer.routes import answer  # noqa: PLC0415 - loads the compiler
+
+        body = to_json(answer(self._session, head["route"]))
         small = len(body) < _GZIP_FROM_BYTES
         if not small:
             body = gzip.compress(body, _GZIP_LEVEL, mtime=0)
         self._send({"id": head["id"], "kind": "done", "gzip": not small}, body)
 
     def _act(self, head: Head, speaker: _Speaker) -> bytes:
-        table = importlib.import_module("clew.explorer.actions.table")
-        action = table.ACTIONS[head["name"]]
+        from clew.explorer.actions.table import ACTIONS, act  # noqa: PLC0415 - loads the compiler
+
+        action = ACTIONS[head["name"]]
         params = read_object(action.params, head["params"], "params")
-        return to_json(table.act(action, self._session, params, speaker.say))
+        return to_json(act(action, self._session, params, speaker.say))
 
     def _diff(self, head: Head, speaker: _Speaker) -> bytes:
-        direct = importlib.import_module("clew.explorer.direct")
+        from clew.explorer.direct import compare  # noqa: PLC0415 - loads the compiler
+
         names = head["a"]["id"], head["b"]["id"]
         a, b = (self._open(head[n], speaker.within(f"{head[n]['id']}: ")) for n in ("a", "b"))
-        found = direct.compare(
+        found = compare(
             a, b, speaker.say, names=names, time=head["time"], numerics=head["numerics"]
         )
         return to_json(found)

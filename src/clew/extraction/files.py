@@ -6,12 +6,13 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
 from clew import frontends
 from clew.extraction.script import script_text
+from clew.extraction.stored import StoredPart
 from clew.ir.module import Module
 from clew.ir.parser import parse_module
 from clew.ir.printer import printed
@@ -20,9 +21,6 @@ from clew.support.errors import InputError, TextError
 from clew.support.files import json_of, reason_of, text_of
 from clew.support.writing import write_text
 from clew.version import VERSION
-
-if TYPE_CHECKING:
-    from clew.extraction.part import Part
 
 Array = np.ndarray[Any, Any]
 FORMAT: Final = 1
@@ -52,7 +50,7 @@ def check_suffix(path: Path) -> None:
         )
 
 
-def write(part: Part, path: Path) -> list[Path]:
+def write(part: StoredPart, path: Path) -> list[Path]:
     """Writes a part as text or script with its data; returns the files.
 
     Errors: I135, I138.
@@ -69,7 +67,7 @@ def write(part: Part, path: Path) -> list[Path]:
     return [path, beside]
 
 
-def write_values(part: Part, path: Path) -> Path:
+def write_values(part: StoredPart, path: Path) -> Path:
     """Writes the captured values of a part beside its file; returns the file."""
     beside = data_file(path)
     save_arrays(beside, _values(part))
@@ -134,7 +132,7 @@ def read(path: Path) -> dict[str, Any]:
     }
 
 
-def _values(part: Part) -> Mapping[str, Array]:
+def _values(part: StoredPart) -> Mapping[str, Array]:
     about = {
         "format": FORMAT,
         "clew": VERSION,

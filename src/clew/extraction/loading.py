@@ -6,7 +6,8 @@ from pathlib import Path
 
 from clew.extraction import files, partition_files
 from clew.extraction.part import Part, unknown_options
-from clew.extraction.partitioning import Partition, Stage
+from clew.extraction.partitioning import Partition
+from clew.extraction.stages import Stage
 from clew.support.errors import InputError
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
 from typing import Any, Final
@@ -13,8 +13,8 @@ import numpy as np
 from clew.compiled import CompiledModel
 from clew.compiler import compile
 from clew.extraction import files
-from clew.extraction.capture import AS_IMPORTED, Unkept
-from clew.ir.module import Module
+from clew.extraction.capture import Unkept
+from clew.extraction.stored import StoredPart
 from clew.support.difference import relative_error
 from clew.support.errors import InputError
 from clew.support.shown import Brief, Shown, counted
@@ -71,7 +71,7 @@ class CheckReport(Shown):
 
 
 @dataclass(frozen=True, repr=False)
-class Part(Shown):
+class Part(StoredPart, Shown):
     """A part of a model, as a module of its own, with captured values.
 
     `kind` is `layers`, `kernel`, `nodes` (of the executor) or `pattern`; `layers` are those it
@@ -80,14 +80,6 @@ class Part(Shown):
     should know. `onnx` gives its ONNX form as a part of its own, where it has one.
     """
 
-    name: str
-    kind: str
-    module: Module
-    layers: tuple[str, ...]
-    inputs: Mapping[str, Array]
-    outputs: Mapping[str, Array]
-    options: Mapping[str, Any] = field(default_factory=lambda: dict(AS_IMPORTED))
-    notes: tuple[str, ...] = ()
     onnx: Callable[[], OnnxPart] | None = None
 
     def _about(self) -> str:

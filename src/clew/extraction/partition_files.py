@@ -6,19 +6,17 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
 from clew.extraction import files
+from clew.extraction.stages import Stages
 from clew.ir.textfile import load_arrays, save_arrays
 from clew.support.errors import InputError
 from clew.support.files import read_json_file, reason_of
 from clew.support.writing import write_text
 from clew.version import VERSION
-
-if TYPE_CHECKING:
-    from clew.extraction.partitioning import Partition
 
 Array = np.ndarray[Any, Any]
 MANIFEST: Final = "manifest.json"
@@ -50,7 +48,7 @@ class Manifest:
     expected: Mapping[str, Array]
 
 
-def write(partition: Partition, folder: Path, form: str) -> list[Path]:
+def write(partition: Stages, folder: Path, form: str) -> list[Path]:
     """Writes a partition; returns the files.
 
     Errors: I135, I137, I138.

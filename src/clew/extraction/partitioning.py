@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from clew.extraction import partition_files
 from clew.extraction.capture import AS_IMPORTED
 from clew.extraction.extracting import Run, module_of, onnx_file, value_names
 from clew.extraction.graph import Cut, ModuleGraph
-from clew.extraction.onnx_form import OnnxPartition, OnnxSource
+from clew.extraction.onnx_form import OnnxSource
 from clew.extraction.part import (
     TOLERANCE,
     CheckReport,
@@ -23,45 +23,25 @@ from clew.extraction.part import (
     compared,
 )
 from clew.extraction.splitting import Names, Range, split
+from clew.extraction.stages import Options, Stage, Stages
 from clew.ir.expr import Constant, Expr, Var
 from clew.ir.module import Module
 from clew.support.calling import in_order
 from clew.support.errors import InputError
 from clew.support.links import current_links
-from clew.support.shown import Brief, Shown, counted
+from clew.support.shown import Shown, counted
 
 Array = np.ndarray[Any, Any]
-Options = Mapping[str, Any]
 
 
 @dataclass(frozen=True, repr=False)
-class Stage(Brief):
-    """A part in its place: the names of the values that its inputs are, and of those it gives.
-
-    `options` are those of `clew.compile` that the part is to be compiled with.
-    """
-
-    part: Part
-    reads: tuple[str, ...]
-    gives: tuple[str, ...]
-    options: Options = field(default_factory=dict)
-
-
-@dataclass(frozen=True, repr=False)
-class Partition(Shown):
+class Partition(Stages, Shown):
     """A model as parts in an order in which each reads only what inputs and earlier parts give.
 
     Values have names of their own: `inputs` and `outputs` pair the model's with those. `given` and
     `expected` are inputs and outputs of the captured run. `onnx` gives the parts in ONNX, where the
     model came from there.
     """
-
-    stages: tuple[Stage, ...]
-    inputs: Mapping[str, str]
-    outputs: Mapping[str, str]
-    given: Mapping[str, Array] = field(default_factory=dict)
-    expected: Mapping[str, Array] = field(default_factory=dict)
-    onnx: Callable[[], OnnxPartition] | None = None
 
     def _about(self) -> str:
         return f"of {counted(len(self.stages), 'part')}"

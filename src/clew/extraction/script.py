@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from clew.extraction.stored import StoredPart
 from clew.version import VERSION
-
-if TYPE_CHECKING:
-    from clew.extraction.part import Part
 
 _PROGRAM: Final = '''\
 #!/usr/bin/env python
@@ -67,7 +65,7 @@ _AGAIN: Final = """\
 """
 
 
-def script_text(part: Part, file: str) -> str:
+def script_text(part: StoredPart, file: str) -> str:
     """Returns the program. What was fused is timed as it is, the rest at a level one can choose."""
     fused = "passes" in part.options
     layers = ", ".join(part.layers[:8]) + (" ..." if len(part.layers) > 8 else "")

@@ -9,7 +9,9 @@ print(explain(pattern, expr))  # where it fits, or where it does not and why
 ```
 """
 
-from clew.patterns.explain import Explanation, explain
+from clew.patterns.explain import explain
+from clew.patterns.explanation import Explanation
+from clew.patterns.found import Match
 from clew.patterns.language import (
     dominates,
     has_attr,
@@ -30,7 +32,7 @@ from clew.patterns.language import (
     is_var,
     wildcard,
 )
-from clew.patterns.match import Match, find_all, match
+from clew.patterns.match import find_all, match
 from clew.patterns.partition import partition
 from clew.patterns.pattern import Pattern
 from clew.patterns.reader import read_pattern

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import Final, TypeAlias
 
 from clew.ir.expr import Call, Expr
+from clew.patterns.base import PatternBase
 from clew.patterns.goals import Assign
-from clew.patterns.pattern import CallOf, Pattern, Wildcard
+from clew.patterns.pattern import CallOf, Wildcard
 
 # Operands, and the calls inside that put them together; without the outermost.
 Row: TypeAlias = tuple[tuple[Expr, ...], tuple[Expr, ...]]
@@ -49,7 +50,7 @@ def _cuts(node: Expr, root: Call, count: int) -> Iterator[Row]:
                 yield (*first, *second), (*inner, *nodes, *others)
 
 
-def assigned(goal: Assign) -> list[tuple[Pattern, Expr, Assign | None]]:
+def assigned(goal: Assign) -> list[tuple[PatternBase, Expr, Assign | None]]:
     """Returns the choices for one leaf: the leaf, a term, and what is left to assign.
 
     Leaves that say most come first: a wildcard takes what the others leave.
@@ -59,7 +60,7 @@ def assigned(goal: Assign) -> list[tuple[Pattern, Expr, Assign | None]]:
     if place is None:
         place = next((n for n, p in enumerate(leaves) if type(p) is not Wildcard), 0)
     leaf, others = leaves[place], (*leaves[:place], *leaves[place + 1 :])
-    choices: list[tuple[Pattern, Expr, Assign | None]] = []
+    choices: list[tuple[PatternBase, Expr, Assign | None]] = []
     tried: set[int] = set()
     for n, term in enumerate(goal.terms):
         if term.id in tried:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-from clew.ir.expr import Call, Constant, Expr, Function, GlobalVar, If, TupleGetItem, Var, While
+from clew.ir.expr import Call, Expr, Function
 from clew.ir.module import Module
 from clew.ops.registry import all_ops
+from clew.patterns.base import PatternBase
 from clew.patterns.dominators import why_none
+from clew.patterns.explanation import Explanation, describe, kind_of
+from clew.patterns.found import STEP_LIMIT, Match, Uses
 from clew.patterns.goals import Above, Assign, Chain, Tested
-from clew.patterns.match import STEP_LIMIT, Match, Uses, candidates, uses_in
+from clew.patterns.match import candidates, uses_in
 from clew.patterns.pattern import (
     CallOf,
+    Checked,
     FunctionCall,
     FunctionOf,
     Given,
@@ -23,40 +26,9 @@ from clew.patterns.pattern import (
     TupleOf,
     explained_by,
 )
+from clew.patterns.steps import STEPS
 
 _ARTICLES = {"If": "a branch", "Constant": "a constant", "Var": "a variable", "Call": "a call"}
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """What matching a pattern against a node came to.
-
-    `match` is the match if there is one. Otherwise the search came farthest at the node `at`:
-    `reached` is the part of the pattern that failed there, `wanted` and `found` say why, `depth` is
-    how many parts of the pattern had matched by then.
-    """
-
-    pattern: Pattern
-    root: Expr | None
-    match: Match | None = None
-    at: Expr | None = None
-    reached: Pattern | None = None
-    wanted: str = ""
-    found: str = ""
-    depth: int = 0
-
-    def __str__(self) -> str:
-        if self.match is not None and self.root is not None:
-            return f"{self.pattern}\n  matches {describe(self.root)}"
-        lines = [str(self.pattern)]
-        if self.root is None:
-            return "\n".join([*lines, "  matches nothing here", f"  wanted:  {self.wanted}"])
-        lines.append(f"  does not match {describe(self.root)}")
-        if self.at is not None:
-            lines.append(f"  came to: {describe(self.at)}")
-        if self.reached is not None and self.reached is not self.pattern:
-            lines.append(f"  part:    {self.reached}")
-        return "\n".join([*lines, f"  wanted:  {self.wanted}", f"  found:   {self.found}"])
 
 
 def explain(
@@ -125,7 +97,7 @@ class _Deepest:
 
 
 def _explained(pattern: Pattern, node: Expr, uses: Uses | None) -> Explanation:
-    found = Match(node, uses or (lambda _: 0))
+    found = Match(node, uses or (lambda _: 0), STEPS)
     watch = _Deepest(found)
     found.on_failure = watch
     if found.solve((pattern, node, None)):
@@ -138,25 +110,25 @@ def _explained(pattern: Pattern, node: Expr, uses: Uses | None) -> Explanation:
     return Explanation(pattern, node, None, watch.at, part, watch.wanted, said, depth)
 
 
-def _part(goal: Any) -> Pattern | None:
+def _part(goal: Any) -> PatternBase | None:
     match goal:
-        case Tested():
-            return goal.checked
-        case Above() | Chain() | Assign():
-            return goal.pattern
-        case Pattern():
+        case Tested(checked=PatternBase() as part):
+            return part
+        case Above(pattern=part) | Chain(pattern=part) | Assign(pattern=part):
+            return part
+        case PatternBase():
             return goal
     return None
 
 
 def _wanted(goal: Any, found: Match) -> str:
     """Returns in words what a goal asks of its node."""
-    known = found.get(goal) if isinstance(goal, Pattern) else None
+    known = found.get(goal) if isinstance(goal, PatternBase) else None
     if known is not None:
         return f"the node that {goal} matched before: {describe(known)}"
     match goal:
-        case Tested():
-            return goal.checked.text
+        case Tested(checked=Checked() as checked):
+            return checked.text
         case CallOf(names, args):
             inputs = "" if args is None else f" with {len(args)} input{'s' * (len(args) != 1)}"
             return f"a call of {' or '.join(sorted(names))}{inputs}{_unknown_names(names)}"
@@ -190,35 +162,6 @@ def _found(goal: Any, node: Expr, found: Match) -> str:
         case CallOf(names, args) if isinstance(node, Call) and node.op_name in names:
             return f"{len(node.args)} inputs" if args is not None else kind_of(node)
     return kind_of(node)
-
-
-def kind_of(node: Expr) -> str:
-    """Returns in words what a node is, without its operands."""
-    match node:
-        case Call(op=Function()):
-            return f"a call of the function {node.op_name}"
-        case Call():
-            return f"a call of {node.op_name}"
-        case Constant():
-            return f"a constant {node.type}"
-        case Var():
-            return f"the variable {node.name}"
-        case TupleGetItem():
-            return f"value {node.index} of a tuple"
-        case If():
-            return "a branch"
-        case While():
-            return "a loop"
-        case GlobalVar():
-            return f"the function @{node.name}"
-    return f"a {type(node).__name__.lower()}"
-
-
-def describe(node: Expr) -> str:
-    """Returns a node in words: what it is, its type, and its layers."""
-    layers = ", ".join(node.layers[:3]) + (", ..." if len(node.layers) > 3 else "")
-    typed = "" if isinstance(node, Constant) else f": {node.type}"
-    return f"%{node.id}, {kind_of(node)}{typed}" + (f"  // {layers}" if layers else "")
 
 
 explained_by(explain)

@@ -12,8 +12,9 @@ from clew.ir.module import Module
 from clew.ir.outline import Outliner, Piece
 from clew.ir.rewrite import Rewriter
 from clew.ir.visit import post_order, users
-from clew.patterns.explain import describe
-from clew.patterns.match import Match, candidates, match
+from clew.patterns.explanation import describe
+from clew.patterns.found import Match
+from clew.patterns.match import candidates, match
 from clew.patterns.pattern import Pattern
 
 Target = TypeVar("Target", Module, Function)

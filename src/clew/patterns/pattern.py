@@ -6,10 +6,9 @@ that build patterns, `match.py` says what they mean.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 import numpy as np
 
@@ -17,22 +16,18 @@ from clew.ir.dims import Dim
 from clew.ir.expr import Attrs, Call, Constant, Expr, Function, If, Tuple, TupleGetItem
 from clew.ir.types import TensorType, Type, is_float, to_numpy
 from clew.ops.registry import Op
+from clew.patterns.base import Kinds, PatternBase
+from clew.patterns.explanation import Explanation
+from clew.patterns.found import Match
 from clew.patterns.goals import Above, Chain, Tested
-from clew.patterns.text import text
 from clew.support.errors import InputError
 from clew.support.lazy import cached_property
 from clew.te.analysis import Kind
-
-if TYPE_CHECKING:
-    from clew.patterns.explain import Explanation
-    from clew.patterns.match import Match
 
 Number: TypeAlias = "int | float"
 # A pattern, or what `as_pattern` makes one of.
 PatternLike: TypeAlias = "Pattern | Number | Expr"
 Test: TypeAlias = "Callable[[Expr, Match], bool]"
-# Kinds of nodes that a pattern's root can be; `None` stands for any.
-Kinds: TypeAlias = "frozenset[type[Expr]] | None"
 _CALL: Final[Kinds] = frozenset({Call})
 # What explains a pattern. `explain.py`, which needs patterns, puts it here.
 _explain: Final[list[Callable[..., Explanation]]] = []
@@ -43,34 +38,12 @@ def explained_by(form: Callable[..., Explanation]) -> None:
     _explain[:] = [form]
 
 
-class Pattern(ABC):
+class Pattern(PatternBase):
     """What a node may look like. Constraints return a narrower pattern.
 
     Arithmetic on patterns is the pattern of that arithmetic (`a + b`, `a * 2.0`, `-a`), in which a
     number stands for a constant whose elements all have its value.
     """
-
-    @property
-    def parts(self) -> tuple[Pattern, ...]:
-        """The patterns that this one is made of."""
-        return ()
-
-    @property
-    def root_ops(self) -> frozenset[str] | None:
-        """Names of the operators whose calls can match; `None` when other nodes can, too."""
-        return None
-
-    @property
-    def root_kinds(self) -> Kinds:
-        """Kinds of nodes that can match; `None` for any."""
-        return None
-
-    @abstractmethod
-    def written(self, parts: Sequence[str]) -> str:
-        """Returns the pattern in words, its parts being written already."""
-
-    def __repr__(self) -> str:
-        return text(self)
 
     def explain(self, where: Any, uses: Any = None) -> Explanation:
         """Returns how the pattern fits a node, or where and why it fails (`explain.explain`)."""
@@ -305,6 +278,7 @@ class Wildcard(Pattern):
 class NodeKind(Pattern):
     """Any node of a class."""
 
+    is_naming: ClassVar[bool] = True
     kind: type[Expr]
 
     @property
@@ -319,6 +293,7 @@ class NodeKind(Pattern):
 class Given(Pattern):
     """Nodes of the structure of a given expression."""
 
+    is_naming: ClassVar[bool] = True
     expr: Expr
 
     @property
@@ -337,6 +312,7 @@ class CallOf(Pattern):
     associative one in any bracketing.
     """
 
+    is_naming: ClassVar[bool] = True
     names: frozenset[str]
     args: tuple[Pattern, ...] | None
 
@@ -385,6 +361,7 @@ def _leaves(pattern: CallOf) -> tuple[Pattern, ...]:
 class FunctionCall(Pattern):
     """A call of a function; `args` of `None` stands for any arguments."""
 
+    is_naming: ClassVar[bool] = True
     function: Pattern
     args: tuple[Pattern, ...] | None
 
@@ -432,6 +409,7 @@ class FunctionOf(Pattern):
 class TupleOf(Pattern):
     """A tuple; `fields` of `None` stands for any fields."""
 
+    is_naming: ClassVar[bool] = True
     fields: tuple[Pattern, ...] | None
 
     @property
@@ -450,6 +428,7 @@ class TupleOf(Pattern):
 class Projection(Pattern):
     """One value of a tuple; `index` of `None` stands for any."""
 
+    is_naming: ClassVar[bool] = True
     value: Pattern
     index: int | None
 
@@ -469,6 +448,7 @@ class Projection(Pattern):
 class IfOf(Pattern):
     """A branch: its condition, the results of both sides, and where given its arguments."""
 
+    is_naming: ClassVar[bool] = True
     cond: Pattern
     then: Pattern
     orelse: Pattern
@@ -545,7 +525,7 @@ class Checked(Pattern):
         return self.inner.root_kinds
 
     @cached_property
-    def after(self) -> Tested:
+    def after(self) -> Tested[Checked]:
         """The goal of the matcher once `inner` has matched."""
         return Tested(self)
 
@@ -576,7 +556,7 @@ class Dominates(Pattern):
         return self.child.root_kinds
 
     @cached_property
-    def above(self) -> Above:
+    def above(self) -> Above[Dominates]:
         """The goal of the matcher once the child has matched."""
         return Above(self)
 

@@ -14,8 +14,9 @@ from clew.ir.rewrite import Rewriter, rebuild
 from clew.ir.types import TensorType, TupleType, Type
 from clew.ir.visit import post_order
 from clew.patterns.cycles import Firing, story
-from clew.patterns.match import Match
+from clew.patterns.found import Match
 from clew.patterns.pattern import Pattern, as_pattern
+from clew.patterns.steps import STEPS
 from clew.support import walk
 from clew.support.errors import InputError
 
@@ -254,7 +255,7 @@ class RuleRewriter(Rewriter):
     def _fire(self, node: Expr, fired: list[Firing]) -> Expr | None:
         """Returns what the first rule that fits builds, `None` if none does; notes the firing."""
         for candidate in self._rules_for(node):
-            found = Match(node, self.uses)
+            found = Match(node, self.uses, STEPS)
             fits = found.solve((candidate.pattern, node, None))
             self.steps += found.steps
             if not fits:

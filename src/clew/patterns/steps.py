@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from collections.abc import Iterator
+from typing import Final
 
 from clew.ir.expr import Call, Expr, Function, If, Tuple, TupleGetItem
 from clew.ops.registry import Op
+from clew.patterns.base import PatternBase
 from clew.patterns.chains import assigned, rows
 from clew.patterns.dominators import parents
+from clew.patterns.found import Match, Steps
 from clew.patterns.given import structure
-from clew.patterns.goals import Above, Assign, Chain, Tested
+from clew.patterns.goals import FAILED, Above, Assign, Chain, Goals, Outcome, Tested
 from clew.patterns.pattern import (
     CallOf,
     Checked,
@@ -22,20 +24,10 @@ from clew.patterns.pattern import (
     Given,
     IfOf,
     NodeKind,
-    Pattern,
     Projection,
     TupleOf,
     Wildcard,
 )
-
-if TYPE_CHECKING:
-    from clew.patterns.match import Match
-
-# A pattern (or a further goal of one that is bound already), its node, and the rest.
-Goals: TypeAlias = "tuple[Any, Expr, Goals] | None"
-# Goals that are left; or several, to be tried in order; or FAILED.
-Outcome: TypeAlias = "Goals | list[Goals] | Iterator[Goals] | bool"
-FAILED: Final = False
 
 
 def _wildcard(found: Match, pattern: Wildcard, node: Expr, rest: Goals) -> Outcome:
@@ -77,12 +69,12 @@ def _call(found: Match, pattern: CallOf, node: Expr, rest: Goals) -> Outcome:
     return _pairs(wanted, given, rest)
 
 
-def _as_many(wanted: tuple[Pattern, ...] | None, given: tuple[Expr, ...]) -> bool:
+def _as_many(wanted: tuple[PatternBase, ...] | None, given: tuple[Expr, ...]) -> bool:
     """Whether there are as many nodes as patterns; `None` stands for any number."""
     return wanted is None or len(wanted) == len(given)
 
 
-def _pairs(wanted: tuple[Pattern, ...] | None, given: tuple[Expr, ...], rest: Goals) -> Goals:
+def _pairs(wanted: tuple[PatternBase, ...] | None, given: tuple[Expr, ...], rest: Goals) -> Goals:
     """Returns the goals with a pattern for each node before them; `None` asks nothing of any."""
     if wanted is None:
         return rest
@@ -117,7 +109,7 @@ def _checked(found: Match, pattern: Checked, node: Expr, rest: Goals) -> Outcome
     return (pattern.inner, node, (pattern.after, node, rest))
 
 
-def _tested(found: Match, goal: Tested, node: Expr, rest: Goals) -> Outcome:
+def _tested(found: Match, goal: Tested[Checked], node: Expr, rest: Goals) -> Outcome:
     return rest if goal.checked.test(node, found) else FAILED
 
 
@@ -181,7 +173,7 @@ def _dominates(found: Match, pattern: Dominates, node: Expr, rest: Goals) -> Out
     return (pattern.child, node, (pattern.above, node, rest))
 
 
-def _above(found: Match, goal: Above, node: Expr, rest: Goals) -> Outcome:
+def _above(found: Match, goal: Above[Dominates], node: Expr, rest: Goals) -> Outcome:
     pattern = goal.pattern
     choices = parents(pattern, node, found.again, found.uses)
     nearest = next(choices, None)
@@ -193,7 +185,7 @@ def _above(found: Match, goal: Above, node: Expr, rest: Goals) -> Outcome:
     )
 
 
-STEPS: Final[Mapping[type, Callable[..., Outcome]]] = {
+STEPS: Final[Steps] = {
     Wildcard: _wildcard,
     NodeKind: _node_kind,
     CallOf: _call,

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from clew.patterns.pattern import Pattern
+from collections.abc import Sequence
+from typing import Protocol
 
 
-def text(pattern: Pattern) -> str:
+class Written(Protocol):
+    """A pattern, as far as words go."""
+
+    @property
+    def parts(self) -> Sequence[Written]:
+        """The patterns that this one is made of."""
+        ...
+
+    def written(self, parts: Sequence[str]) -> str:
+        """Returns the pattern in words, its parts being written already."""
+        ...
+
+
+def text(pattern: Written) -> str:
     """Returns a pattern in words. One that stands at several places is numbered: `#1=*`, `#1`."""
     counts: dict[int, int] = {}
-    seen: list[Pattern] = [pattern]
+    seen: list[Written] = [pattern]
     while seen:  # each part is entered once, so that shared parts do not multiply
         part = seen.pop()
         counts[id(part)] = counts.get(id(part), 0) + 1
@@ -19,7 +30,7 @@ def text(pattern: Pattern) -> str:
             seen.extend(part.parts)
     numbers: dict[int, int] = {}
     done: dict[int, str] = {}
-    stack: list[tuple[Pattern, bool]] = [(pattern, False)]
+    stack: list[tuple[Written, bool]] = [(pattern, False)]
     texts: list[str] = []
     while stack:
         part, ready = stack.pop()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from onnx import ModelProto
-
+from clew.frontends.onnx import ModelProto
 from clew.predict.network import Network
 
 _WIDTHS = (16, 24, 32, 40, 48, 56, 64, 72, 80, 96, 112, 120, 128, 144, 160, 192, 224, 256, 288,

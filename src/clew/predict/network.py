@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, TensorProto, helper, numpy_helper
+
+from clew.frontends.onnx import ModelProto
+from clew.frontends.onnx.writer import GraphWriter
 
 Shape = tuple[int, ...]
-_OPSET = 20
 # Weights are cut from this many drawn numbers: drawing hundreds of millions takes longer than
 # compiling, and no kernel's time depends on them.
 _DRAWN = 1 << 20
@@ -29,22 +30,19 @@ class Network:
         self.shapes: dict[str, Shape] = {}
         self.weight_elems = 0
         self._pool = np.random.default_rng(seed).standard_normal(_DRAWN).astype(np.float32)
-        self._nodes: list[Any] = []
-        self._inputs: list[Any] = []
-        self._held: list[Any] = []
+        self._graph = GraphWriter(name)
 
     def input(self, name: str, shape: Sequence[int], integers: bool = False) -> str:
         """Adds an input: f32, or i64 such as tokens."""
-        kind = TensorProto.INT64 if integers else TensorProto.FLOAT
-        self._inputs.append(helper.make_tensor_value_info(name, kind, list(shape)))
+        self._graph.input(name, shape, np.int64 if integers else np.float32)
         self.shapes[name] = tuple(shape)
         return name
 
     def constant(self, value: Any, dtype: Any = np.float32) -> str:
         """Adds a constant."""
-        name = f"c{len(self._held)}"
+        name = f"c{self._graph.constants}"
         array = np.asarray(value, dtype)
-        self._held.append(numpy_helper.from_array(array, name))
+        self._graph.constant(name, array)
         self.shapes[name] = array.shape
         return name
 
@@ -58,8 +56,8 @@ class Network:
 
     def add(self, op: str, inputs: Sequence[str], shape: Sequence[int], **attributes: Any) -> str:
         """Adds a layer of one output, and returns that."""
-        name = f"{op.lower()}_{len(self._nodes)}"
-        self._nodes.append(helper.make_node(op, list(inputs), [name], name=name, **attributes))
+        name = f"{op.lower()}_{self._graph.nodes}"
+        self._graph.node(op, name, inputs, [name], **attributes)
         self.shapes[name] = tuple(shape)
         return name
 
@@ -84,17 +82,10 @@ class Network:
         """Adds a Split of the last axis into equal parts."""
         *outer, width = self.shapes[x]
         names = [f"{name}_{n}" for n in range(count)]
-        node = helper.make_node("Split", [x], names, name=name, axis=-1, num_outputs=count)
-        self._nodes.append(node)
+        self._graph.node("Split", name, [x], names, axis=-1, num_outputs=count)
         self.shapes.update(dict.fromkeys(names, (*outer, width // count)))
         return names
 
     def model(self, *outputs: str) -> ModelProto:
         """Returns the model."""
-        results = [
-            helper.make_tensor_value_info(o, TensorProto.FLOAT, list(self.shapes[o]))
-            for o in outputs
-        ]
-        graph = helper.make_graph(self._nodes, self.name, self._inputs, results, self._held)
-        opsets = [helper.make_opsetid("", _OPSET)]
-        return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+        return self._graph.model({name: self.shapes[name] for name in outputs})

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from onnx import ModelProto
 
+from clew.frontends.onnx import ModelProto
 from clew.predict.network import Network
 
 _MOST_WEIGHTS = 130_000_000

@@ -13,21 +13,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from clew.profile.files import writing
+from clew.profile.rows import KernelProfile, LayerPart, OperatorProfile, ProfileRows
 from clew.profile.slices import kernel_slices, layer_slices
 from clew.support.writing import write_text
-
-if TYPE_CHECKING:
-    from clew.profile.report import Profile
-    from clew.profile.rows import KernelProfile, LayerPart, OperatorProfile
 
 LAYERS_TRACK: Final = 1
 KERNELS_TRACK: Final = 2
 
 
-def trace(profile: Profile, path: Path | None) -> dict[str, Any]:
+def trace(profile: ProfileRows, path: Path | None) -> dict[str, Any]:
     """Returns the trace as JSON, and writes it to a file if asked to.
 
     Errors: I115.
@@ -46,7 +43,7 @@ def trace(profile: Profile, path: Path | None) -> dict[str, Any]:
     return made
 
 
-def _process(profile: Profile, process: int) -> Iterator[dict[str, Any]]:
+def _process(profile: ProfileRows, process: int) -> Iterator[dict[str, Any]]:
     threads = f"{profile.threads} thread{'s' * (profile.threads > 1)}"
     yield _name("process_name", process, 0, f"model, {profile.mode}, {threads}")
     yield _name("thread_name", process, LAYERS_TRACK, "layers")
@@ -78,7 +75,7 @@ class _Line:
         return {"name": name, "cat": kind, **self._ids, **times, "args": {"ns": ns, **args}}
 
 
-def _layers(profile: Profile, line: _Line) -> Iterator[dict[str, Any]]:
+def _layers(profile: ProfileRows, line: _Line) -> Iterator[dict[str, Any]]:
     types = {layer.layer: layer.op for layer in profile.layers}
     for piece in layer_slices(profile):
         name, kind = piece.layer or "(no layer)", "layer"
@@ -91,7 +88,7 @@ def _layers(profile: Profile, line: _Line) -> Iterator[dict[str, Any]]:
         yield line.slice(name, kind, piece.start_ns, piece.ns, args)
 
 
-def _kernels(profile: Profile, line: _Line) -> Iterator[dict[str, Any]]:
+def _kernels(profile: ProfileRows, line: _Line) -> Iterator[dict[str, Any]]:
     for piece in kernel_slices(profile):
         name, kind, args = "outside kernels", "outside", {}
         if piece.operator is not None:

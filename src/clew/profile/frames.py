@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from clew.profile.files import writing
+from clew.profile.rows import KernelProfile, LayerProfile, OperatorProfile, ProfileRows
 from clew.support.errors import InputError
 from clew.support.libraries import optional_library
 from clew.support.writing import replacing, write_text
-
-if TYPE_CHECKING:
-    from clew.profile.report import Profile
-    from clew.profile.rows import KernelProfile, LayerProfile, OperatorProfile
 
 METADATA: Final = b"clew.profile"
 """The key of a Parquet file's metadata that has, as JSON, all but the rows."""
@@ -40,7 +37,7 @@ class Frames(NamedTuple):
     operators: Any
 
 
-def frames(profile: Profile) -> Frames:
+def frames(profile: ProfileRows) -> Frames:
     """Returns the profile's frames.
 
     Errors: I112.
@@ -103,7 +100,7 @@ def _operator(operator: OperatorProfile) -> dict[str, Any]:
     }
 
 
-def whole(profile: Profile) -> Any:
+def whole(profile: ProfileRows) -> Any:
     """Returns one frame of all rows: `level` is run, outside, kernel, layer or operator, and
     columns that a level lacks are empty. In the mode `both` come the unfused ones, too: `mode`.
 
@@ -117,7 +114,7 @@ def whole(profile: Profile) -> Any:
     return made.astype(dict.fromkeys(("position", "flops", "bytes"), "Int64"))
 
 
-def _rows(profile: Profile) -> list[Mapping[str, Any]]:
+def _rows(profile: ProfileRows) -> list[Mapping[str, Any]]:
     mode = profile.mode
     run = {name: getattr(profile.wall, name) for name in _TIMES}
     rows: list[Mapping[str, Any]] = [
@@ -135,7 +132,7 @@ def _rows(profile: Profile) -> list[Mapping[str, Any]]:
     return rows
 
 
-def write_csv(profile: Profile, path: Path) -> None:
+def write_csv(profile: ProfileRows, path: Path) -> None:
     """Writes the whole frame; lists are joined by `; `.
 
     Errors: I112, I115.
@@ -147,7 +144,7 @@ def write_csv(profile: Profile, path: Path) -> None:
         write_text(path, made.to_csv(index=False))
 
 
-def write_parquet(profile: Profile, path: Path) -> None:
+def write_parquet(profile: ProfileRows, path: Path) -> None:
     """Writes the whole frame, and all else about the profile as the file's metadata.
 
     Errors: I112, I115.

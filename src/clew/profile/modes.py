@@ -19,8 +19,8 @@ from clew.profile.rollup import (
     undivided_profile,
 )
 from clew.profile.roofs import Machine, Roofs, machine
-from clew.profile.rows import Gain, KernelProfile, Outside
-from clew.profile.split import LineShare, Split, estimated_splits, split_kernels
+from clew.profile.rows import Gain, KernelProfile, LineShare, Outside
+from clew.profile.split import Split, estimated_splits, split_kernels
 from clew.profile.timing import Measured, Subject, measure
 from clew.profile.work import LayerWork
 from clew.runtime.model import Model

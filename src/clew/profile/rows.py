@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final, Literal
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final, Literal
 
-from clew.profile.split import InstructionShare, LineShare
 from clew.profile.timing import Time
+from clew.support.errors import InputError
 from clew.support.shown import Brief
 
+SCHEMA: Final = "clew.profile/1"
 NO_LAYER: Final = ""
 """The name of the row of what serves no layer of the model."""
 
 Basis = Literal["alone", "measured", "flops", "bytes", "undivided"]
 """What a part's time rests on: timers alone, samples of the kernel's instructions, FLOPs or bytes
 that operators have or move (estimates), or it is not divided, as nothing is known."""
+
+# Kernels that an error names.
+_NAMED: Final = 8
 
 ESTIMATES: Final[tuple[Basis, ...]] = ("flops", "bytes")
 
@@ -43,6 +47,29 @@ class Roof:
     bandwidth_share: float
     limit: str
     limit_share: float
+
+
+@dataclass(frozen=True)
+class LineShare:
+    """A line of the loop nest, counted from 1, and its share of the kernel's samples."""
+
+    line: int
+    text: str
+    samples: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class InstructionShare:
+    """An instruction: its place in the disassembly, from 0, its address in bytes from the code's
+    start, its line of the loop nest, and its share of the kernel's samples.
+    """
+
+    place: int
+    address: int
+    line: int
+    samples: float
+    share: float
 
 
 @dataclass(frozen=True)
@@ -176,3 +203,99 @@ class Gain:
     def derived(self) -> dict[str, float | None]:
         """Returns what follows from the times, as JSON: null for what is infinite."""
         return {"saved_ns": self.saved_ns, "speedup": self.speedup if self.fused_ns else None}
+
+
+@dataclass(frozen=True, repr=False)
+class ProfileRows:
+    """The data of a profile: see `Profile`."""
+
+    mode: Literal["fused", "unfused"]
+    target: str
+    threads: int
+    warmup: int
+    rounds: int
+    runs_a_round: int
+    wall: Time
+    timed_wall: Time
+    overhead: float
+    kernels: tuple[KernelProfile, ...]
+    layers: tuple[LayerProfile, ...]
+    outside: tuple[Outside, ...]
+    limits: Limits | None = None
+    notes: tuple[str, ...] = ()
+    unfused: ProfileRows | None = None
+    gains: tuple[Gain, ...] = ()
+
+    @property
+    def operators(self) -> tuple[OperatorProfile, ...]:
+        """The operators of all kernels in order."""
+        return tuple(operator for kernel in self.kernels for operator in kernel.operators)
+
+    @property
+    def kernels_ns(self) -> float:
+        """The time in kernels and host steps: the sum of theirs, and of the layers'."""
+        return sum(kernel.ns for kernel in self.kernels)
+
+    @property
+    def outside_ns(self) -> float:
+        """What is left of the wall time: the call, its checks and memory, branches and loops.
+
+        A few nanoseconds below zero are noise.
+        """
+        return self.wall.ns - self.kernels_ns
+
+    def kernel(self, name: str) -> KernelProfile:
+        """Returns a kernel by its name.
+
+        Errors: I113.
+        """
+        for kernel in self.kernels:
+            if kernel.name == name:
+                return kernel
+        like = [k.name for k in self.kernels if name in k.name] or [k.name for k in self.kernels]
+        more = " ..." if len(like) > _NAMED else ""
+        raise InputError(
+            "I113",
+            f"no kernel named {name!r} has run",
+            hint=f"those that have: {', '.join(like[:_NAMED])}{more}",
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the profile as lists and dictionaries; see `docs/profile.md`."""
+        return {
+            "schema": SCHEMA,
+            "mode": self.mode,
+            "target": self.target,
+            "threads": self.threads,
+            "warmup": self.warmup,
+            "rounds": self.rounds,
+            "runs_a_round": self.runs_a_round,
+            "wall": asdict(self.wall),
+            "timed_wall": asdict(self.timed_wall),
+            "overhead": self.overhead,
+            "kernels_ns": self.kernels_ns,
+            "outside_ns": self.outside_ns,
+            "outside": [asdict(row) for row in self.outside],
+            "limits": asdict(self.limits) if self.limits else None,
+            "notes": list(self.notes),
+            "kernels": [_kernel_json(kernel) for kernel in self.kernels],
+            "layers": [asdict(layer) for layer in self.layers],
+            "unfused": self.unfused.to_json() if self.unfused else None,
+            "gains": [asdict(gain) | gain.derived() for gain in self.gains],
+        }
+
+
+def _kernel_json(kernel: KernelProfile) -> dict[str, Any]:
+    """Returns a kernel with those lines of its loop nest that samples fell on, and instructions as
+    columns, for there may be thousands.
+    """
+    lines = tuple(line for line in kernel.lines if line.samples)
+    instructions = {
+        "place": [i.place for i in kernel.instructions],
+        "address": [i.address for i in kernel.instructions],
+        "line": [i.line for i in kernel.instructions],
+        "samples": [i.samples for i in kernel.instructions],
+    }
+    plain = asdict(replace(kernel, lines=lines, instructions=()))
+    del plain["node"]  # of this process's graph
+    return plain | {"instructions": instructions}

@@ -10,11 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-if TYPE_CHECKING:
-    from clew.profile.report import Profile
-    from clew.profile.rows import KernelProfile, LayerPart, OperatorProfile
+from clew.profile.rows import KernelProfile, LayerPart, OperatorProfile, ProfileRows
 
 Track = Literal["layer", "part", "kernel", "operator"]
 
@@ -37,7 +35,7 @@ class RunSlice:
     outside: bool = False
 
 
-def layer_slices(profile: Profile) -> Iterator[RunSlice]:
+def layer_slices(profile: ProfileRows) -> Iterator[RunSlice]:
     """Yields layers, those that follow each other as one, each before the parts of kernels in it.
 
     A layer that others come between has several slices.
@@ -58,7 +56,7 @@ def layer_slices(profile: Profile) -> Iterator[RunSlice]:
     yield RunSlice("layer", now, max(0.0, profile.outside_ns), outside=True)
 
 
-def kernel_slices(profile: Profile) -> Iterator[RunSlice]:
+def kernel_slices(profile: ProfileRows) -> Iterator[RunSlice]:
     """Yields kernels and host steps, each before its operators."""
     now = 0.0
     for kernel in profile.kernels:

@@ -20,6 +20,7 @@ from clew.compiled import CompiledModel
 from clew.ir.expr import Call, Function
 from clew.profile.blame import Blame
 from clew.profile.estimates import estimated_shares
+from clew.profile.rows import InstructionShare, LineShare
 from clew.profile.sampling import ENOUGH, LEAST, Sampling, sample_kernels
 
 
@@ -39,29 +40,6 @@ class OperatorShare:
     measured: float | None
     by_flops: float
     by_bytes: float
-
-
-@dataclass(frozen=True)
-class LineShare:
-    """A line of the loop nest, counted from 1, and its share of the kernel's samples."""
-
-    line: int
-    text: str
-    samples: float
-    share: float
-
-
-@dataclass(frozen=True, slots=True)
-class InstructionShare:
-    """An instruction: its place in the disassembly, from 0, its address in bytes from the code's
-    start, its line of the loop nest, and its share of the kernel's samples.
-    """
-
-    place: int
-    address: int
-    line: int
-    samples: float
-    share: float
 
 
 @dataclass(frozen=True)

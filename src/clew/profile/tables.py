@@ -5,14 +5,11 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
-from clew.profile.rows import Gain, KernelProfile, LayerProfile, OperatorProfile
+from clew.profile.rows import Gain, KernelProfile, LayerProfile, OperatorProfile, ProfileRows
 from clew.profile.timing import Time
 from clew.support.errors import InputError
-
-if TYPE_CHECKING:
-    from clew.profile.report import Profile
 
 By: TypeAlias = Literal["kernel", "layer", "operator"]
 TOP: Final = 20
@@ -40,7 +37,7 @@ class _Column:
     number: bool = True
 
 
-def text(profile: Profile, by: By | None, top: int | None, width: int) -> str:
+def text(profile: ProfileRows, by: By | None, top: int | None, width: int) -> str:
     """Returns a heading and the tables asked for."""
     lines = [part for line in _heading(profile) for part in textwrap.wrap(line, width)]
     kinds: Sequence[By] = ("kernel", "layer") if by is None else (by,)
@@ -122,7 +119,7 @@ def percent(share: float, decimals: int = 1) -> str:
     return f"{100 * share:.{decimals}f} %"
 
 
-def _heading(profile: Profile) -> list[str]:
+def _heading(profile: ProfileRows) -> list[str]:
     lines = [_run_line(profile)]
     if profile.unfused is not None:
         lines.append(_run_line(profile.unfused))
@@ -135,7 +132,7 @@ def _heading(profile: Profile) -> list[str]:
     return lines
 
 
-def _run_line(profile: Profile) -> str:
+def _run_line(profile: ProfileRows) -> str:
     kernels = sum(k.kind == "kernel" for k in profile.kernels)
     hosts = len(profile.kernels) - kernels
     steps = f"{kernels} kernel{'s' * (kernels != 1)}"
@@ -152,7 +149,7 @@ def _run_line(profile: Profile) -> str:
     )
 
 
-def _outside_line(profile: Profile) -> str:
+def _outside_line(profile: ProfileRows) -> str:
     parts = [f"{row.what} {us(row.ns)} µs ({row.count})" for row in profile.outside]
     return f"outside kernels, about: {', '.join(parts)}"
 
@@ -170,7 +167,9 @@ def _largest(rows: Sequence[Any], top: int | None) -> list[Any]:
     return sorted(rows, key=lambda row: -row.ns)[:top]
 
 
-def _sums(profile: Profile, head: str, count: int, shown: Sequence[Any]) -> list[dict[str, str]]:
+def _sums(
+    profile: ProfileRows, head: str, count: int, shown: Sequence[Any]
+) -> list[dict[str, str]]:
     """Returns the rows below a table's: what it leaves out, what is outside kernels, the run."""
     wall_ns = max(profile.wall.ns, 1.0)
     rest = profile.kernels_ns - sum(row.ns for row in shown)
@@ -179,7 +178,7 @@ def _sums(profile: Profile, head: str, count: int, shown: Sequence[Any]) -> list
     return [{head: name, "µs": us(ns), "share": percent(ns / wall_ns)} for name, ns in sums]
 
 
-def _kernels(profile: Profile, top: int | None, width: int) -> list[str]:
+def _kernels(profile: ProfileRows, top: int | None, width: int) -> list[str]:
     rows = profile.kernels
     several = any(k.runs != 1 for k in rows)
     roofs = any(k.roof is not None for k in rows)
@@ -207,7 +206,7 @@ def _kernels(profile: Profile, top: int | None, width: int) -> list[str]:
     return _drawn(columns, shown, _sums(profile, "kernel", len(rows), shown), width)
 
 
-def _layers(profile: Profile, top: int | None, width: int) -> list[str]:
+def _layers(profile: ProfileRows, top: int | None, width: int) -> list[str]:
     rows = profile.layers
     columns = [
         _Column("layer", lambda la: la.layer or "(no layer)", number=False),
@@ -235,7 +234,7 @@ def _known_by(layer: LayerProfile) -> str:
     return ", ".join(f"{word} {100 * ns / layer.ns:.0f} %" for ns, word in some)
 
 
-def _operators(profile: Profile, top: int | None, width: int) -> list[str]:
+def _operators(profile: ProfileRows, top: int | None, width: int) -> list[str]:
     rows = profile.operators
 
     def share(of: Callable[[OperatorProfile], float | None]) -> Callable[[OperatorProfile], str]:
@@ -263,7 +262,7 @@ def _operators(profile: Profile, top: int | None, width: int) -> list[str]:
 _TABLES: Final = {"kernel": _kernels, "layer": _layers, "operator": _operators}
 
 
-def _legend(profile: Profile) -> list[str]:
+def _legend(profile: ProfileRows) -> list[str]:
     bases = {part.basis for o in profile.operators for part in o.parts}
     lines = []
     if "measured" in bases:
@@ -275,7 +274,7 @@ def _legend(profile: Profile) -> list[str]:
     return lines
 
 
-def _gains(profile: Profile, top: int | None, width: int) -> list[str]:
+def _gains(profile: ProfileRows, top: int | None, width: int) -> list[str]:
     rows = sorted(profile.gains[1:], key=lambda g: -abs(g.saved_ns))[:top]
     columns = [
         _Column("layer", _layer_name, number=False),

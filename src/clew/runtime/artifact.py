@@ -11,9 +11,10 @@ import numpy as np
 from clew.codegen.artifact import EntryPoint, IndexCheck, KernelCode, ObjectCode
 from clew.machine.needs import MachineNeeds
 from clew.runtime.container import Container
+from clew.runtime.input_spec import InputSpec
 from clew.runtime.jit import Library
 from clew.runtime.kinds import Kind
-from clew.runtime.model import InputSpec, SizesKey
+from clew.runtime.model import SizesKey
 from clew.runtime.plan import (
     ArenaBuffer,
     BufferKind,

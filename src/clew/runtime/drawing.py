@@ -11,8 +11,8 @@ from clew.support.calling import by_name
 from clew.support.errors import Hint, InputError
 
 if TYPE_CHECKING:
+    from clew.runtime.input_spec import InputSpec
     from clew.runtime.kinds import Kind
-    from clew.runtime.model import InputSpec
 
 Array = np.ndarray[Any, Any]
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from clew.trace.trace import Trace
+from clew.trace.queries import Queries
 
 # Kinds of nodes that compute nothing by themselves.
 _PASSIVE: Final = frozenset({"Constant", "Tuple", "TupleGetItem", "Var", "Function", "GlobalVar"})
@@ -78,7 +77,7 @@ class Gap:
         return f"{self.stage}, line {self.line}: {self.text}"
 
 
-def fate_of(trace: Trace, layer: str) -> Fate:
+def fate_of(trace: Queries, layer: str) -> Fate:
     """Returns what became of a layer."""
     final = trace.layer_nodes(trace.last).get(layer, ())
     if not final and layer in trace.eliminated and layer not in trace.layer_nodes(0):
@@ -101,7 +100,7 @@ def fate_of(trace: Trace, layer: str) -> Fate:
     return Fate(FateKind.FOLDED, trace.stages[_folded_at(trace, layer)].name)
 
 
-def _folded_at(trace: Trace, layer: str) -> int:
+def _folded_at(trace: Queries, layer: str) -> int:
     """Returns the first stage from which on the layer is constants only."""
     for stage in range(trace.last, -1, -1):
         nodes = trace.nodes(stage)
@@ -111,7 +110,7 @@ def _folded_at(trace: Trace, layer: str) -> int:
     return 0
 
 
-def _eliminated(trace: Trace, layer: str) -> Fate:
+def _eliminated(trace: Queries, layer: str) -> Fate:
     """Returns the fate of a layer that no node of the last stage serves."""
     stage = next(
         (s for s in range(trace.last, -1, -1) if layer in trace.layer_nodes(s)),
@@ -139,7 +138,7 @@ def _eliminated(trace: Trace, layer: str) -> Fate:
     return Fate(FateKind.MERGED, name, tuple(into))
 
 
-def find_gaps(trace: Trace) -> list[Gap]:
+def find_gaps(trace: Queries) -> list[Gap]:
     """Returns nodes without a source or a past, and kernels that lead nowhere."""
     return [
         *_sourceless(trace),
@@ -148,18 +147,18 @@ def find_gaps(trace: Trace) -> list[Gap]:
     ]
 
 
-def _gap(trace: Trace, stage: int, node: int, text: str) -> Gap:
+def _gap(trace: Queries, stage: int, node: int, text: str) -> Gap:
     line = trace.printed(stage).line_of.get(node, 0)
     return Gap(trace.stages[stage].name, line, text)
 
 
-def _sourceless(trace: Trace) -> Iterator[Gap]:
+def _sourceless(trace: Queries) -> Iterator[Gap]:
     for node in trace.nodes(0).values():
         if not node.span and trace.reader.kind(node) not in _WHOLE:
             yield _gap(trace, 0, node.id, f"{trace.reader.title(node)} has no source")
 
 
-def _rootless(trace: Trace, stage: int) -> Iterator[Gap]:
+def _rootless(trace: Queries, stage: int) -> Iterator[Gap]:
     record = trace.stages[stage]
     if not record.changed:
         return
@@ -173,7 +172,7 @@ def _rootless(trace: Trace, stage: int) -> Iterator[Gap]:
             yield _gap(trace, stage, node.id, f"{title} came from nothing in {record.name}")
 
 
-def _stray_kernels(trace: Trace) -> Iterator[Gap]:
+def _stray_kernels(trace: Queries) -> Iterator[Gap]:
     nodes = trace.nodes(trace.last)
     for kernel in trace.kernels:
         lost = [op for op in (kernel.call, *kernel.ops) if op not in nodes]

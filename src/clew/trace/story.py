@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from clew.support import markup
 from clew.support.shown import counted
 from clew.trace.fates import Fate, fate_of
+from clew.trace.kernels import KernelTrace
 from clew.trace.links import LinkKind
+from clew.trace.queries import Queries
 from clew.trace.refs import KernelRef, LayerRef, LoopRef, NodeRef, Ref
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from clew.trace.kernels import KernelTrace
-    from clew.trace.trace import Trace
 
 _MOST_LINES: Final = 12
 _NUMBER: Final = re.compile(r"%\d+")
@@ -219,7 +219,7 @@ def place_lines(places: tuple[Place, ...]) -> list[str]:
     return shown
 
 
-def tell(trace: Trace, layer: str) -> LayerStory:
+def tell(trace: Queries, layer: str) -> LayerStory:
     """Returns a layer's story, which must be one of the trace's."""
     remarks = trace.remarks_of(layer)
     by_stage: dict[int, dict[str, Phrase]] = {}
@@ -237,7 +237,7 @@ def tell(trace: Trace, layer: str) -> LayerStory:
     )
 
 
-def _op_type(trace: Trace, layer: str) -> str:
+def _op_type(trace: Queries, layer: str) -> str:
     for node in trace.layer_nodes(0).get(layer, ()):
         for source in trace.nodes(0)[node].span.sources:
             if source.layer == layer and source.op:
@@ -246,7 +246,7 @@ def _op_type(trace: Trace, layer: str) -> str:
 
 
 def _chapters(
-    trace: Trace, layer: str, remarks: Mapping[int, Mapping[str, Phrase]]
+    trace: Queries, layer: str, remarks: Mapping[int, Mapping[str, Phrase]]
 ) -> Iterator[Chapter]:
     if layer not in trace.layer_nodes(0):
         return  # the import needed no node for it
@@ -281,20 +281,20 @@ def _chapters(
         before = nodes
 
 
-def _telling(trace: Trace, stage: int, ids: list[int]) -> list[int]:
+def _telling(trace: Queries, stage: int, ids: list[int]) -> list[int]:
     """Returns the nodes that say something, without functions and their parameters."""
     nodes, kind = trace.nodes(stage), trace.reader.kind
     functions = any(kind(nodes[n]) == "Function" for n in ids)
     return [n for n in ids if not functions or kind(nodes[n]) not in ("Function", "Var")]
 
 
-def _titles(trace: Trace, stage: int, ids: Iterable[int]) -> str:
+def _titles(trace: Queries, stage: int, ids: Iterable[int]) -> str:
     """Returns what nodes are, as text."""
     told = [t if n == 1 else f"{n} × {t}" for t, n in _counted(trace, stage, ids).items()]
     return ", ".join(told) or "nothing"
 
 
-def _counted(trace: Trace, stage: int, ids: Iterable[int]) -> dict[str, int]:
+def _counted(trace: Queries, stage: int, ids: Iterable[int]) -> dict[str, int]:
     """Returns what nodes are; where functions are among them, operators and constants only."""
     nodes, reader = trace.nodes(stage), trace.reader
     wanted = [nodes[n] for n in ids]
@@ -310,17 +310,17 @@ def _counted(trace: Trace, stage: int, ids: Iterable[int]) -> dict[str, int]:
     return {title: count for title, count in counts.items() if count}
 
 
-def _name_of(trace: Trace, function: Any) -> str:
+def _name_of(trace: Queries, function: Any) -> str:
     return trace.reader.title(function).removeprefix("function").strip()
 
 
-def _holds(trace: Trace, node: Any) -> bool:
+def _holds(trace: Queries, node: Any) -> bool:
     """Whether a node is a function with a name: a kernel, not a branch or a loop's body."""
     return trace.reader.kind(node) == "Function" and bool(_name_of(trace, node))
 
 
 def _event(
-    trace: Trace, layer: str, stage: int, before: list[int], after: list[int]
+    trace: Queries, layer: str, stage: int, before: list[int], after: list[int]
 ) -> Iterator[Phrase]:
     """Yields one sentence on what a pass did to a layer's nodes."""
     gone = [n for n in before if n not in set(after)]
@@ -356,7 +356,7 @@ def _event(
     yield from _companions(trace, layer, stage, before, come)
 
 
-def _kind(trace: Trace, stage: int, before: list[int], after: list[int]) -> str:
+def _kind(trace: Queries, stage: int, before: list[int], after: list[int]) -> str:
     """Returns what kind of change a pass made."""
     nodes = trace.nodes(stage)
     come = [nodes[n] for n in after if n not in set(before)]
@@ -379,7 +379,7 @@ def _layouts(nodes: Iterable[Any]) -> set[str]:
 
 
 def _results(
-    trace: Trace, layer: str, stage: int, gone: list[int], after: list[int]
+    trace: Queries, layer: str, stage: int, gone: list[int], after: list[int]
 ) -> Iterator[Phrase]:
     """Yields which node has the layer's result now, where it was another before."""
     old = [n for n in gone if _is_result(trace.nodes(stage - 1)[n], layer)]
@@ -401,7 +401,7 @@ def _results(
 
 
 def _companions(
-    trace: Trace, layer: str, stage: int, before: list[int], come: list[int]
+    trace: Queries, layer: str, stage: int, before: list[int], come: list[int]
 ) -> Iterator[Phrase]:
     """Yields the layers whose work and this one's are the same operators from here on."""
     olds, nodes, kind = trace.nodes(stage - 1), trace.nodes(stage), trace.reader.kind
@@ -418,13 +418,13 @@ def _is_result(node: Any, layer: str) -> bool:
     return any(s.layer == layer and s.output is not None for s in node.span.sources)
 
 
-def _places(trace: Trace, stage: int, ids: Iterable[int]) -> Iterator[Place]:
+def _places(trace: Queries, stage: int, ids: Iterable[int]) -> Iterator[Place]:
     form, lines = trace.printed(stage), trace.lines(stage)
     for line, node in sorted((form.line_of[n], n) for n in ids):
         yield Place(line, lines[line - 1].strip(), NodeRef(stage, node))
 
 
-def _shares(trace: Trace, layer: str) -> Iterator[KernelShare]:
+def _shares(trace: Queries, layer: str) -> Iterator[KernelShare]:
     nodes, title = trace.nodes(trace.last), trace.reader.title
     own = set(trace.layer_nodes(trace.last).get(layer, ()))
     own.update(r.node for r in trace.forward(LayerRef(layer)).at(trace.last))

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from clew.trace.links import LinkKind
+from clew.trace.queries import Queries
 from clew.trace.refs import NodeRef
-
-if TYPE_CHECKING:
-    from clew.trace.trace import Trace
 
 
 @dataclass(frozen=True)
@@ -33,7 +30,7 @@ class LayerValue:
     gone: int | None = None
 
 
-def layer_values(trace: Trace) -> list[LayerValue]:
+def layer_values(trace: Queries) -> list[LayerValue]:
     """Returns every result of every layer, in the order of the import."""
     starts: dict[tuple[str, int], int] = {}
     for node in trace.nodes(0).values():
@@ -50,7 +47,7 @@ def layer_values(trace: Trace) -> list[LayerValue]:
 
 
 def follow_values(
-    trace: Trace, stage: int, nodes: Iterable[int], until: int | None = None
+    trace: Queries, stage: int, nodes: Iterable[int], until: int | None = None
 ) -> dict[int, tuple[tuple[int, ...], int | None]]:
     """Returns for nodes of a stage the nodes of the stage `until` (the last by default) with the
     same value, or the stage at which there is none any more.

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from clew.support.shown import Shown
+from clew.trace.queries import Queries
 from clew.trace.refs import NodeRef
-
-if TYPE_CHECKING:
-    from clew.trace.trace import Trace
 
 Values: TypeAlias = dict[int, Any]
 Evaluate: TypeAlias = Callable[[Any, Mapping[str, Any], Mapping[int, Any]], Values]
@@ -74,7 +72,7 @@ class VerifyReport(Shown):
 
 
 def verify_links(
-    trace: Trace,
+    trace: Queries,
     inputs: Mapping[str, Any],
     evaluate: Evaluate,
     relayout: Relayout,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from clew.compare.report import DiffReport, LayerDiff
+from clew.compare.report import DiffReport
+from clew.compare.rows import LayerDiff
 from clew.compare.show import findings
 from clew.compare.times import Timing
 from clew.explorer.schema import Diff, LayerChange

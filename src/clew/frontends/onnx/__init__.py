@@ -16,7 +16,7 @@ from typing import Any
 from numpy.typing import NDArray
 from onnx import ModelProto
 
-from clew.frontends.onnx import (  # noqa: F401  registers the converters
+from clew.frontends.onnx import (  # noqa: F401  registers the converters, and the operator of layers left to the run
     converters_contrib_attention,
     converters_contrib_blocks,
     converters_contrib_cached,
@@ -52,6 +52,7 @@ from clew.frontends.onnx import (  # noqa: F401  registers the converters
     converters_training,
     converters_transform,
     converters_values,
+    late_run,
 )
 from clew.frontends.onnx.budgets import Budgets, current
 from clew.frontends.onnx.deferred import DeferredModel, advice, asked_for, can_wait, needs_numbers

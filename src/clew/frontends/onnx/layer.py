@@ -6,25 +6,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from onnx import AttributeProto, GraphProto
 from onnx.helper import get_attribute_value
 
+from clew.frontends.onnx.asked import Asked
+from clew.frontends.onnx.budgets import Budgets
+from clew.frontends.onnx.external import ExternalData
 from clew.frontends.onnx.names import display
-from clew.frontends.onnx.survey import CustomSchema, Schema
+from clew.frontends.onnx.schemas import CustomSchema, Schema
+from clew.frontends.onnx.scope import Captures, Scope
 from clew.frontends.onnx.tensors import to_array
 from clew.ir.dims import Dim, SymDim, is_unknown
 from clew.ir.expr import Expr, TupleGetItem
 from clew.ir.types import TensorType, TupleType
+from clew.ir.values import KnownValues
+from clew.ops.registry import Op
 from clew.support.errors import Hint, ModelError, UnsupportedError
-
-if TYPE_CHECKING:
-    from clew.frontends.onnx.importer import Importer
-    from clew.frontends.onnx.scope import Captures, Scope
-    from clew.ops.registry import Op
 
 INVALID: Final = "the model is invalid: export it again"
 FIX_SHAPES: Final = Hint(
@@ -32,6 +33,36 @@ FIX_SHAPES: Final = Hint(
     cli="give fixed input shapes (--shape NAME=1,3,224,224), or fold it when exporting",
     page="give the input shapes when compiling it, or fold it when exporting",
 )
+
+
+class Importing(Protocol):
+    """The import that a layer is part of, as converters know it.
+
+    `changing_sizes` are sizes of loops' states that change from turn to turn: by layer, as state
+    and axis.
+    """
+
+    budgets: Budgets
+    external: ExternalData
+    known: KnownValues
+    asked: Asked
+    changing_sizes: dict[str, set[tuple[int, int]]]
+
+    @property
+    def channel_block(self) -> int:
+        """How many channels lie side by side in the layout of `com.microsoft.nchwc`."""
+        ...
+
+    @property
+    def imported(self) -> int:
+        """How many nodes have been imported, those of graphs that were read again included."""
+        ...
+
+    def import_subgraph(
+        self, layer: Layer, name: str, inputs: Sequence[Expr], captures: Captures | None
+    ) -> list[Expr]:
+        """Returns the outputs of a layer's graph attribute. See `Layer.subgraph`."""
+        ...
 
 
 class Layer:
@@ -51,7 +82,7 @@ class Layer:
         attributes: Mapping[str, AttributeProto],
         inputs: Sequence[Expr | None],
         outputs: Sequence[str],
-        importer: Importer,
+        importer: Importing,
         scope: Scope,
     ) -> None:
         self.name = name

@@ -13,13 +13,11 @@ next.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
+from clew.frontends.onnx.layer import Layer
 from clew.ir.expr import Call, Expr
 from clew.ops.registry import bound_to, get_op
-
-if TYPE_CHECKING:
-    from clew.frontends.onnx.layer import Layer
 
 Result: TypeAlias = "Expr | Sequence[Expr]"
 Converter: TypeAlias = "Callable[[Layer], Result]"

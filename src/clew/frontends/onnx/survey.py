@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import onnx
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
@@ -22,10 +22,9 @@ from clew.frontends.onnx.contrib_schemas import (
 from clew.frontends.onnx.loader import opsets
 from clew.frontends.onnx.names import display, listing
 from clew.frontends.onnx.registry import find
+from clew.frontends.onnx.schemas import CustomSchema, Schema
 from clew.support.errors import ClewError, ModelError, UnsupportedError
 
-Schema: TypeAlias = Any
-"""`onnx.defs.OpSchema`, of which the package declares half to type checkers."""
 FunctionKey: TypeAlias = "tuple[str, str, str]"
 Functions: TypeAlias = "Mapping[FunctionKey, FunctionProto]"
 
@@ -74,20 +73,6 @@ def schema_of(domain: str, op_type: str, version: int) -> Schema | None:
     if schema is None and find(domain, op_type, version) is not None:
         return CustomSchema(domain, version)
     return schema
-
-
-@dataclass(frozen=True)
-class CustomSchema:
-    """What is known of an operator that ONNX does not define: its converter checks the rest."""
-
-    domain: str
-    since_version: int
-    attributes: Mapping[str, Any] = field(default_factory=dict)
-    min_input: int = 0
-    max_input: int = 1 << 30
-    max_output: int = 1 << 30
-    has_function: bool = False
-    has_context_dependent_function: bool = False
 
 
 @lru_cache(maxsize=4096)

@@ -20,8 +20,8 @@ from clew.explorer.views.stories.parts import (
     sentence,
     title,
 )
+from clew.trace.queries import ops_of_line
 from clew.trace.refs import NodeRef, Reach
-from clew.trace.trace import ops_of_line
 
 _WHAT = {
     "loop": "line {} of the loop nest",

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import pkgutil
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Final
 
-from clew import schedules
 from clew.explorer.schema import Part, Section, Sentence
 from clew.explorer.session import Session
 from clew.explorer.views.refs import wire_ref
 from clew.ir.expr import Call, Expr
+from clew.schedules import RULES
 from clew.trace.refs import LayerRef, NodeRef
 from clew.trace.story import Place
 from clew.trace.story import Section as ToldSection
@@ -193,10 +191,4 @@ def purpose_of_pass(session: Session, name: str) -> str:
 @lru_cache(maxsize=1)
 def rules() -> dict[str, str]:
     """Returns what each schedule rule is for, by its name."""
-    found: dict[str, str] = {}
-    for entry in pkgutil.iter_modules(schedules.__path__):
-        module = importlib.import_module(f"{schedules.__name__}.{entry.name}")
-        name = getattr(module, "NAME", None)
-        if name is not None:
-            found[str(name)] = first_paragraph(module.__doc__)
-    return found
+    return {name: first_paragraph(rule.__doc__) for name, rule in RULES.items()}

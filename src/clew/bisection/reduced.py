@@ -1,0 +1,50 @@
+"""The part of a model that fails alone, as a bisection ends with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from clew.bisection.checks import Check
+from clew.ir.module import Module
+from clew.support.shown import Brief
+
+
+@dataclass(frozen=True, repr=False)
+class Reduced(Brief):
+    """The part of the model that fails alone.
+
+    `module` takes `inputs` and should give `expected`; `operators` counts its operator calls (of an
+    import: the layers of `onnx`, the part of the model's own file). `error` is what is wrong now.
+    Where it is a part of a loop, `turns` says at which turn its inputs are those of the model: from
+    0, outer loops first.
+    """
+
+    module: Module
+    inputs: dict[str, Any]
+    expected: dict[str, Any]
+    operators: int
+    error: float
+    check: Check
+    onnx: bytes | None = None
+    turns: tuple[int, ...] = ()
+
+    def fails(self) -> bool:
+        """Whether it still does, here and now."""
+        return self.check.error(self.module, self.inputs, self.expected) > self.check.tolerance
+
+
+def plain(value: Any) -> Any:
+    """Returns a value as JSON knows it: infinities and NaN become text."""
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(v) for v in value]
+    if isinstance(value, (np.generic, np.ndarray)):
+        return plain(value.tolist())
+    if isinstance(value, float) and not np.isfinite(value):
+        return str(value)
+    return value

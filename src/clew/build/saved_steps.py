@@ -1,0 +1,21 @@
+"""Steps of saved models that run between native segments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from clew.build.host_steps import HostStep
+
+
+def step_from_json(step: Mapping[str, Any], pool: Any) -> Any:
+    """Returns what runs a saved step: an operator, or a kernel that is compiled for the shapes it
+    meets.
+
+    Errors: C061 (see `HostStep.from_json`).
+    """
+    if "kernel" in step:
+        from clew.build.build import saved_kernel  # noqa: PLC0415 - it imports the compiler
+
+        return saved_kernel(step, pool)
+    return HostStep.from_json(step)

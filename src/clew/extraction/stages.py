@@ -1,0 +1,41 @@
+"""Parts that run one after the other, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from clew.extraction.onnx_form import OnnxPartition
+from clew.extraction.part import Part
+from clew.support.shown import Brief
+
+Array = np.ndarray[Any, Any]
+Options = Mapping[str, Any]
+
+
+@dataclass(frozen=True, repr=False)
+class Stage(Brief):
+    """A part in its place: the names of the values that its inputs are, and of those it gives.
+
+    `options` are those of `clew.compile` that the part is to be compiled with.
+    """
+
+    part: Part
+    reads: tuple[str, ...]
+    gives: tuple[str, ...]
+    options: Options = field(default_factory=dict)
+
+
+@dataclass(frozen=True, repr=False)
+class Stages:
+    """The data of a partition: see `Partition`."""
+
+    stages: tuple[Stage, ...]
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+    given: Mapping[str, Array] = field(default_factory=dict)
+    expected: Mapping[str, Array] = field(default_factory=dict)
+    onnx: Callable[[], OnnxPartition] | None = None

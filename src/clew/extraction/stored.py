@@ -1,0 +1,28 @@
+"""What files hold of a part."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from clew.extraction.capture import AS_IMPORTED
+from clew.ir.module import Module
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, repr=False)
+class StoredPart:
+    """The data of a part: see `Part`."""
+
+    name: str
+    kind: str
+    module: Module
+    layers: tuple[str, ...]
+    inputs: Mapping[str, Array]
+    outputs: Mapping[str, Array]
+    options: Mapping[str, Any] = field(default_factory=lambda: dict(AS_IMPORTED))
+    notes: tuple[str, ...] = ()

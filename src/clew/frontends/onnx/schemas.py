@@ -1,0 +1,24 @@
+"""What an operator's declaration says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+Schema: TypeAlias = Any
+"""`onnx.defs.OpSchema`, of which the package declares half to type checkers."""
+
+
+@dataclass(frozen=True)
+class CustomSchema:
+    """What is known of an operator that ONNX does not define: its converter checks the rest."""
+
+    domain: str
+    since_version: int
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    min_input: int = 0
+    max_input: int = 1 << 30
+    max_output: int = 1 << 30
+    has_function: bool = False
+    has_context_dependent_function: bool = False

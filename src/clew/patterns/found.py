@@ -1,0 +1,187 @@
+"""The matcher: bounded backtracking search for one way in which a pattern fits a node.
+
+What is left to match is a linked list of goals. Each kind of goal has a step (`steps.py`), which
+binds its pattern and returns the goals that are left, several lists where there are alternatives,
+or `FAILED`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, TypeAlias
+
+from clew.ir.expr import (
+    Attrs,
+    Call,
+    Constant,
+    Expr,
+    If,
+    Let,
+    Tuple,
+    TupleGetItem,
+    While,
+)
+from clew.patterns.base import PatternBase
+from clew.patterns.goals import FAILED, Goals, Outcome
+
+# What does a step, by the class of its goal: it is given the match, the goal, the node, the rest.
+Steps: TypeAlias = Mapping[type, Callable[..., Outcome]]
+Uses: TypeAlias = Callable[[Expr], int]
+# A search gives up after so many steps: some patterns have more ways to fail than there is time.
+STEP_LIMIT: Final = 20_000
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Inside(PatternBase):
+    """In a match, stands for the `place`th node that a pattern covers without naming it: between a
+    parent and its child, or inside a sum that is bracketed otherwise.
+    """
+
+    is_naming: ClassVar[bool] = True
+    of: PatternBase
+    place: int
+
+    def written(self, parts: Sequence[str]) -> str:
+        return f"inside {self.place}"
+
+
+_COVERED: Final = (Call, Constant, TupleGetItem, Tuple, If, While, Let)
+
+
+class Match(Mapping[PatternBase, Expr]):
+    """A mapping from patterns to the nodes they matched.
+
+    `nodes` are what the pattern names, root first, each once: calls, projections, tuples, branches
+    and constants; what a wildcard matched is not part of the match. `steps` is how long it took.
+    """
+
+    __slots__ = ("_bound", "_step_of", "on_failure", "root", "steps", "uses")
+
+    def __init__(self, root: Expr, uses: Uses, step_of: Steps) -> None:
+        self.root = root
+        self._step_of = step_of
+        self.uses = uses
+        self.steps = 0
+        self.on_failure: Callable[[Any, Expr], None] | None = None
+        self._bound: dict[PatternBase, Expr] = {}
+
+    def __getitem__(self, pattern: PatternBase) -> Expr:
+        found = self._bound.get(pattern)
+        if found is None:
+            raise KeyError(f"no node of its own for {pattern}: test `pattern in found`")
+        return found
+
+    def __contains__(self, pattern: object) -> bool:
+        return pattern in self._bound
+
+    def __iter__(self) -> Iterator[PatternBase]:
+        return iter(self._bound)
+
+    def __len__(self) -> int:
+        return len(self._bound)
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    @property
+    def nodes(self) -> tuple[Expr, ...]:
+        """The nodes that the pattern names, root first."""
+        named = {self.root.id: self.root}
+        for pattern, node in self._bound.items():
+            if pattern.is_naming and isinstance(node, _COVERED):
+                named[node.id] = node
+        return tuple(named.values())
+
+    @property
+    def attrs(self) -> Attrs:
+        """Attributes of the root. Asserts that it is a call."""
+        assert isinstance(self.root, Call), self.root
+        return self.root.attrs
+
+    def call(self, pattern: PatternBase) -> Call:
+        """Returns the call that a pattern matched. Asserts that it is one."""
+        node = self._bound[pattern]
+        assert isinstance(node, Call), node
+        return node
+
+    def constant(self, pattern: PatternBase) -> Constant:
+        """Returns the constant that a pattern matched. Asserts that it is one."""
+        node = self._bound[pattern]
+        assert isinstance(node, Constant), node
+        return node
+
+    def inside(self, pattern: PatternBase) -> tuple[Expr, ...]:
+        """Returns the nodes that a pattern covers without naming them: between a parent and its
+        child, or in a sum that is bracketed in another way than the pattern.
+        """
+        return tuple(n for p, n in self._bound.items() if isinstance(p, Inside) and p.of is pattern)
+
+    # --- for the steps ---
+
+    def bind(self, pattern: PatternBase, node: Expr) -> None:
+        """Notes what a pattern matches, until the search takes it back."""
+        self._bound[pattern] = node
+
+    def cover(self, pattern: PatternBase, nodes: Iterable[Expr]) -> None:
+        """Notes nodes that a pattern covers without naming them."""
+        for place, node in enumerate(nodes):
+            self._bound[Inside(pattern, place)] = node
+
+    def again(self, pattern: PatternBase, node: Expr) -> bool:
+        """Whether a pattern fits a node by itself, whatever has been matched here."""
+        inner = Match(node, self.uses, self._step_of)
+        inner.steps = self.steps
+        fits = inner.solve((pattern, node, None))
+        self.steps = inner.steps
+        return fits
+
+    def solve(self, goals: Goals) -> bool:
+        """Whether the goals can be met; leaves what they bind in place if so."""
+        bound, start, steps = self._bound, len(self._bound), self.steps
+        step_of = self._step_of
+        # Places to come back to: how much was bound there, and what else can be tried.
+        trail: list[tuple[int, Iterator[Goals]]] = []
+        while goals is not None:
+            pattern, node, rest = goals
+            steps += 1
+            known = bound.get(pattern)
+            outcome: Any
+            if known is not None:
+                outcome = rest if known is node else FAILED
+            elif steps > STEP_LIMIT:
+                trail.clear()
+                outcome = FAILED
+            else:
+                self.steps = steps
+                outcome = step_of[type(pattern)](self, pattern, node, rest)
+                steps = self.steps
+            if outcome is None or type(outcome) is tuple:
+                goals = outcome
+                continue
+            if outcome is FAILED:
+                if self.on_failure is not None:
+                    self.on_failure(pattern, node)
+            else:
+                trail.append((len(bound), iter(outcome)))
+            while trail:
+                mark, others = trail[-1]
+                while len(bound) > mark:
+                    bound.popitem()
+                self.steps = steps
+                following: Any = next(others, FAILED)
+                steps = self.steps
+                if following is not FAILED:
+                    goals = following
+                    break
+                trail.pop()
+            else:
+                while len(bound) > start:
+                    bound.popitem()
+                self.steps = steps
+                return False
+        self.steps = steps
+        return True

@@ -1,0 +1,73 @@
+"""What modules call that stands above them (`clew.support.rooms`), each loaded when called.
+
+It stands above all of clew but the command line; `import clew` loads it, and nothing that it names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from clew.support.rooms import give
+
+
+def _executor_graph() -> Callable[..., Any]:
+    from clew.correlate.document import executor_graph  # noqa: PLC0415
+
+    return executor_graph
+
+
+def _explore() -> Callable[..., Any]:
+    from clew.explorer.serving import explore  # noqa: PLC0415
+
+    return explore
+
+
+def _kernel_html() -> Callable[..., Any]:
+    from clew.explorer.notebook import kernel_html  # noqa: PLC0415
+
+    return kernel_html
+
+
+def _model_html() -> Callable[..., Any]:
+    from clew.explorer.notebook import model_html  # noqa: PLC0415
+
+    return model_html
+
+
+def _profile() -> Callable[..., Any]:
+    from clew.profile.modes import profile  # noqa: PLC0415
+
+    return profile
+
+
+def _report() -> Callable[..., Any]:
+    from clew.explorer.report import report  # noqa: PLC0415
+
+    return report
+
+
+def _saved_step() -> Callable[..., Any]:
+    from clew.build.saved_steps import step_from_json  # noqa: PLC0415
+
+    return step_from_json
+
+
+def _tap() -> Callable[..., Any]:
+    from clew.tap import tap  # noqa: PLC0415
+
+    return tap
+
+
+give(
+    {
+        "executor_graph": _executor_graph,
+        "explore": _explore,
+        "kernel_html": _kernel_html,
+        "model_html": _model_html,
+        "profile": _profile,
+        "report": _report,
+        "saved_step": _saved_step,
+        "tap": _tap,
+    }
+)

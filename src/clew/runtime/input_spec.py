@@ -1,0 +1,140 @@
+"""Inputs of models: their names, dtypes and shapes, and the arrays that fit them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from clew.runtime.kinds import Kind
+from clew.support.errors import Hint, InputError
+from clew.support.text_arrays import as_text
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+ANY_SHAPE: Final = ("...",)
+"""The shape of an input that takes arrays of any."""
+
+
+class InputSpec:
+    """An input and the arrays it takes.
+
+    `shape` has a string for each size that is not a number, and is `ANY_SHAPE` where it is not even
+    known how many there are. `dtype` is None for what is no tensor: `kind` says then what it is.
+    `decides` says that its value decides sizes or axes: each value that is new costs a build.
+    """
+
+    def __init__(
+        self, name: str, dtype: Any, shape: Sequence[int | str], *, kind: Kind | None = None
+    ) -> None:
+        self.name = name
+        self.kind = kind
+        self.dtype = None if dtype is None else np.dtype(dtype)
+        self.shape = tuple(shape)
+        self.decides = False
+        self.is_static = not any(isinstance(d, str) for d in self.shape)
+
+    def __repr__(self) -> str:
+        decides = ", its value decides sizes" if self.decides else ""
+        return f"<{self.name}: {self.shown_type}{decides}>"
+
+    @property
+    def shown_type(self) -> str:
+        """Its dtype and shape, or what it is instead of a tensor, as text."""
+        if self.dtype is None:
+            return "no tensor" if self.kind is None else str(self.kind)
+        return f"{self.dtype}{self.shown_shape}"
+
+    @property
+    def shown_shape(self) -> str:
+        """Its shape as text."""
+        return f"[{', '.join(map(str, self.shape))}]"
+
+    @property
+    def takes_any_shape(self) -> bool:
+        """Whether not even its rank is known."""
+        return self.shape == ANY_SHAPE
+
+    def takes(self, shape: tuple[int, ...]) -> bool:
+        """Whether an array of a shape fits."""
+        return shape == self.shape or self._fits(shape)
+
+    @property
+    def takes_mapping(self) -> bool:
+        """Whether a mapping is its value."""
+        kind = self.kind
+        while kind is not None and kind.name == "optional":
+            kind = kind.parts[0]
+        return kind is not None and kind.name == "map"
+
+    def _array(self, given: Any) -> Any:
+        """Returns as an array what is none: a list, a number, another library's tensor.
+
+        Errors: I043.
+        """
+        try:
+            return np.from_dlpack(given) if hasattr(given, "__dlpack__") else np.asarray(given)
+        except Exception as error:  # whatever another library raises
+            raise InputError(
+                "I043", f"input {self.name!r} cannot be read as an array: {error}"
+            ) from error
+
+    def check(self, given: Any) -> Any:
+        """Returns the input as an array that the model can take.
+
+        Errors: I042 (shape), I043 (dtype, or another kind of value).
+        """
+        if self.kind is not None:
+            return self.kind.check(given, f"input {self.name!r}")
+        array = given
+        if not isinstance(array, np.ndarray):
+            if self.dtype is None:
+                return given
+            array = self._array(given)
+        if self.dtype is not None and self.dtype.kind == "T":
+            array = self._text(array)
+        dtype = array.dtype
+        if dtype is not self.dtype and dtype != self.dtype and self.dtype is not None:
+            raise InputError(
+                "I043",
+                f"input {self.name!r} is {dtype}, the model expects {self.dtype}",
+                hint=f"convert it: x.astype({str(self.dtype)!r})",
+            )
+        if array.shape != self.shape and self.dtype is not None and not self._fits(array.shape):
+            raise InputError(
+                "I042",
+                f"input {self.name!r} has shape {list(array.shape)}, "
+                f"the model expects {self.shown_shape}",
+                hint=self._of_other_shape(array.shape),
+            )
+        return array
+
+    def _of_other_shape(self, shape: tuple[int, ...]) -> str:
+        """Returns what to do with an input of a shape that does not fit."""
+        if len(shape) != len(self.shape):
+            return f"the number of its axes is {len(self.shape)}"
+        if not self.is_static:
+            return "named sizes take any value, numbers must match"
+        sizes = list(shape)
+        return Hint(
+            f"clew.load(model, inputs={{{self.name!r}: {sizes}}}) reads the model for this shape",
+            cli=f"--shape {self.name}={','.join(map(str, sizes))} reads the model for this shape",
+            page=f"compile it with the input shapes {self.name}={'x'.join(map(str, sizes))}",
+        )
+
+    def _text(self, array: Array) -> Array:
+        """Returns an array of objects, text or bytes as what a run takes.
+
+        Errors: I043 for elements that are no text.
+        """
+        try:
+            return as_text(array)
+        except (TypeError, ValueError) as error:
+            raise InputError("I043", f"input {self.name!r} holds no text: {error}") from error
+
+    def _fits(self, shape: tuple[int, ...]) -> bool:
+        if self.takes_any_shape:
+            return True
+        if self.is_static or len(shape) != len(self.shape):
+            return False
+        return all(isinstance(w, str) or s == w for s, w in zip(shape, self.shape, strict=True))

@@ -1,0 +1,488 @@
+"""Stages, links and kernels of one compilation, asked in both directions.
+
+Nothing is computed before it is asked for, and then once.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+from clew.support.errors import InputError
+from clew.support.lazy import cached_property
+from clew.support.shown import Shown, counted
+from clew.trace.kernels import KernelTrace
+from clew.trace.links import Link, LinkKind, StageLinks, links_from
+from clew.trace.refs import AsmRef, KernelRef, LayerRef, LlvmRef, LoopRef, NodeRef, Reach, Ref
+from clew.trace.span import Span
+from clew.trace.stages import Remark, StageRecord
+
+
+class Node(Protocol):
+    """What the trace needs to know of a graph node."""
+
+    @property
+    def id(self) -> int:
+        """Unique among all nodes."""
+        ...
+
+    @property
+    def span(self) -> Span:
+        """The layers it serves."""
+        ...
+
+    @property
+    def type(self) -> Any:
+        """Its type, which `str` shows."""
+        ...
+
+
+class PrintedStage(Protocol):
+    """A module's text and its nodes' places; lines count from 1."""
+
+    @property
+    def text(self) -> str:
+        """The text, one node a line."""
+        ...
+
+    @property
+    def line_of(self) -> Mapping[int, int]:
+        """The line of each node, by id."""
+        ...
+
+    @property
+    def node_at(self) -> Mapping[int, Any]:
+        """The node on each line that has one."""
+        ...
+
+
+class Reader(Protocol):
+    """How to read the modules of the stages, which the trace itself does not look into."""
+
+    def nodes(self, module: Any) -> Sequence[Node]:
+        """Returns every node, inner functions' included, each once."""
+        ...
+
+    def printed(self, module: Any) -> PrintedStage:
+        """Returns the module's text."""
+        ...
+
+    def kind(self, node: Any) -> str:
+        """Returns what the node is: `Call`, `Constant`, `Var`, `Function` ..."""
+        ...
+
+    def eliminated(self, module: Any) -> Sequence[tuple[str, str]]:
+        """Layers that have no node even in the first stage, and why."""
+        ...
+
+    def title(self, node: Any) -> str:
+        """Returns a short name: the operator's, or the kind in lower case."""
+        ...
+
+    def memory(self, node: Any) -> tuple[str, ...]:
+        """Returns how a node outside kernels stands for memory: `view` and what it shows, `joined`
+        and what is written into it; empty for all others.
+        """
+        ...
+
+
+Kernels = Sequence[KernelTrace] | Callable[[], Sequence[KernelTrace]]
+ALL_OPS: Final = None
+
+
+class Queries(Shown):
+    """What stages, the links between them, and the kernels below (a callable gives them when asked)
+    say of layers, nodes and lines.
+
+    `links` are given where there is no lineage to read them from: in a trace that was exported.
+    """
+
+    def __init__(
+        self,
+        stages: Sequence[StageRecord],
+        reader: Reader,
+        kernels: Kernels = (),
+        links: Mapping[int, Sequence[Link]] | None = None,
+    ) -> None:
+        self.stages: Final = tuple(stages)
+        self.reader: Final = reader
+        self._kernels = kernels
+        # By the identity of the module: stages that change nothing share one.
+        self._nodes: dict[int, dict[int, Node]] = {}
+        self._printed: dict[int, PrintedStage] = {}
+        self._links: dict[int, StageLinks] = {
+            stage: StageLinks(self.nodes(stage - 1), self.nodes(stage), given)
+            for stage, given in (links or {}).items()
+        }
+        self._layers: dict[int, dict[str, list[int]]] = {}
+        self._lines: dict[int, list[str]] = {}
+
+    def _about(self) -> str:
+        layers, stages = len(self.layers), len(self.stages)
+        return f"of {counted(layers, 'layer')} through {counted(stages, 'stage')}"
+
+    # --- what there is ---
+
+    @cached_property
+    def kernels(self) -> tuple[KernelTrace, ...]:
+        """The uses of kernels, in order of execution."""
+        given = self._kernels
+        return tuple(given() if callable(given) else given)
+
+    @property
+    def last(self) -> int:
+        """Position of the last stage."""
+        return len(self.stages) - 1
+
+    @cached_property
+    def layers(self) -> tuple[str, ...]:
+        """Names of the model's layers, in the order of the import."""
+        return tuple(dict.fromkeys([*self.layer_nodes(0), *self.eliminated]))
+
+    @cached_property
+    def eliminated(self) -> Mapping[str, str]:
+        """Layers that the import itself did away with, and why: shapes it knew, results unused."""
+        return dict(self.reader.eliminated(self.stages[0].module))
+
+    @cached_property
+    def _layer_order(self) -> dict[str, int]:
+        return {name: position for position, name in enumerate(self.layers)}
+
+    def in_order(self, layers: Iterable[str]) -> tuple[str, ...]:
+        """Returns layers in the order of the import, each once; others behind them."""
+        order = self._layer_order
+        return tuple(sorted(dict.fromkeys(layers), key=lambda la: order.get(la, len(order))))
+
+    def nodes(self, stage: int) -> Mapping[int, Node]:
+        """Returns the nodes of a stage by id. Stages with one module share them."""
+        module = self.stages[stage].module
+        found = self._nodes.get(id(module))
+        if found is None:
+            found = {n.id: n for n in self.reader.nodes(module)}
+            self._nodes[id(module)] = found
+        return found
+
+    def printed(self, stage: int) -> PrintedStage:
+        """Returns the text of a stage's module and its nodes' places."""
+        module = self.stages[stage].module
+        found = self._printed.get(id(module))
+        if found is None:
+            found = self._printed[id(module)] = self.reader.printed(module)
+        return found
+
+    def lines(self, stage: int) -> Sequence[str]:
+        """Returns the lines of a stage's text."""
+        key = id(self.stages[stage].module)
+        found = self._lines.get(key)
+        if found is None:
+            found = self._lines[key] = self.printed(stage).text.splitlines()
+        return found
+
+    def links(self, stage: int) -> StageLinks:
+        """Returns the links from the stage before to this one."""
+        assert stage > 0, "nothing comes before the first stage"
+        found = self._links.get(stage)
+        if found is None:
+            lineage = self.stages[stage].lineage
+            before, after = self.nodes(stage - 1), self.nodes(stage)
+            links = () if lineage is None else links_from(before, after, lineage)
+            found = self._links[stage] = StageLinks(before, after, links)
+        return found
+
+    def layer_nodes(self, stage: int) -> Mapping[str, Sequence[int]]:
+        """Returns for each layer the ids of the nodes that serve it at a stage."""
+        key = id(self.stages[stage].module)
+        found = self._layers.get(key)
+        if found is None:
+            found = self._layers[key] = {}
+            for node in self.nodes(stage).values():
+                for layer in node.span.layers:
+                    found.setdefault(layer, []).append(node.id)
+        return found
+
+    @cached_property
+    def _kernel_at(self) -> dict[int, KernelTrace]:
+        return {k.call: k for k in self.kernels}
+
+    @cached_property
+    def _kernel_order(self) -> dict[int, int]:
+        return {k.call: n for n, k in enumerate(self.kernels)}
+
+    @cached_property
+    def _kernel_ops(self) -> dict[int, list[tuple[KernelTrace, int]]]:
+        """For ids of operator nodes the kernels and positions they have there."""
+        found: dict[int, list[tuple[KernelTrace, int]]] = {}
+        for kernel in self.kernels:
+            for position, node in enumerate(kernel.ops):
+                found.setdefault(node, []).append((kernel, position))
+        return found
+
+    def kernels_of(self, nodes: Iterable[int]) -> list[KernelTrace]:
+        """Returns the kernels that compute nodes of the last stage, in order of execution."""
+        calls = {k.call for n in nodes for k, _ in self._kernel_ops.get(n, ())}
+        return [self._kernel_at[c] for c in sorted(calls, key=self._kernel_order.__getitem__)]
+
+    # --- naming things ---
+
+    def stage_index(self, stage: int | str) -> int:
+        """Returns a stage's position; of several stages of one name, the last.
+
+        Errors: I071 for a stage that does not exist.
+        """
+        if isinstance(stage, int) and -len(self.stages) <= stage < len(self.stages):
+            return stage % len(self.stages)
+        names = [s.name for s in self.stages]
+        if stage in names:
+            return self.last - names[::-1].index(str(stage))
+        raise InputError("I071", f"no stage {stage!r}", hint=f"the stages are {', '.join(names)}")
+
+    def node(self, stage: int | str, line: int) -> NodeRef:
+        """Returns the node on a line of a stage's text.
+
+        Errors: I071 for no such stage, I072 for a line without a node.
+        """
+        index = self.stage_index(stage)
+        node = self.printed(index).node_at.get(line)
+        if node is None:
+            raise InputError(
+                "I072",
+                f"line {line} of stage {self.stages[index].name} has no node",
+                hint="lines count from 1; braces, returns and the head have none",
+            )
+        return NodeRef(index, node.id)
+
+    def line(self, ref: NodeRef) -> int:
+        """Returns the line of a node in its stage's text."""
+        return self.printed(ref.stage).line_of[ref.node]
+
+    def text(self, ref: NodeRef) -> str:
+        """Returns the line of text that a node stands on."""
+        return self.lines(ref.stage)[self.line(ref) - 1].strip()
+
+    def kernel(self, ref: KernelRef | LoopRef | LlvmRef | AsmRef) -> KernelTrace:
+        """Returns the kernel that a reference lies in.
+
+        Errors: I073 when no kernel is called there.
+        """
+        found = self._kernel_at.get(ref.call)
+        if found is None:
+            raise InputError("I073", f"node {ref.call} calls no kernel")
+        return found
+
+    def need_layer(self, layer: str) -> str:
+        """Returns the name if the model has such a layer.
+
+        Errors: I070 for a layer the model lacks, with similar names.
+        """
+        if layer in self.layer_nodes(0) or layer in self.eliminated:
+            return layer
+        close = difflib.get_close_matches(layer, self.layers, n=3, cutoff=0.5)
+        raise InputError(
+            "I070",
+            f"the model has no layer {layer!r}",
+            hint=f"did you mean {', '.join(close)}?" if close else "see trace.layers",
+        )
+
+    # --- following ---
+
+    def layers_of(self, ref: NodeRef) -> tuple[str, ...]:
+        """Returns the layers a node serves, or those behind it where it names none itself."""
+        own = self.nodes(ref.stage)[ref.node].span.layers
+        return own or tuple(r.layer for r in self.backward(ref).layers)
+
+    def kernel_layers(self, kernel: KernelTrace) -> tuple[str, ...]:
+        """Returns the layers that a kernel computes, in the order of its operators."""
+        nodes = self.nodes(self.last)
+        return tuple(dict.fromkeys(la for op in kernel.ops for la in nodes[op].span.layers))
+
+    def remarks_of(self, layer: str) -> list[tuple[int, Remark]]:
+        """Returns the remarks on nodes of a layer, each with the stage it was made at."""
+        return self._remarks.get(layer, [])
+
+    @cached_property
+    def _remarks(self) -> dict[str, list[tuple[int, Remark]]]:
+        found: dict[str, list[tuple[int, Remark]]] = {}
+        for index, stage in enumerate(self.stages):
+            before, after = self.nodes(max(index - 1, 0)), self.nodes(index)
+            for remark in stage.remarks:
+                node = before.get(remark.node_id) or after.get(remark.node_id)
+                for layer in node.span.layers if node is not None else ():
+                    found.setdefault(layer, []).append((index, remark))
+        return found
+
+    def forward(self, ref: Ref) -> Reach:
+        """Returns everything that a layer, node, kernel or line became.
+
+        Errors: I070 for an unknown layer, I073 for no such kernel.
+        """
+        match ref:
+            case LayerRef(layer):
+                self.need_layer(layer)
+                nodes = self._down(0, self.layer_nodes(0).get(layer, ()))
+                below = self._below(nodes.get(self.last, {}))
+                return self._reach([ref], nodes, below)
+            case NodeRef(stage, node):
+                nodes = self._down(stage, [node])
+                return self._reach([], nodes, self._below(nodes.get(self.last, {})))
+            case KernelRef():
+                return self._reach([], {}, {self.kernel(ref).call: ALL_OPS})
+        kernel = self.kernel(ref)
+        lines = {_loop_line(kernel, ref)}
+        _, llvm, asm = _code(kernel, lines)
+        match ref:
+            case LoopRef():
+                return Reach(loops=(ref,), llvm=llvm, asm=asm)
+            case LlvmRef():
+                return Reach(llvm=(ref,), asm=asm)
+        return Reach(asm=(ref,))
+
+    def backward(self, ref: Ref) -> Reach:
+        """Returns everything that a layer, node, kernel or line came from.
+
+        Errors: I073 for no such kernel.
+        """
+        match ref:
+            case LayerRef(layer):
+                return Reach(layers=(LayerRef(self.need_layer(layer)),))
+            case NodeRef(stage, node):
+                return self._behind(stage, [node], Reach())
+            case KernelRef():
+                return self._behind(self.last, self.kernel(ref).ops, Reach(kernels=(ref,)))
+        kernel = self.kernel(ref)
+        line = _loop_line(kernel, ref)
+        loops, llvm, _ = _code(kernel, {line})
+        own = KernelRef(kernel.call)
+        match ref:
+            case LoopRef():
+                start = Reach(kernels=(own,), loops=(ref,))
+            case LlvmRef():
+                start = Reach(kernels=(own,), loops=loops, llvm=(ref,))
+            case AsmRef():
+                start = Reach(kernels=(own,), loops=loops, llvm=llvm, asm=(ref,))
+        if not line:
+            return start
+        return self._behind(self.last, ops_of_line(kernel, line), start)
+
+    def _down(self, stage: int, start: Iterable[int]) -> dict[int, dict[int, None]]:
+        """Returns the nodes reached at this stage and every one after."""
+        reached = {stage: dict.fromkeys(start)}
+        for following in range(stage + 1, len(self.stages)):
+            if not self.stages[following].changed:
+                reached[following] = reached[following - 1]
+                continue
+            links = self.links(following)
+            reached[following] = {
+                link.new: None for old in reached[following - 1] for link in links.forward(old)
+            }
+        return reached
+
+    def _up(self, stage: int, start: Iterable[int]) -> dict[int, dict[int, None]]:
+        """Returns the nodes reached at this stage and every one before."""
+        reached = {stage: dict.fromkeys(start)}
+        for current in range(stage, 0, -1):
+            if not self.stages[current].changed:
+                reached[current - 1] = reached[current]
+                continue
+            links = self.links(current)
+            reached[current - 1] = {
+                link.old: None for new in reached[current] for link in links.backward(new)
+            }
+        return reached
+
+    def _behind(self, stage: int, start: Iterable[int], below: Reach) -> Reach:
+        nodes = self._up(stage, start)
+        layers: dict[str, None] = {}
+        for index in range(stage + 1):
+            found = self.nodes(index)
+            for node in nodes[index]:
+                layers.update(dict.fromkeys(found[node].span.layers))
+        reach = self._reach([LayerRef(la) for la in layers], nodes, {})
+        return Reach(reach.layers, reach.nodes, below.kernels, below.loops, below.llvm, below.asm)
+
+    def _below(self, nodes: Mapping[int, None]) -> dict[int, set[int] | None]:
+        """Returns the kernels that nodes of the last stage are in, with positions of operators.
+
+        A call or function stands for its whole kernel only where no operator of it is meant.
+        """
+        found: dict[int, set[int] | None] = {}
+        for node in nodes:
+            for kernel, position in self._kernel_ops.get(node, ()):
+                positions = found.setdefault(kernel.call, set())
+                assert positions is not None
+                positions.add(position)
+        for node in nodes:
+            if node in self._kernel_at:
+                found.setdefault(node, ALL_OPS)
+        return found
+
+    def _reach(
+        self,
+        layers: Sequence[LayerRef],
+        nodes: Mapping[int, Mapping[int, None]],
+        kernels: Mapping[int, set[int] | None],
+    ) -> Reach:
+        loops: list[LoopRef] = []
+        llvm: list[LlvmRef] = []
+        asm: list[AsmRef] = []
+        ordered = [self._kernel_at[c] for c in sorted(kernels, key=self._kernel_order.__getitem__)]
+        for kernel in ordered:
+            lines = _lines_of_ops(kernel, kernels[kernel.call])
+            more = _code(kernel, lines)
+            loops += more[0]
+            llvm += more[1]
+            asm += more[2]
+        refs = {s: tuple(NodeRef(s, n) for n in found) for s, found in sorted(nodes.items())}
+        used = tuple(KernelRef(k.call) for k in ordered)
+        return Reach(tuple(layers), refs, used, tuple(loops), tuple(llvm), tuple(asm))
+
+    def same_links(self, stage: int) -> list[Link]:
+        """Returns the *same* links from the stage before to this one."""
+        return [link for link in self.links(stage).links if link.kind is LinkKind.SAME]
+
+
+def _loop_line(kernel: KernelTrace, ref: LoopRef | LlvmRef | AsmRef) -> int:
+    """Returns the line of the loop nest that a line belongs to; 0 where that is unknown.
+
+    Errors: I072 for a line the kernel does not have.
+    """
+    match ref:
+        case LoopRef():
+            total, line = len(kernel.loops), ref.line
+        case LlvmRef():
+            total, line = len(kernel.llvm), kernel.llvm_lines.get(ref.line, 0)
+        case AsmRef():
+            total = len(kernel.asm)
+            line = kernel.asm[ref.line - 1].loop_line if 0 < ref.line <= total else 0
+    if not 0 < ref.line <= total:
+        raise InputError(
+            "I072", f"kernel {kernel.name} has no line {ref.line}", hint=f"it has {total}"
+        )
+    return line
+
+
+def ops_of_line(kernel: KernelTrace, line: int) -> Sequence[int]:
+    """Returns the operator nodes that a line of the loop nest serves; a loop's head serves all."""
+    stage = kernel.loop_stages.get(line)
+    position = None if stage is None else kernel.stage_ops.get(stage)
+    return kernel.ops if position is None else (kernel.ops[position],)
+
+
+def _lines_of_ops(kernel: KernelTrace, positions: set[int] | None) -> set[int]:
+    """Returns the lines of the loop nest that serve operators, given by position; all for None."""
+    if positions is None or len(positions) == len(kernel.ops):
+        return set(range(1, len(kernel.loops) + 1))
+    wanted = {kernel.ops[p] for p in positions}
+    lines = range(1, len(kernel.loops) + 1)
+    return {line for line in lines if wanted.intersection(ops_of_line(kernel, line))}
+
+
+def _code(
+    kernel: KernelTrace, lines: set[int]
+) -> tuple[tuple[LoopRef, ...], tuple[LlvmRef, ...], tuple[AsmRef, ...]]:
+    """Returns the lines themselves, and the LLVM lines and instructions they became."""
+    call, known = kernel.call, lines - {0}
+    loops = tuple(LoopRef(call, line) for line in sorted(known))
+    llvm = tuple(LlvmRef(call, n) for n, to in sorted(kernel.llvm_lines.items()) if to in known)
+    asm = tuple(AsmRef(call, n) for n, i in enumerate(kernel.asm, 1) if i.loop_line in known)
+    return loops, llvm, asm

@@ -1,0 +1,200 @@
+"""Fails where files of clew import each other in a circle, or import what no checker sees.
+
+    python tools/import_circles.py
+
+Every import counts, also those inside functions and under `TYPE_CHECKING`. Imports of modules by
+name (`importlib.import_module("clew.x")`) hide from the type check and from the layers in
+`pyproject.toml`; `BY_NAME` has those that remain, each with its reason. Libraries that read a
+model format are for its frontend only (`LIBRARIES`).
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+SOURCE: Final = ROOT / "src" / "clew"
+LIBRARIES: Final = {"onnx": "clew.frontends"}
+"""Libraries that only files below a package may import."""
+BY_NAME: Final = {
+    "clew": "public names load when first used; the block for the type check has all of them",
+    "clew.cli.extract": "a module of the user's, which has a pattern",
+    "clew.support.libraries": "libraries that clew can do without",
+}
+"""Modules that import modules by names that are computed, and why."""
+
+Graph = Mapping[str, Mapping[str, int]]
+"""The modules that a module imports, each with a line that does so."""
+
+
+def modules(folder: Path) -> dict[str, Path]:
+    """Returns the files of a package by the full names of their modules."""
+    files = {}
+    for path in sorted(folder.rglob("*.py")):
+        parts = [folder.name, *path.relative_to(folder).with_suffix("").parts]
+        files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return files
+
+
+def imports(files: Mapping[str, Path], trees: Mapping[str, ast.Module]) -> Graph:
+    """Returns which modules of a package import which others of it.
+
+    To import a module also imports the packages that it lies in; those that the importing module
+    itself lies in do not count.
+    """
+    graph: dict[str, dict[str, int]] = {}
+    for module, tree in trees.items():
+        found = graph[module] = {}
+        for name, line in _imported(tree, module, _is_package(files[module])):
+            nearest = _nearest(name, files)
+            outer = nearest.rpartition(".")[0] if nearest is not None else ""
+            while outer and not _within(module, outer):
+                found.setdefault(outer, line)
+                outer = outer.rpartition(".")[0]
+            if nearest is not None and nearest != module:
+                found.setdefault(nearest, line)
+    return graph
+
+
+def circles(graph: Graph) -> list[list[str]]:
+    """Returns the sets of modules that can all reach each other (the graph's strongly connected
+    components) with more than one module, each sorted.
+    """
+    order: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found = []
+    for root in graph:
+        if root in order:
+            continue
+        order[root] = low[root] = len(order)
+        stack.append(root)
+        work = [(root, iter(graph[root]))]
+        while work:
+            module, rest = work[-1]
+            other = next(rest, None)
+            if other is None:
+                work.pop()
+                if work:
+                    low[work[-1][0]] = min(low[work[-1][0]], low[module])
+                if low[module] == order[module]:
+                    at = stack.index(module)
+                    if len(stack) - at > 1:
+                        found.append(sorted(stack[at:]))
+                    del stack[at:]
+            elif other not in order:
+                order[other] = low[other] = len(order)
+                stack.append(other)
+                work.append((other, iter(graph[other])))
+            elif other in stack:
+                low[module] = min(low[module], order[other])
+    return sorted(found)
+
+
+def by_name(package: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yields the line and argument of each call that imports a module by its name, where that is of
+    this package or computed.
+    """
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or _called(node) not in ("import_module", "__import__"):
+            continue
+        name = node.args[0] if node.args else None
+        is_other = (
+            isinstance(name, ast.Constant)
+            and isinstance(name.value, str)
+            and not name.value.startswith(".")
+            and not _within(name.value, package)
+        )
+        if not is_other:
+            yield node.lineno, ast.unparse(name) if name is not None else ""
+
+
+def libraries(
+    module: str, tree: ast.Module, homes: Mapping[str, str] = LIBRARIES
+) -> Iterator[tuple[int, str]]:
+    """Yields the line and name of each import of a library outside its home."""
+    for name, line in _imported(tree, module, False):
+        home = homes.get(name.partition(".")[0])
+        if home is not None and not _within(module, home):
+            yield line, name
+
+
+def _called(call: ast.Call) -> str:
+    match call.func:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+    return ""
+
+
+def _within(module: str, package: str) -> bool:
+    return module == package or module.startswith(f"{package}.")
+
+
+def _is_package(file: Path) -> bool:
+    return file.name == "__init__.py"
+
+
+def _imported(tree: ast.Module, module: str, is_package: bool) -> Iterator[tuple[str, int]]:
+    """Yields the full names that a module imports, and their lines."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parts = module.split(".")
+                above = parts[: len(parts) - node.level + is_package]
+                base = ".".join([*above, *([base] if base else [])])
+            yield from ((f"{base}.{alias.name}", node.lineno) for alias in node.names)
+
+
+def _nearest(name: str, files: Iterable[str]) -> str | None:
+    """Returns the module that a full name is, or lies in."""
+    while name and name not in files:
+        name = name.rpartition(".")[0]
+    return name or None
+
+
+def complaints(folder: Path, exceptions: Mapping[str, str] = BY_NAME) -> Iterator[str]:
+    """Yields what is wrong in a package. `exceptions` are modules that may import modules by name,
+    and must.
+    """
+    files = modules(folder)
+    trees = {
+        name: ast.parse(path.read_text(encoding="utf-8"), str(path)) for name, path in files.items()
+    }
+    graph = imports(files, trees)
+    for gone in sorted(exceptions.keys() - files.keys()):
+        yield f"there is no module {gone}: it needs no exception"
+    for circle in circles(graph):
+        edges = [
+            f"    {name}:{line} imports {other}"
+            for name in circle
+            for other, line in graph[name].items()
+            if other in circle
+        ]
+        yield "\n".join([f"{len(circle)} files import each other:", *edges])
+    for module, tree in trees.items():
+        found = list(by_name(folder.name, tree))
+        if module in exceptions and not found:
+            yield f"{module} imports no module by its name: it needs no exception"
+        for line, name in found if module not in exceptions else ():
+            yield f"{module}:{line} imports a module by its name: {name}"
+        for line, name in libraries(module, tree):
+            home = LIBRARIES[name.partition(".")[0]]
+            yield f"{module}:{line} imports {name}, which only {home} may"
+
+
+def main() -> int:
+    """Prints what is wrong, and returns 1 if anything is."""
+    wrong = list(complaints(SOURCE))
+    print(*wrong, sep="\n", end="\n" * bool(wrong))
+    return int(bool(wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
