@@ -18,8 +18,8 @@ from clew.predict import Forecast, Predictor
 _PARTS = {
     "clew.ir.expr.Operator",  # protocols
     "clew.trace.kernels.KernelTrace",
-    "clew.trace.trace.Node",
-    "clew.trace.trace.PrintedStage",
+    "clew.trace.queries.Node",
+    "clew.trace.queries.PrintedStage",
 }
 _LONGEST = 600
 EVIL = "<script>alert(1)</script>"

@@ -24,6 +24,7 @@ from clew.ir.expr import (
 )
 from clew.patterns.base import PatternBase
 from clew.patterns.goals import FAILED, Goals, Outcome
+from clew.support.shown import counted
 
 # What does a step, by the class of its goal: it is given the match, the goal, the node, the rest.
 Steps: TypeAlias = Mapping[type, Callable[..., Outcome]]
@@ -65,6 +66,9 @@ class Match(Mapping[PatternBase, Expr]):
         self.steps = 0
         self.on_failure: Callable[[Any, Expr], None] | None = None
         self._bound: dict[PatternBase, Expr] = {}
+
+    def __repr__(self) -> str:
+        return f"<Match of {counted(len(self), 'pattern')} at {self.root!r}>"
 
     def __getitem__(self, pattern: PatternBase) -> Expr:
         found = self._bound.get(pattern)

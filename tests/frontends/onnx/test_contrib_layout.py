@@ -14,6 +14,7 @@ from onnx import GraphProto, TensorProto, helper, numpy_helper
 
 import clew
 from clew.frontends.onnx import nchwc
+from clew.target import target_of
 
 from .one_node import RNG, agrees, draw, fails, run
 
@@ -150,18 +151,9 @@ def test_the_block_follows_from_sizes(block, middle, last):
 
 
 def test_where_sizes_fit_both_the_machine_tells(monkeypatch):
-    class Machine:
-        triple = "x86_64-unknown-linux-gnu"
-
-        def __init__(self, *features: str) -> None:
-            self.features = features
-
-        def has(self, feature: str) -> bool:
-            return feature in self.features
-
     graph: GraphProto = blocked_model([draw(32, 3, 1, 1)], 32).graph
-    for machine, block in ((Machine("avx2"), 8), (Machine("avx2", "avx512f"), 16)):
-        monkeypatch.setattr(nchwc, "host", lambda machine=machine: machine)
+    for name, block in (("cpu-avx2", 8), ("cpu-avx512", 16), ("cpu-neon", 16)):
+        monkeypatch.setattr(nchwc, "host", lambda name=name: target_of(name))
         assert nchwc.channel_block(graph) == block
 
 

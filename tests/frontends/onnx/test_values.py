@@ -397,12 +397,15 @@ def test_a_loop_without_end_can_be_interrupted() -> None:
             os.kill(os.getpid(), signal.SIGINT)
             wait = 2.0
 
+    # A shell has jobs in the background ignore it.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     threading.Thread(target=interrupt, daemon=True).start()
     try:
         with pytest.raises(KeyboardInterrupt):
             compiled(X)
     finally:
         ended.set()
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_huge_count_is_not_written_out() -> None:
