@@ -127,7 +127,7 @@ def known_splits() -> list[KnownSplit]:
     vector, rows = "f32[65536]", "f32[64, 4096]"
     chains = ["known.chain($, steps=8)", "known.chain($, steps=24)"]
     three = ["known.chain($, steps=4)", "known.chain($, steps=40)", "known.chain($, steps=12)"]
-    exponentials = ["known.exps($, times=1)", "known.exps($, times=3)"]
+    exponentials = ["known.exps($, times=2)", "known.exps($, times=6)"]
     sums = [f"known.first_sum(%x, count={count})" for count in (1024, 4096)]
     product = {"x": "f32[256, 512]", "w": "f32[512, 256]"}
     tail = ["nn.matmul(%x, %w)", "known.chain(%0, steps=64)"]
@@ -157,13 +157,13 @@ def known_splits() -> list[KnownSplit]:
             given={"4": 4 / 56, "40": 40 / 56, "12": 12 / 56},
         ),
         KnownSplit(
-            "one and three exponentials",
+            "two and six exponentials",
             _chained(exponentials, vector),
-            {"1": "part0", "3": "part1"},
-            given={"1": 0.25, "3": 0.75},
+            {"2": "part0", "6": "part1"},
+            given={"2": 0.25, "6": 0.75},
             without={
-                "1": _chained(exponentials[1:], vector),
-                "3": _chained(exponentials[:1], vector),
+                "2": _chained(exponentials[1:], vector),
+                "6": _chained(exponentials[:1], vector),
             },
         ),
         KnownSplit(
