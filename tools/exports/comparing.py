@@ -92,7 +92,7 @@ def compare(
     outputs, found.first_s = timed(run, draw(0))
     judge(outputs, expected, found)
     phase("later calls")
-    ours, theirs, farthest = [], [], 0
+    ours, theirs = [], []
     for seed in seeds():
         feed = draw(seed)
         expected, spent = timed(peer, feed)
@@ -101,10 +101,7 @@ def compare(
         outputs, spent = timed(run, feed)
         ours.append(spent)
         found.built_later += len(messages) > before
-        seen = found.difference
         judge(outputs, expected, found)
-        if found.difference > seen:
-            farthest = seed
     found.later = len(ours)
     found.later_s, found.peer_later_s = statistics.median(ours), statistics.median(theirs)
     found.deciding = [spec.name for spec in compiled.inputs if spec.decides]
@@ -113,7 +110,7 @@ def compare(
     if found.status == "differs":
         phase("noise")
         plain = onnxruntime_session(path, optimised=False)
-        found.noise = max(worst(plain(draw(n)), peer(draw(n))) for n in {*JUDGED, farthest})
+        found.noise = max(worst(plain(draw(n)), peer(draw(n))) for n in range(found.later + 1))
         if found.difference <= _AMPLIFIED * found.noise < float("inf"):
             found.status = "noisy"
     return found
