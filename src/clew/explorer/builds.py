@@ -237,7 +237,12 @@ class Builds:
             except BaseException:
                 worker.kill()
                 raise
+        self._note_use(build)  # one that was just made is no older than those asked meanwhile
         return Answer(to_json(replace(build.info, state="ready")))
+
+    def _note_use(self, build: Build) -> None:
+        self._clock += 1
+        build.used = self._clock
 
     def _make_room(self, build: Build) -> None:
         """Ends the process that was not asked for the longest time, where there are too many."""
@@ -286,8 +291,7 @@ class Builds:
             if job.error is not None:
                 raise Failure(job.error)
             if build.worker is not None and build.worker.alive:
-                self._clock += 1
-                build.used = self._clock
+                self._note_use(build)
                 return build.worker
             if build.crashes >= _MOST_CRASHES:
                 raise Failure(
