@@ -21,7 +21,7 @@ from fuzz.disagreements import excuse
 from fuzz.engines import CannotRun, Results
 from fuzz.locate import Whole
 from fuzz.rewrites import outlined, rewritten
-from hostile.nursery import OURS
+from hostile.codes import OURS
 
 OK: Final = "ok"
 REFUSED: Final = "refused"

@@ -26,7 +26,7 @@ import clew
 import zoo
 from clew.support.errors import ClewError
 from fuzz.dtypes import Array
-from hostile.nursery import OURS
+from hostile.codes import OURS
 from onnx_suite.cases import all_cases
 
 MANNERS: Final = ("named", "shared", "missing", "-1", "0")

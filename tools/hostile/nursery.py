@@ -26,11 +26,10 @@ from pathlib import Path
 from typing import Any
 
 from clew.support.errors import ClewError
+from hostile.codes import OURS
 
 LIMIT_S = 5.0
 MOST_MB = 1000
-OURS = ("C001", "C002", "C003", "C080")
-"""Codes of errors that say that clew is at fault."""
 # What happens to processes takes its time; `HOSTILE_ROUNDS` multiplies it.
 PROCESS_LIMIT_S = 30.0 * int(os.environ.get("HOSTILE_ROUNDS", "1"))
 # A child may wait for others' work on the machine; the limit is of its own CPU time.

@@ -23,9 +23,9 @@ from clew.runtime.drawing import draw as draw_inputs
 from clew.runtime.guard import GuardSide
 from clew.support.budgets import Budgets, in_force
 from clew.support.errors import ClewError
+from hostile.codes import OURS
 from hostile.corpus import Seed, network
 from hostile.mutants import INTS, blind, mutant
-from hostile.nursery import OURS
 
 BUDGETS: Final = Budgets(
     file_bytes=1 << 24, nodes=5_000, nesting=16, functions=200, opsets=100, values=5_000,

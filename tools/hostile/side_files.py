@@ -26,8 +26,8 @@ from clew.support.errors import ClewError
 from clew.support.writing import npy_bytes, write_arrays
 from clew.target import host
 from hostile.catalogue import X, case, each, load, model, node, written
+from hostile.codes import OURS
 from hostile.mutants import blind
-from hostile.nursery import OURS
 
 TEXT: Final = (
     "clew 1\ndef @main(\n  %x: f32[2, 3]\n) -> (f32[2, 3],) {\n"

@@ -14,14 +14,13 @@ from clew.build.lowering import operator_calls
 from clew.build.rows import Fitting, rows_of
 from clew.build.stand_ins import stand_ins
 from clew.ir.deciding import deciding_params
-from clew.ir.dims import Dim
 from clew.ir.expr import Function, Tuple, Var
 from clew.ir.inline import inlined
 from clew.ir.interpret import interpreted
 from clew.ir.module import Module
 from clew.ir.parser import parse_module
 from clew.ir.printer import printed
-from clew.ir.types import TensorType, Type, leaves
+from clew.ir.types import TensorType, Type
 from clew.ops.registry import Op
 from clew.passes.base import PassContext
 from clew.passes.specialize import Specialize
@@ -254,10 +253,6 @@ def _is_small(type_: Type) -> bool:
     if not isinstance(type_, TensorType):
         return False
     return not isinstance(type_.size, int) or type_.size <= MAX_DECIDING_ELEMENTS
-
-
-def _dims_of(type_: Type) -> list[Dim]:
-    return [d for t in leaves(type_) if isinstance(t, TensorType) for d in t.shape]
 
 
 def bind_sizes(param: Var, shape: Sequence[int], sizes: dict[str, int]) -> None:

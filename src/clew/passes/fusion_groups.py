@@ -23,11 +23,11 @@ Groups grow in three steps.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from clew.ir.dims import Dim, SymDim
+from clew.ir.dims import Dim
 from clew.ir.expr import Call, Constant, Expr, Function
 from clew.ir.types import TensorType, bits
 from clew.ir.visit import post_order
@@ -35,7 +35,7 @@ from clew.ops.registry import Op, runs_on_host
 from clew.passes import melting
 from clew.passes.base import PassContext
 from clew.passes.views import is_reshape, is_view, left_in_place
-from clew.te.analysis import Kind, asks_for_sizes, is_chosen_piece
+from clew.te.analysis import Kind, is_chosen_piece
 from clew.te.expr import Index, Reduce, Scalar
 from clew.te.facts import view_steps
 from clew.te.tensor import Tensor, stages
@@ -89,17 +89,9 @@ def _asks_for_sizes(call: Call) -> bool:
     """Whether a call tells sizes that values decide: with no kernel of its own, what is computed of
     them has known sizes all the same.
     """
-    if not call.args or not any(isinstance(d, SymDim) for d in _dims(call.args)):
-        return False
     assert isinstance(call.op, Op)
-    if not call.op.is_computed(call.attrs):
-        return False
-    return asks_for_sizes(call.op.computed([a.tensor for a in call.args], call.attrs))
-
-
-def _dims(values: Iterable[Expr]) -> Iterator[Dim]:
-    for type_ in (v.type for v in values):
-        yield from type_.shape if isinstance(type_, TensorType) else ()
+    known = all(isinstance(a.type, TensorType) and a.type.is_static for a in call.args)
+    return call.op.traits.sizes == "read" and not known
 
 
 class Grouper:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import ClassVar, Final
@@ -90,32 +89,32 @@ class _Selector(Rewriter):
         if not packs or self._excluded(old):
             return new
         weight = plain_weight(new, new.op_name)
-        others = list(self._others(new)) if weight is not None else []
-        if weight is None or not others:
+        if weight is None:
             return new
-        lanes = self._target.vector_lanes(new.tensor.dtype)
+        options, lanes = self._options, self._target.vector_lanes(new.tensor.dtype)
         direct = Algorithm("direct", direct_cycles(new, weight, lanes), lambda: new)
-        selected = self._select(direct, others)
-        costs = ", ".join(f"{a.name} {a.cycles / 1e3:.0f}" for a in (direct, *others))
+        in_f32, in_bf16 = [direct], list[Algorithm]()
+        if WINOGRAD in options.algorithms:
+            in_f32 += winograd(new, options.tiles, lanes)
+        if BF16X3 in options.algorithms:
+            in_bf16 += in_parts(new, options.parts, self._target)
+        if [*in_f32, *in_bf16] == [direct]:
+            return new
+        selected = self._select(in_f32, in_bf16)
+        costs = ", ".join(f"{a.name} {a.cycles / 1e3:.0f}" for a in (*in_f32, *in_bf16))
         self._ctx.remark(old, f"{selected.name}: thousands of cycles expected: {costs}")
         if selected is direct:
             return new
         with self.covers(old, *old.args):
             return selected.build()
 
-    def _others(self, conv: Call) -> Iterator[Algorithm]:
-        options = self._options
-        if WINOGRAD in options.algorithms:
-            yield from winograd(conv, options.tiles, self._target.vector_lanes(conv.tensor.dtype))
-        if BF16X3 in options.algorithms:
-            yield from in_parts(conv, options.parts, self._target)
-
-    def _select(self, direct: Algorithm, others: list[Algorithm]) -> Algorithm:
-        """Returns the fastest whose gain over those that are simpler is as large as asked for."""
-        options = self._options
-        in_f32 = [a for a in others if not a.name.startswith("bf16")]
-        fastest = min([direct, *in_f32], key=lambda a: a.cycles)
-        for parts in (a for a in others if a not in in_f32):
+    def _select(self, in_f32: list[Algorithm], in_bf16: list[Algorithm]) -> Algorithm:
+        """Returns the fastest, where it is as much faster as it has to be; the first of those in
+        f32 is the direct one.
+        """
+        options, direct = self._options, in_f32[0]
+        fastest = min(in_f32, key=lambda a: a.cycles)
+        for parts in in_bf16:
             if fastest.cycles >= options.min_gain_of_parts * parts.cycles:
                 return parts
         return fastest if direct.cycles >= options.min_gain * fastest.cycles else direct

@@ -22,7 +22,6 @@ from clew.te.expr import (
     Reduce,
     Scalar,
     Select,
-    Size,
     Unary,
 )
 from clew.te.tensor import Tensor, stages
@@ -106,12 +105,6 @@ def kind_of(outputs: Sequence[Tensor]) -> Kind:
     if not any(t.body is not None for t in outputs):
         return Kind.INJECTIVE
     return kind
-
-
-def asks_for_sizes(outputs: Sequence[Tensor]) -> bool:
-    """Whether a computation reads nothing but sizes that are not known."""
-    read = [n for s in stages(outputs) if s.body is not None for n in nodes(s.body)]
-    return any(isinstance(n, Size) for n in read) and not any(isinstance(n, Load) for n in read)
 
 
 def _depends_on_place(body: Scalar) -> bool:
