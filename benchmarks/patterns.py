@@ -19,8 +19,8 @@ from rich.table import Table
 from clew.ir.expr import Constant, Expr, Function, Tuple, Var
 from clew.ir.types import TensorType
 from clew.ops.registry import get_op
-from clew.passes.canonical_blocks import BLOCK_RULES
-from clew.passes.simplify_rules import RULES
+from clew.passes.simplify.canonical_blocks import BLOCK_RULES
+from clew.passes.simplify.simplify_rules import RULES
 from clew.patterns import RuleRewriter, dominates, find_all, is_constant, is_op, partition, wildcard
 from harness.report import console
 

@@ -23,7 +23,7 @@ from rich.table import Table
 import clew
 import zoo
 from clew.bisection import Verdict
-from clew.codegen import polynomials
+from clew.codegen.math import polynomials
 from clew.ir.expr import Call, Constant, Expr, Function
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter, rebuild
@@ -32,8 +32,8 @@ from clew.ir.visit import post_order
 from clew.loop.ir import For, Stmt, single
 from clew.loop.primitives import loops as loop_primitives
 from clew.loop.primitives.common import PRIMITIVES, rewrite_loops
-from clew.passes import fold_constant
 from clew.passes.base import PassContext
+from clew.passes.simplify import fold_constant
 from clew.runtime import grid, memory
 from harness.report import console
 

@@ -1,6 +1,6 @@
-"""Fits the polynomials of vector math and prints `src/clew/codegen/polynomials.py`.
+"""Fits the polynomials of vector math and prints `src/clew/codegen/math/polynomials.py`.
 
-Usage: `python tools/fit_polynomials.py > src/clew/codegen/polynomials.py`
+Usage: `python tools/fit_polynomials.py > src/clew/codegen/math/polynomials.py`
 
 Each is the best in the weighted maximum norm (Remez exchange, 60 digits), of the lowest degree
 whose error is below the target; the coefficients are then rounded to their dtype.

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from clew.cli.onnx_operators import FILE, full_name, lacking, support, tests, versions
-from clew.frontends.onnx.contrib_schemas import MICROSOFT
+from clew.frontends.onnx.contrib.schemas import MICROSOFT
 from onnx_suite import ratchet
 from onnx_suite.operators import facts_of_all
 

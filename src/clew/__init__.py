@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from clew.operator_checks import check_op
     from clew.ops.extern import extern_op
     from clew.ops.registry import Sample, all_ops, get_op, register_op
-    from clew.passes.mark_fusions import fusion
+    from clew.passes.fusion.mark_fusions import fusion
     from clew.passes.user_pass import graph_pass
     from clew.precision import LayerError, PrecisionReport, precision_report
     from clew.profile.report import Profile
@@ -83,7 +83,7 @@ _HOMES: Final = {
     "check_op": "clew.operator_checks",
     "compile": "clew.compiler",
     "diff": "clew.compare.diff",
-    "fusion": "clew.passes.mark_fusions",
+    "fusion": "clew.passes.fusion.mark_fusions",
     "graph_pass": "clew.passes.user_pass",
     "schedule_for": "clew.build.schedule_choice",
     "edit": "clew.editing",

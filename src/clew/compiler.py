@@ -14,7 +14,7 @@ from clew.extensions import Extension, extended
 from clew.ir.deferred import DeferredModule
 from clew.ir.module import Module
 from clew.passes.base import Pass, Unmet
-from clew.passes.fuse_ops import FuseOps
+from clew.passes.fusion.fuse_ops import FuseOps
 from clew.passes.manager import unknown_pass
 from clew.passes.specialize import Specialize
 from clew.pipelines import pipeline

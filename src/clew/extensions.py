@@ -8,9 +8,9 @@ from typing import TypeAlias
 
 from clew.build.schedule_choice import ScheduleFor, of_fusion
 from clew.passes.base import Pass
-from clew.passes.fuse_ops import FuseOps
-from clew.passes.fuse_regions import FuseRegions
-from clew.passes.mark_fusions import Fusion, MarkFusions
+from clew.passes.fusion.fuse_ops import FuseOps
+from clew.passes.fusion.fuse_regions import FuseRegions
+from clew.passes.fusion.mark_fusions import Fusion, MarkFusions
 from clew.passes.user_pass import GraphPass, placed
 from clew.support.errors import InputError
 from clew.support.files import run_program

@@ -4,32 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from clew.passes.alter_layout import AlterLayout
 from clew.passes.base import Pass
-from clew.passes.canonicalize_ops import CanonicalizeOps
-from clew.passes.combine_parallel_matmul import CombineParallelMatmul
-from clew.passes.convert_precision import ConvertPrecision
-from clew.passes.dead_code import DeadCode
-from clew.passes.decompose_ops import DecomposeOps
-from clew.passes.eliminate_common_subexpr import EliminateCommonSubexpr
-from clew.passes.flatten_clips import FlattenClips
-from clew.passes.fold_constant import FoldConstant
-from clew.passes.fold_empty import FoldEmpty
-from clew.passes.fold_scale_axis import FoldScaleAxis
-from clew.passes.fold_structure import FoldStructure
-from clew.passes.fuse_ops import FuseOps
-from clew.passes.inline_composites import InlineComposites
-from clew.passes.melt_attention import MeltAttention
-from clew.passes.narrow_integers import NarrowIntegers
-from clew.passes.place_parts import PlaceParts
-from clew.passes.select_conv_algorithm import SelectConvAlgorithm
-from clew.passes.simplify_expr import SimplifyExpr
-from clew.passes.simplify_inference import SimplifyInference
-from clew.passes.skip_padding import SkipPadding
+from clew.passes.convolution.alter_layout import AlterLayout
+from clew.passes.convolution.fold_scale_axis import FoldScaleAxis
+from clew.passes.convolution.select_conv_algorithm import SelectConvAlgorithm
+from clew.passes.convolution.skip_padding import SkipPadding
+from clew.passes.convolution.split_transposed import SplitTransposed
+from clew.passes.fusion.flatten_clips import FlattenClips
+from clew.passes.fusion.fuse_ops import FuseOps
+from clew.passes.fusion.melt_attention import MeltAttention
+from clew.passes.fusion.place_parts import PlaceParts
+from clew.passes.precision.convert_precision import ConvertPrecision
+from clew.passes.precision.narrow_integers import NarrowIntegers
+from clew.passes.precision.split_products import SplitProducts
+from clew.passes.simplify.canonicalize_ops import CanonicalizeOps
+from clew.passes.simplify.combine_parallel_matmul import CombineParallelMatmul
+from clew.passes.simplify.dead_code import DeadCode
+from clew.passes.simplify.decompose_ops import DecomposeOps
+from clew.passes.simplify.eliminate_common_subexpr import EliminateCommonSubexpr
+from clew.passes.simplify.fold_constant import FoldConstant
+from clew.passes.simplify.fold_empty import FoldEmpty
+from clew.passes.simplify.fold_structure import FoldStructure
+from clew.passes.simplify.inline_composites import InlineComposites
+from clew.passes.simplify.simplify_expr import SimplifyExpr
+from clew.passes.simplify.simplify_inference import SimplifyInference
+from clew.passes.simplify.unroll_loops import UnrollLoops
 from clew.passes.specialize import Specialize
-from clew.passes.split_products import SplitProducts
-from clew.passes.split_transposed import SplitTransposed
-from clew.passes.unroll_loops import UnrollLoops
 
 
 def pipeline(

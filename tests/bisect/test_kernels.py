@@ -19,7 +19,7 @@ from clew.bisection.inside import racing_step
 from clew.bisection.kernels import alone
 from clew.build import lowering
 from clew.build.host_steps import HostStep
-from clew.codegen import polynomials
+from clew.codegen.math import polynomials
 from clew.ir.expr import Function
 from clew.ir.module import Module
 from clew.loop.ir import For, single

@@ -16,8 +16,9 @@ from clew.ir.expr import Call, Constant, Expr, Function, Tuple
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter, rebuild
 from clew.ir.visit import post_order
-from clew.passes import alter_layout, eliminate_common_subexpr, fold_constant, fold_scale_axis
 from clew.passes.base import PassContext
+from clew.passes.convolution import alter_layout, fold_scale_axis
+from clew.passes.simplify import eliminate_common_subexpr, fold_constant
 from clew.patterns import RuleRewriter, is_op, rule, wildcard
 
 op = clew.get_op

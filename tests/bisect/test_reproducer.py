@@ -21,7 +21,7 @@ from onnx import TensorProto, helper
 import clew
 from clew.bisection.reproducer import read_values, replay
 from clew.cli import app
-from clew.codegen import polynomials
+from clew.codegen.math import polynomials
 from clew.extensions import extensions_of
 from clew.frontends.onnx import registry
 from clew.ir.textfile import save_module
@@ -223,7 +223,11 @@ def test_the_file_of_a_reproducer_names_no_modules_of_others(tmp_path: Path) -> 
     with pytest.raises(ClewError, match="clew has no pass system") as raised:
         replay(tmp_path)
     assert raised.value.code == "I175"
-    report["check"]["pass"] = {"module": "clew.passes.dead_code", "name": "DeadCode", "options": {}}
+    report["check"]["pass"] = {
+        "module": "clew.passes.simplify.dead_code",
+        "name": "DeadCode",
+        "options": {},
+    }
     (tmp_path / "report.json").write_text(json.dumps(report))
     with pytest.raises(ClewError) as raised:
         replay(tmp_path)

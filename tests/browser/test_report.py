@@ -10,7 +10,7 @@ from explorer_page import TEXT, ExplorerPage
 from playwright.sync_api import BrowserContext, Route, expect
 
 from clew.explorer.actions.table import ACTIONS
-from clew.explorer.compiling import open_session
+from clew.explorer.builds.compiling import open_session
 from clew.explorer.direct import compare
 from clew.explorer.report import write_report
 from clew.explorer.schema import Options

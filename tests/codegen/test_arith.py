@@ -8,8 +8,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from clew.codegen import arith
 from clew.codegen.builder import Builder, ModuleBuilder
+from clew.codegen.math import arith
 from clew.ir.types import is_float, to_numpy
 from clew.support.errors import CompileError
 from clew.te.expr import COMPARISONS

@@ -30,7 +30,7 @@ def network(
     weight = draw.standard_normal((units, depth)).astype(np.float32)
     x = Var("x", TensorType((*outer, depth), "f32"))
     residual = Var("r", TensorType((*outer, units), "f32"))
-    stacked = weight if whole else np.concatenate(clew.ops.parts.parts_of(weight, 3), axis=1)
+    stacked = weight if whole else np.concatenate(clew.ops.math.parts.parts_of(weight, 3), axis=1)
     packed = get_op("layout_transform")(Constant(stacked), src_layout="NK", dst_layout="NK32n2k")
     product = get_op("nn.dense")(
         get_op("split_parts")(x), packed, weight_layout="NK32n2k", units=units, parts=3,

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from clew.codegen import polynomials
+from clew.codegen.math import polynomials
 from fit_polynomials import fits, solve
 
 FITS = {fit.name: fit for fit in fits()}

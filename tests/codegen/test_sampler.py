@@ -3,8 +3,8 @@
 import llvmlite.binding as llvm
 import pytest
 
-from clew.codegen import sampler
 from clew.codegen.disassemble import code_lines, disassemble
+from clew.codegen.driver import sampler
 from clew.codegen.worker import emit_object
 
 

@@ -16,7 +16,7 @@ from clew.ir.types import TensorType
 from clew.loop.interpret import interpret
 from clew.loop.lower import lower
 from clew.ops.registry import get_op
-from clew.passes.fuse_ops import FuseOps
+from clew.passes.fusion.fuse_ops import FuseOps
 from clew.runtime.guard import GuardSide
 from clew.schedules import schedule_kernel
 from clew.target import Target, host

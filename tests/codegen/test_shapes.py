@@ -13,7 +13,7 @@ import clew
 from clew.ir.expr import Expr, Function, Tuple, TupleGetItem, Var
 from clew.ir.module import Module
 from clew.ir.types import TensorType, from_numpy, is_float
-from clew.passes.fuse_ops import FuseOps
+from clew.passes.fusion.fuse_ops import FuseOps
 from clew.runtime.guard import GuardSide
 
 Array = np.ndarray[Any, Any]

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from clew.codegen import arith
+from clew.codegen.math import arith
 from clew.codegen.storage import FORMATS
 from clew.ir.types import STORAGE, bits, is_float, to_numpy
 from clew.te.convert import convert, round_to_odd

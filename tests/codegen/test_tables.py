@@ -10,7 +10,7 @@ from clew import te
 from clew.loop.interpret import interpret
 from clew.loop.ir import Nest
 from clew.loop.lower import lower
-from clew.ops.regions import roi_align
+from clew.ops.images.regions import roi_align
 from clew.runtime.guard import GuardSide
 from clew.schedules.plan import schedule_kernel
 from clew.schedules.shape import stage_infos

@@ -9,7 +9,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from clew.codegen import arith
+from clew.codegen.math import arith
 from clew.ir.types import to_numpy
 from clew.te.expr import INTRINSICS
 

@@ -12,10 +12,11 @@ import pytest
 
 import clew
 import zoo
-from clew.explorer import budget, wire
+from clew.explorer import wire
 from clew.explorer.actions.errors import errors
 from clew.explorer.actions.profile import profile
 from clew.explorer.actions.schedule import schedule
+from clew.explorer.builds import budget
 from clew.explorer.routes import answer
 from clew.explorer.schema import Heat, Roofline, ScheduleTrial, Timeline
 from clew.explorer.session import Session

@@ -18,7 +18,7 @@ import clew
 import zoo
 from clew.cli.app import app
 from clew.explorer import bundle
-from clew.explorer.compiling import open_session
+from clew.explorer.builds.compiling import open_session
 from clew.explorer.contents import _Shared, gather, paths
 from clew.explorer.report import report_html, write_report
 from clew.explorer.routes import ROUTES, answer

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 import clew
 from clew.extraction.capture import capture
 from clew.extraction.onnx_form import OnnxSource
-from clew.frontends.onnx.cut import Cutter
+from clew.frontends.onnx.file.cut import Cutter
 from clew.support.errors import InputError
 
 from .conftest import BOOL, I64, array, blocks, info, made, node, weights

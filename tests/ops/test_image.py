@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
-from clew.ops.image import resize
+from clew.ops.images.image import resize
 from clew.ops.registry import Op
 
 

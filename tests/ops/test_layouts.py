@@ -14,9 +14,9 @@ import clew.ops
 from clew.ir.dims import SymDim
 from clew.ir.expr import Constant, Var
 from clew.ir.types import TensorType, to_numpy
-from clew.ops.blocks import layout_transform
-from clew.ops.elementwise import add
-from clew.ops.layouts import logical_sizes, parse_layout, stored_shape, transform
+from clew.ops.math.elementwise import add
+from clew.ops.movement.blocks import layout_transform
+from clew.ops.movement.layouts import logical_sizes, parse_layout, stored_shape, transform
 from clew.ops.registry import Op, Sample, all_ops
 from clew.support.errors import GraphTypeError
 

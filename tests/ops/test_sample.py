@@ -7,7 +7,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
-from clew.ops.sample import grid_sample
+from clew.ops.images.sample import grid_sample
 
 
 @pytest.mark.parametrize("align", [False, True])

@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from clew.ops.selection import largest_places, stable_order
+from clew.ops.math.selection import largest_places, stable_order
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8", "f2", "i1", "u1", "i4", "u8"])

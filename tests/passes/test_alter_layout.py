@@ -9,9 +9,9 @@ import clew.ops  # noqa: F401
 from clew.ir.dims import SymDim
 from clew.ir.expr import Call, If
 from clew.ir.visit import calls
-from clew.passes.alter_layout import AlterLayout
-from clew.passes.convert_precision import ConvertPrecision
-from clew.passes.fold_constant import FoldConstant
+from clew.passes.convolution.alter_layout import AlterLayout
+from clew.passes.precision.convert_precision import ConvertPrecision
+from clew.passes.simplify.fold_constant import FoldConstant
 
 
 def altered(kit: Any, module: Any) -> Any:

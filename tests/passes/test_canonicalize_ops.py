@@ -8,7 +8,7 @@ import pytest
 
 import clew.ops  # noqa: F401
 from clew.ir.expr import TupleGetItem
-from clew.passes.canonicalize_ops import CanonicalizeOps
+from clew.passes.simplify.canonicalize_ops import CanonicalizeOps
 
 
 def f32(value: float) -> Any:

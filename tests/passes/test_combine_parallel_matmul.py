@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 import clew.ops  # noqa: F401
-from clew.passes.combine_parallel_matmul import CombineParallelMatmul
-from clew.passes.fold_constant import FoldConstant
+from clew.passes.simplify.combine_parallel_matmul import CombineParallelMatmul
+from clew.passes.simplify.fold_constant import FoldConstant
 
 
 def attention_inputs(kit: Any, layout: str, biased: bool) -> Any:

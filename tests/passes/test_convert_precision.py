@@ -14,11 +14,11 @@ from clew.ir.expr import Call
 from clew.ir.interpret import interpret
 from clew.ir.module import Module
 from clew.ir.visit import post_order
-from clew.passes.alter_layout import AlterLayout
 from clew.passes.base import PassContext
-from clew.passes.convert_precision import ConvertPrecision
-from clew.passes.fold_constant import FoldConstant
-from clew.passes.fuse_ops import FuseOps
+from clew.passes.convolution.alter_layout import AlterLayout
+from clew.passes.fusion.fuse_ops import FuseOps
+from clew.passes.precision.convert_precision import ConvertPrecision
+from clew.passes.simplify.fold_constant import FoldConstant
 from clew.support.errors import ClewError
 
 BLOCK = {"padding": (1, 1, 1, 1)}

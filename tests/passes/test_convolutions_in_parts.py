@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from clew.ir.interpret import interpret
-from clew.passes.alter_layout import AlterLayout
-from clew.passes.dead_code import DeadCode
-from clew.passes.fold_constant import FoldConstant
-from clew.passes.select_conv_algorithm import SelectConvAlgorithm
+from clew.passes.convolution.alter_layout import AlterLayout
+from clew.passes.convolution.select_conv_algorithm import SelectConvAlgorithm
+from clew.passes.simplify.dead_code import DeadCode
+from clew.passes.simplify.fold_constant import FoldConstant
 from clew.support.errors import InputError
 
 ALWAYS = SelectConvAlgorithm(("bf16x3",), min_gain_of_parts=0.0)

@@ -9,7 +9,7 @@ import clew
 from clew.ir.expr import Call, Expr, Function, GlobalVar, If, Let, Tuple, TupleGetItem, While
 from clew.ir.module import Module
 from clew.ir.visit import post_order
-from clew.passes.dead_code import DeadCode
+from clew.passes.simplify.dead_code import DeadCode
 
 
 def find(module: Module, kind: type[Expr]) -> Any:

@@ -11,7 +11,7 @@ from clew.ir.types import TensorType
 from clew.ir.visit import post_order
 from clew.ops.registry import get_op
 from clew.passes.base import PassContext
-from clew.passes.eliminate_common_subexpr import EliminateCommonSubexpr
+from clew.passes.simplify.eliminate_common_subexpr import EliminateCommonSubexpr
 
 
 def test_equal_calls_become_one(kit: Any) -> None:

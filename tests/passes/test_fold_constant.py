@@ -12,7 +12,7 @@ from clew import te
 from clew.ir.expr import Constant, TupleGetItem
 from clew.ir.types import to_numpy
 from clew.ops.registry import get_op, register_op
-from clew.passes.fold_constant import FoldConstant
+from clew.passes.simplify.fold_constant import FoldConstant
 from clew.te import Tensor
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import clew.ops  # noqa: F401
-from clew.passes.fold_constant import FoldConstant
-from clew.passes.fold_scale_axis import FoldScaleAxis
-from clew.passes.simplify_inference import SimplifyInference
+from clew.passes.convolution.fold_scale_axis import FoldScaleAxis
+from clew.passes.simplify.fold_constant import FoldConstant
+from clew.passes.simplify.simplify_inference import SimplifyInference
 
 
 def test_batch_norm_becomes_other_weights_and_one_bias(kit: Any) -> None:

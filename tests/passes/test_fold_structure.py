@@ -9,7 +9,7 @@ import numpy as np
 from clew.ir.interpret import interpret
 from clew.ir.parser import parse_module
 from clew.passes.base import PassContext
-from clew.passes.fold_structure import FoldStructure
+from clew.passes.simplify.fold_structure import FoldStructure
 
 TEXT = Path(__file__).parent / "text" / "FoldStructure.clew"
 

@@ -6,17 +6,17 @@ import hypothesis.strategies as st
 import numpy as np
 from hypothesis import given, settings
 
-import clew.ops.conv
-import clew.ops.elementwise
-import clew.ops.reduce
-import clew.ops.unary  # noqa: F401
+import clew.ops.convolution.conv
+import clew.ops.math.elementwise
+import clew.ops.math.reduce
+import clew.ops.math.unary  # noqa: F401
 from clew.ir.dims import SymDim
 from clew.ir.expr import ArgRef, Call, Constant, Expr, Function, If, Tuple, Var
 from clew.ir.module import Module
 from clew.ir.types import TensorType
 from clew.ir.visit import post_order
 from clew.ops.registry import get_op
-from clew.passes.fuse_ops import FuseOps
+from clew.passes.fusion.fuse_ops import FuseOps
 from clew.passes.manager import PassManager
 
 

@@ -14,7 +14,7 @@ from clew.ir.module import Module
 from clew.ir.types import TensorType
 from clew.ir.visit import post_order
 from clew.passes.base import Pass, PassContext
-from clew.passes.inline_composites import InlineComposites
+from clew.passes.simplify.inline_composites import InlineComposites
 from clew.patterns import Pattern, is_constant, is_op, partition, wildcard
 from clew.pipelines import pipeline
 from clew.support.errors import UnsupportedError

@@ -240,7 +240,7 @@ def test_the_pipeline_grows_with_the_level() -> None:
 
 def test_no_pass_names_what_the_rewriter_keeps() -> None:
     folder = Path(verify.__code__.co_filename).parent
-    files = [f for f in folder.glob("*.py") if f.name != "manager.py"]
+    files = [f for f in folder.rglob("*.py") if f.name != "manager.py"]
     assert len(files) > 10
     for file in files:
         text = file.read_text()

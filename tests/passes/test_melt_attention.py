@@ -10,10 +10,10 @@ from clew.ir.expr import Call, Expr
 from clew.ir.interpret import interpret
 from clew.ir.module import Module
 from clew.ir.visit import post_order
-from clew.passes.canonicalize_ops import CanonicalizeOps
-from clew.passes.eliminate_common_subexpr import EliminateCommonSubexpr
-from clew.passes.fuse_ops import FuseOps
-from clew.passes.melt_attention import MeltAttention
+from clew.passes.fusion.fuse_ops import FuseOps
+from clew.passes.fusion.melt_attention import MeltAttention
+from clew.passes.simplify.canonicalize_ops import CanonicalizeOps
+from clew.passes.simplify.eliminate_common_subexpr import EliminateCommonSubexpr
 
 HIDDEN = float(np.finfo(np.float32).min)
 

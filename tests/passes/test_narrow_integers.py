@@ -10,7 +10,7 @@ import pytest
 from clew.ir.expr import Call
 from clew.ir.module import Module
 from clew.ir.visit import post_order
-from clew.passes.narrow_integers import NarrowIntegers
+from clew.passes.precision.narrow_integers import NarrowIntegers
 
 ROWS, DEPTH, UNITS = 5, 12, 7
 

@@ -14,8 +14,8 @@ from clew.ir.module import Module
 from clew.ir.types import TensorType
 from clew.ir.visit import post_order
 from clew.ops.registry import get_op
+from clew.passes.fusion.views import is_view, part_offsets
 from clew.passes.manager import PassManager
-from clew.passes.views import is_view, part_offsets
 from clew.pipelines import pipeline
 
 CHANNELS = (1, 3, 4, 5, 8, 12, 16, 20, 24, 32, 48)

@@ -7,7 +7,7 @@ import pytest
 
 import clew.ops  # noqa: F401
 from clew.ir.expr import Constant, If
-from clew.passes.simplify_expr import SimplifyExpr
+from clew.passes.simplify.simplify_expr import SimplifyExpr
 
 ONE, ZERO = np.float32(1), np.float32(0)
 

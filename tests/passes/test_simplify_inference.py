@@ -7,8 +7,8 @@ import numpy as np
 import clew.ops  # noqa: F401
 from clew.ir.expr import Expr
 from clew.ops.registry import get_op, register_op
-from clew.passes.decompose_ops import DecomposeOps
-from clew.passes.simplify_inference import SimplifyInference
+from clew.passes.simplify.decompose_ops import DecomposeOps
+from clew.passes.simplify.simplify_inference import SimplifyInference
 from clew.trace.lineage import building
 from clew.trace.span import Source, Span
 

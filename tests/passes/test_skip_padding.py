@@ -10,7 +10,7 @@ import pytest
 import clew
 from clew.ir.expr import Call
 from clew.ir.visit import post_order
-from clew.passes.skip_padding import SkipPadding
+from clew.passes.convolution.skip_padding import SkipPadding
 from clew.pipelines import pipeline
 from clew.runtime.guard import GuardSide
 

@@ -9,8 +9,8 @@ import pytest
 
 from clew.ir.interpret import interpret
 from clew.ir.types import to_numpy
-from clew.ops.parts import cut_parts, parts_of
-from clew.passes.split_products import SplitProducts
+from clew.ops.math.parts import cut_parts, parts_of
+from clew.passes.precision.split_products import SplitProducts
 
 
 def dense(kit: Any, rows: int, depth: int, units: int, **attrs: Any) -> Any:

@@ -8,8 +8,8 @@ import pytest
 import clew.ops  # noqa: F401
 from clew.ir.dims import SymDim
 from clew.ir.module import Module
-from clew.passes.fold_scale_axis import FoldScaleAxis
-from clew.passes.split_transposed import SplitTransposed
+from clew.passes.convolution.fold_scale_axis import FoldScaleAxis
+from clew.passes.convolution.split_transposed import SplitTransposed
 
 
 def network(kit: Any, data: tuple[int, ...], weight: tuple[int, ...], **attrs: Any) -> Module:

@@ -20,12 +20,12 @@ from clew.ir.visit import post_order
 from clew.ops import registry
 from clew.ops.registry import Op, Sample, get_op, register_op
 from clew.ops.traits import Traits
-from clew.passes.alter_layout import AlterLayout
-from clew.passes.combine_parallel_matmul import CombineParallelMatmul
-from clew.passes.convert_precision import ConvertPrecision
-from clew.passes.flatten_clips import FlattenClips
-from clew.passes.fold_constant import FoldConstant
-from clew.passes.fuse_ops import FuseOps
+from clew.passes.convolution.alter_layout import AlterLayout
+from clew.passes.fusion.flatten_clips import FlattenClips
+from clew.passes.fusion.fuse_ops import FuseOps
+from clew.passes.precision.convert_precision import ConvertPrecision
+from clew.passes.simplify.combine_parallel_matmul import CombineParallelMatmul
+from clew.passes.simplify.fold_constant import FoldConstant
 
 
 @pytest.fixture(autouse=True)
@@ -314,9 +314,9 @@ def test_a_user_s_convolution_gets_its_weight_packed(kit: Any, packs: bool) -> N
 # what each one computes.
 _ALLOWED = {
     ("ir/type_reader.py", ("min", "max")),
-    ("passes/fold_scale_axis.py", ("nn.conv1d", "nn.conv2d", "nn.conv3d")),
-    ("passes/melt_attention.py", ("multiply", "divide")),
-    ("passes/narrow_integers.py", ("nn.matmul", "nn.dense")),
+    ("passes/convolution/fold_scale_axis.py", ("nn.conv1d", "nn.conv2d", "nn.conv3d")),
+    ("passes/fusion/melt_attention.py", ("multiply", "divide")),
+    ("passes/precision/narrow_integers.py", ("nn.matmul", "nn.dense")),
 }
 
 

@@ -12,9 +12,9 @@ from onnx.reference import ReferenceEvaluator
 import clew
 from clew.ir.expr import Expr, While
 from clew.ir.visit import post_order
-from clew.passes.fold_structure import FoldStructure
 from clew.passes.manager import PassManager
-from clew.passes.unroll_loops import UnrollLoops
+from clew.passes.simplify.fold_structure import FoldStructure
+from clew.passes.simplify.unroll_loops import UnrollLoops
 
 Array = np.ndarray[Any, Any]
 HEAD = '<ir_version: 9, opset_import: ["" : 18]>\n'

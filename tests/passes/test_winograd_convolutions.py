@@ -11,12 +11,12 @@ from clew.ir.dims import Dim, SymDim
 from clew.ir.expr import Call
 from clew.ir.module import Module
 from clew.ir.visit import calls
-from clew.passes.alter_layout import AlterLayout
-from clew.passes.convert_precision import ConvertPrecision
-from clew.passes.convolutions import DIRECT, Layer, cost_cycles
-from clew.passes.dead_code import DeadCode
-from clew.passes.fold_constant import FoldConstant
-from clew.passes.select_conv_algorithm import SelectConvAlgorithm
+from clew.passes.convolution.alter_layout import AlterLayout
+from clew.passes.convolution.convolutions import DIRECT, Layer, cost_cycles
+from clew.passes.convolution.select_conv_algorithm import SelectConvAlgorithm
+from clew.passes.precision.convert_precision import ConvertPrecision
+from clew.passes.simplify.dead_code import DeadCode
+from clew.passes.simplify.fold_constant import FoldConstant
 from clew.runtime.guard import GuardSide
 
 LANES = 16

@@ -15,7 +15,7 @@ from clew.ir.structural import structural_equal
 from clew.ir.types import TensorType
 from clew.ir.visit import post_order
 from clew.passes.base import PassContext
-from clew.passes.inline_composites import InlineComposites
+from clew.passes.simplify.inline_composites import InlineComposites
 from clew.passes.verify import verify
 from clew.patterns import (
     Pattern,

@@ -1,8 +1,8 @@
 import numpy as np
 from handmade import ARENA, CONSTANT, INPUT, OUTPUT, chain, code, f32, library, ref, step
 
-from clew.codegen import native
 from clew.codegen.artifact import EntryPoint, KernelCode
+from clew.codegen.driver import driver as native
 from clew.runtime.context import Context, plain_places, scratch_bytes
 from clew.runtime.memory import address_of, aligned_bytes, plan_segment
 

@@ -3,7 +3,7 @@ from pathlib import Path
 import llvmlite.binding as llvm
 import pytest
 
-from clew.codegen.native import EXPORTS, driver_text, supports_threads
+from clew.codegen.driver.driver import EXPORTS, driver_text, supports_threads
 from clew.codegen.worker import emit_object
 from clew.runtime.cache import Cache
 from clew.runtime.driver import driver, driver_object

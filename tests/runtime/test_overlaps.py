@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clew.codegen import native_overlaps as native
+from clew.codegen.driver import overlaps as native
 from clew.runtime.guard import GuardedBuffer, GuardSide
 from clew.runtime.overlaps import keep_apart, walk
 

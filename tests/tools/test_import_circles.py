@@ -115,7 +115,7 @@ def test_libraries_of_formats_have_a_home(line: str) -> None:
     tree = ast.parse(line)
     assert len(list(import_circles.libraries("clew.explorer.views", tree))) == 1
     assert len(list(import_circles.libraries("clew.frontends_", tree))) == 1
-    assert not list(import_circles.libraries("clew.frontends.onnx.loader", tree))
+    assert not list(import_circles.libraries("clew.frontends.onnx.file.loader", tree))
 
 
 def test_libraries_of_like_names_are_others() -> None:

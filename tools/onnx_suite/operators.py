@@ -19,15 +19,15 @@ import onnx
 from onnx import TensorProto
 
 import clew
-from clew.frontends.onnx.contrib_schemas import (
+from clew.frontends.onnx.contrib.schemas import (
     MICROSOFT,
     UNSUPPORTED,
     ContribSchema,
     contrib_schemas,
 )
+from clew.frontends.onnx.file.survey import function_body
+from clew.frontends.onnx.file.tensors import dtype_of
 from clew.frontends.onnx.registry import find
-from clew.frontends.onnx.survey import function_body
-from clew.frontends.onnx.tensors import dtype_of
 from onnx_suite.cases import Case, all_cases
 from onnx_suite.ratchet import EXPLAINED
 from onnx_suite.table import NO_TENSOR_FORM

@@ -8,7 +8,7 @@ from clew.ir.module import Module
 from clew.ir.types import TensorType
 from clew.ir.visit import post_order
 from clew.ops.registry import Op, argument_references, runs_on_host
-from clew.passes.expand import expand
+from clew.passes.simplify.expand import expand
 from clew.te.analysis import Kind, product_flops_of
 
 

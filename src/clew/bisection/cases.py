@@ -27,7 +27,7 @@ from clew.ir.module import Module
 from clew.ir.rewrite import rebuild
 from clew.ir.types import TensorType, TupleType, Type
 from clew.ir.visit import inner_functions, post_order
-from clew.ops.layouts import parse_layout
+from clew.ops.movement.layouts import parse_layout
 from clew.support.errors import ClewError
 from clew.trace.lineage import building
 

@@ -20,7 +20,7 @@ from clew.ir.module import Module
 from clew.ir.types import TupleType
 from clew.ir.visit import post_order
 from clew.ops.registry import Op
-from clew.passes.views import part_offsets, view_offsets
+from clew.passes.fusion.views import part_offsets, view_offsets
 
 Say = Callable[[str], None]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from clew.frontends.onnx import ModelProto
-from clew.frontends.onnx.whole import giving_out, one_layer, read_whole
+from clew.frontends.onnx.file.whole import giving_out, one_layer, read_whole
 from clew.support.errors import Hint, InputError
 from clew.support.files import reason_of
 

@@ -11,7 +11,7 @@ from clew import frontends
 from clew.bisection.onnx_reference import Layers, read, run
 from clew.build.wishes import layers_of
 from clew.compiler import compile
-from clew.frontends.onnx.sources import NodeView
+from clew.frontends.onnx.file.sources import NodeView
 from clew.ir.module import Module
 from clew.support.archives import Archive
 from clew.support.errors import ClewWarning, InputError, warn

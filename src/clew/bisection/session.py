@@ -18,7 +18,7 @@ from clew.compiler import compile
 from clew.ir.expr import Constant, Expr, Function
 from clew.ir.module import Module
 from clew.ir.visit import post_order
-from clew.passes.convert_precision import ConvertPrecision
+from clew.passes.precision.convert_precision import ConvertPrecision
 from clew.runtime.cache import Cache, default_cache
 from clew.trace.refs import NodeRef
 

@@ -21,9 +21,9 @@ from clew.ir.types import TensorType, leaves
 from clew.ir.visit import inner_functions, post_order
 from clew.machine.needs import check_machine, needs_of
 from clew.passes.base import Pass, Unmet
+from clew.passes.fusion.views import is_settled
 from clew.passes.manager import PassManager
 from clew.passes.specialize import Specialize
-from clew.passes.views import is_settled
 from clew.pipelines import pipeline_of_kernel
 from clew.runtime.cache import Cache, default_cache
 from clew.runtime.context import SymbolTable

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from clew.ops import host
-from clew.ops.selection import stable_order
+from clew.ops.math.selection import stable_order
 from clew.runtime.overlaps import keep_apart
 
 Array: TypeAlias = "np.ndarray[Any, Any]"

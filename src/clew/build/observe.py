@@ -28,7 +28,7 @@ from clew.ir.expr import (
 from clew.ir.types import TensorType, TupleType, Type, leaves, to_numpy
 from clew.ir.visit import inner_functions, post_order
 from clew.ops.registry import Op
-from clew.passes.views import part_offsets, view_offsets
+from clew.passes.fusion.views import part_offsets, view_offsets
 from clew.runtime.plan import Flow
 from clew.runtime.program import NO_NODE, Instruction, RunSegment
 from clew.runtime.segment import NativeSegment

@@ -35,7 +35,7 @@ from clew.ir.types import (
 )
 from clew.ir.visit import post_order
 from clew.ops.registry import Op, get_op
-from clew.passes.views import part_offsets, view_offsets
+from clew.passes.fusion.views import part_offsets, view_offsets
 from clew.runtime.plan import SegmentPlan
 from clew.runtime.program import (
     Branch,

@@ -14,8 +14,8 @@ from clew.ir.module import Module
 from clew.ir.reading import ModuleReader
 from clew.ir.types import TensorType, TupleType, Type
 from clew.ir.visit import inner_functions, post_order
-from clew.ops.layouts import parse_layout, transform
-from clew.passes.views import part_offsets, view_offsets
+from clew.ops.movement.layouts import parse_layout, transform
+from clew.passes.fusion.views import part_offsets, view_offsets
 from clew.support.errors import InputError
 from clew.trace.queries import Kernels
 from clew.trace.stages import StageRecord

@@ -17,8 +17,8 @@ from clew.ir.module import Module
 from clew.ir.regions import regions_of
 from clew.ir.visit import post_order
 from clew.passes.base import Pass, Unmet
-from clew.passes.convert_precision import ConvertPrecision
-from clew.passes.mark_fusions import Fusion, MarkFusions
+from clew.passes.fusion.mark_fusions import Fusion, MarkFusions
+from clew.passes.precision.convert_precision import ConvertPrecision
 from clew.support.errors import ClewError, ClewWarning, InputError, UnsupportedError, warn
 from clew.support.near import did_you_mean, fitting, is_glob, listed
 from clew.trace.stages import StageRecord

@@ -93,7 +93,7 @@ def explore(
     if get:
         emit_json_text(_answer(models, own, get))
         return
-    from clew.explorer.builds import Limits  # noqa: PLC0415 - other commands stay quick
+    from clew.explorer.builds.builds import Limits  # noqa: PLC0415 - other commands stay quick
     from clew.explorer.server import Asked  # noqa: PLC0415 - it imports the web server
 
     asked = Asked(
@@ -134,7 +134,7 @@ def asked_models(
 
 
 def _memory_bytes(gib: float | None) -> int:
-    from clew.explorer.builds import default_memory_bytes  # noqa: PLC0415
+    from clew.explorer.builds.builds import default_memory_bytes  # noqa: PLC0415
 
     return default_memory_bytes() if gib is None else int(gib * _GIB)
 

@@ -49,7 +49,7 @@ def report(
     Two models, or one with --b "precision=bf16", are in it together with their differences.
     """
     from clew.explorer.actions.table import ACTIONS  # noqa: PLC0415 - it imports the compiler
-    from clew.explorer.compiling import open_session  # noqa: PLC0415
+    from clew.explorer.builds.compiling import open_session  # noqa: PLC0415
     from clew.explorer.direct import compare  # noqa: PLC0415
     from clew.explorer.report import write_report  # noqa: PLC0415
 

@@ -8,10 +8,11 @@ import math
 from abc import abstractmethod
 from collections.abc import Sequence
 
-from clew.codegen import arith, transpose, vectors
+from clew.codegen import transpose, vectors
 from clew.codegen.address import Bound, Place, element_bytes, memory_type, ramp, stored_dtype
 from clew.codegen.builder import Builder, Value, llvm_type
 from clew.codegen.lanes import literal
+from clew.codegen.math import arith
 from clew.codegen.registers import Registers
 from clew.codegen.runs import read_runs, runs_of
 from clew.codegen.vectors import active_lanes, mask_lanes

@@ -8,9 +8,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 
-from clew.codegen import arith
 from clew.codegen.builder import Builder, Value, llvm_type
 from clew.codegen.lanes import literal
+from clew.codegen.math import arith
 from clew.ir.types import memory_bytes
 from clew.loop.affine import Linear, Simplifier
 from clew.loop.ir import Buffer

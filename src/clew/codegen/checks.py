@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from clew.codegen import arith
 from clew.codegen.builder import Builder, Value, llvm_type
 from clew.codegen.lanes import literal
+from clew.codegen.math import arith
 from clew.te.expr import INDEX, Checked
 
 

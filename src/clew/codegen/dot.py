@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from clew.codegen import arith
 from clew.codegen.address import Bound, element_bytes
 from clew.codegen.builder import Value, llvm_type
 from clew.codegen.lanes import literal
+from clew.codegen.math import arith
 from clew.codegen.values import Values
 from clew.loop.ir import For, Store
 from clew.loop.products import product_of, step_along

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TypeAlias
 
-from clew.codegen import arith
 from clew.codegen.accesses import Accesses
 from clew.codegen.builder import Builder, Value
 from clew.codegen.checks import Checks, Fault
 from clew.codegen.lanes import literal
+from clew.codegen.math import arith
 from clew.codegen.vectors import mask_lanes
 from clew.loop.affine import Simplifier
 from clew.te.expr import (

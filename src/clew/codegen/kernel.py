@@ -11,13 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from clew.codegen import arith
 from clew.codegen.address import Bound, LoopScope, element_bytes
 from clew.codegen.artifact import EntryPoint
 from clew.codegen.builder import Builder, ModuleBuilder, Value
 from clew.codegen.dot import emit_dot
 from clew.codegen.grid import entry_point
 from clew.codegen.lanes import literal
+from clew.codegen.math import arith
 from clew.codegen.registers import Register, unfit_register
 from clew.codegen.tiles import Tiles
 from clew.codegen.values import Values

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from clew.codegen import arith
 from clew.codegen.builder import Builder, Value, llvm_type
 from clew.codegen.indices import Indices
 from clew.codegen.lanes import literal
+from clew.codegen.math import arith
+from clew.codegen.math.vmath import intrinsic
 from clew.codegen.shared import Plan, plan_of, reads_in_reads
 from clew.codegen.vectors import literal_mask, mask_lanes
-from clew.codegen.vmath import intrinsic
 from clew.ir.types import is_float
 from clew.loop.affine import Linear, Simplifier
 from clew.loop.ir import buffer_loads

@@ -6,9 +6,9 @@ from clew.build.build import Options
 from clew.compare.align import Alignment
 from clew.compare.rows import BuildFacts, PassFacts
 from clew.compare.state import Side
-from clew.passes.convert_precision import ConvertPrecision
-from clew.passes.fuse_ops import FuseOps
-from clew.passes.mark_fusions import MarkFusions
+from clew.passes.fusion.fuse_ops import FuseOps
+from clew.passes.fusion.mark_fusions import MarkFusions
+from clew.passes.precision.convert_precision import ConvertPrecision
 from clew.runtime.program import RunHost
 
 

@@ -24,7 +24,7 @@ from clew.correlate.history import History, OperatorTable
 from clew.graph_json import ExecutorGraph
 from clew.ir.expr import Call, While
 from clew.ir.visit import post_order
-from clew.passes.views import view_offsets
+from clew.passes.fusion.views import view_offsets
 from clew.support.system import package_text
 from clew.trace.trace import Trace
 

@@ -29,7 +29,7 @@ from clew.ir.expr import (
 )
 from clew.ir.types import TensorType, TupleType, Type, leaves
 from clew.ir.visit import post_order
-from clew.passes.views import part_offsets, view_offsets
+from clew.passes.fusion.views import part_offsets, view_offsets
 from clew.runtime.plan import BufferKind, BufferRef
 from clew.runtime.program import RunHost
 

@@ -17,7 +17,7 @@ from clew.compiled import Kernel
 from clew.ir.dims import Dim
 from clew.ir.expr import ArgRef, Attrs, Call, Constant, Expr
 from clew.ir.types import TensorType, TupleType, Type
-from clew.ops.layouts import logical_sizes, parse_layout
+from clew.ops.movement.layouts import logical_sizes, parse_layout
 from clew.ops.registry import Op
 from clew.runtime.grid import is_shared, phases
 from clew.support.errors import GraphTypeError

@@ -36,12 +36,12 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from clew.explorer import bundle, reading, schema
-from clew.explorer.builds import Builds, result_of
+from clew.explorer.builds.builds import Builds, result_of
+from clew.explorer.builds.processes import Answer
 from clew.explorer.bundle import Bundle
 from clew.explorer.choices import action_params, choices
 from clew.explorer.failures import Failure, error_info
 from clew.explorer.models import Part
-from clew.explorer.processes import Answer
 from clew.explorer.wire import to_json
 from clew.support.errors import ClewError, InputError
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from clew.compare.diff import diff
 from clew.explorer.actions.table import Say
-from clew.explorer.compiling import open_session
+from clew.explorer.builds.compiling import open_session
 from clew.explorer.inputs import drawn
 from clew.explorer.own import Own
 from clew.explorer.routes import answer as route_answer

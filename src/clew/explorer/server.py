@@ -19,10 +19,10 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from clew.explorer.app import make_app
-from clew.explorer.builds import Builds, Limits
+from clew.explorer.builds.builds import Builds, Limits
+from clew.explorer.builds.jobs import Job, Jobs
 from clew.explorer.bundle import Bundle
 from clew.explorer.choices import choices
-from clew.explorer.jobs import Job, Jobs
 from clew.explorer.models import Models
 from clew.explorer.own import Own
 from clew.explorer.schema import Options

@@ -10,8 +10,8 @@ from typing import Final
 
 from clew.compiled import CompiledModel
 from clew.explorer import server
-from clew.explorer.builds import Limits, default_memory_bytes
-from clew.explorer.local import options_of
+from clew.explorer.builds.builds import Limits, default_memory_bytes
+from clew.explorer.builds.local import options_of
 from clew.explorer.own import Own
 from clew.explorer.session import Session
 from clew.support.errors import InputError

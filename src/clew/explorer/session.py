@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from clew.explorer.schema import Options
-from clew.frontends.onnx.listing import Listing, list_model
+from clew.frontends.onnx.file.listing import Listing, list_model
 from clew.support.errors import InputError, ModelError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, Final
 
-from clew.explorer.budget import check_size
+from clew.explorer.builds.budget import check_size
 from clew.loop.ir import Nest
 from clew.loop.primitives.common import PRIMITIVES
 from clew.loop.schedule import Schedule, Step

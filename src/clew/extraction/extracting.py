@@ -20,7 +20,7 @@ from clew.extraction.graph import Cut, ModuleGraph, ValueNames
 from clew.extraction.onnx_form import Numbers, OnnxSource
 from clew.extraction.part import Part
 from clew.extraction.splitting import Names, Range, names_of
-from clew.frontends.onnx.listing import list_model
+from clew.frontends.onnx.file.listing import list_model
 from clew.ir.expr import Expr
 from clew.ir.module import Module
 from clew.patterns import Pattern

@@ -13,7 +13,7 @@ import numpy as np
 from clew.extraction.capture import AS_IMPORTED, capture
 from clew.extraction.layers import LayerGraph
 from clew.extraction.part import OnnxPart, Part
-from clew.frontends.onnx.cut import Cutter
+from clew.frontends.onnx.file.cut import Cutter
 from clew.support.errors import InputError
 from clew.support.links import current_links, following
 from clew.support.shown import Brief

@@ -14,8 +14,8 @@ from clew.ir.dims import unknown_dim
 from clew.ir.expr import Attrs
 from clew.ir.types import TensorType, TupleType, Type, from_numpy
 from clew.ops.common import axis_of, boolean, differ, f32, i32, i64, tensor_type
+from clew.ops.math.selection import largest_places, stable_order
 from clew.ops.registry import Sample, register_op
-from clew.ops.selection import largest_places, stable_order
 from clew.ops.traits import Traits
 from clew.support.budgets import check_run_bytes, check_run_operations
 from clew.support.errors import GraphTypeError

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from clew.frontends.onnx import ModelProto
-from clew.frontends.onnx.writer import GraphWriter
+from clew.frontends.onnx.file.writer import GraphWriter
 
 Shape = tuple[int, ...]
 # Weights are cut from this many drawn numbers: drawing hundreds of millions takes longer than

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, get_args
 
 from clew.compiled import CompiledModel, Kernel
-from clew.passes.fuse_ops import FuseOps
+from clew.passes.fusion.fuse_ops import FuseOps
 from clew.profile.report import Profile
 from clew.profile.rollup import (
     Timed,

@@ -11,8 +11,9 @@ from typing import Protocol
 
 import numpy as np
 
-from clew.codegen import native, native_flow
 from clew.codegen.artifact import RECORD_BYTES
+from clew.codegen.driver import driver as native
+from clew.codegen.driver import flow as native_flow
 from clew.runtime.driver import driver
 from clew.runtime.grid import Use, choose_cuts, phases, split
 from clew.runtime.guard import GuardedBuffer, GuardSide

@@ -12,9 +12,9 @@ import llvmlite
 import llvmlite.binding as llvm
 import numpy as np
 
-from clew.codegen import native
 from clew.codegen.artifact import ObjectCode
-from clew.codegen.native import EXPORTS, driver_text, supports_threads
+from clew.codegen.driver import driver as native
+from clew.codegen.driver.driver import EXPORTS, driver_text, supports_threads
 from clew.codegen.worker import emit_object
 from clew.machine.needs import has_steady_counter
 from clew.runtime.cache import Cache, default_cache

@@ -11,8 +11,8 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from clew.codegen import native
 from clew.codegen.artifact import Access, EntryPoint
+from clew.codegen.driver import driver as native
 from clew.runtime.plan import BufferKind, BufferRef
 
 # Starting a step on spinning workers costs a microsecond, and what moves from one core's cache to

@@ -9,8 +9,8 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from clew.codegen import native_overlaps as native
 from clew.codegen.artifact import ObjectCode
+from clew.codegen.driver import overlaps as native
 from clew.runtime.cache import default_cache
 from clew.runtime.driver import native_object
 from clew.runtime.jit import Library

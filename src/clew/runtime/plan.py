@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import ml_dtypes  # noqa: F401  (teaches numpy the name "bfloat16")
 import numpy as np
 
-from clew.codegen import native_flow
 from clew.codegen.artifact import KernelCode
+from clew.codegen.driver import flow as native_flow
 
 
 class BufferKind(enum.Enum):

@@ -23,8 +23,8 @@ from typing import Any, Final
 import llvmlite.binding as llvm
 import numpy as np
 
-from clew.codegen import sampler as native
 from clew.codegen.artifact import ObjectCode
+from clew.codegen.driver import sampler as native
 from clew.runtime.cache import default_cache
 from clew.runtime.driver import addresses_of, driver, native_object
 from clew.runtime.jit import Library

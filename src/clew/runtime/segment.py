@@ -11,8 +11,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from clew.codegen import native
 from clew.codegen.artifact import RECORD_BYTES
+from clew.codegen.driver import driver as native
 from clew.runtime.context import (
     Context,
     GuardedMemory,

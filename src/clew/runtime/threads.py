@@ -18,7 +18,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from clew.codegen import native
+from clew.codegen.driver import driver as native
 from clew.runtime.driver import driver
 from clew.runtime.memory import address_of, aligned_bytes
 from clew.support.errors import InputError

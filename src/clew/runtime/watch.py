@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from clew.codegen import native
+from clew.codegen.driver import driver as native
 from clew.runtime.driver import driver
 from clew.runtime.memory import address_of
 

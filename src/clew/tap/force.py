@@ -18,7 +18,7 @@ from clew.compiled import CompiledModel
 from clew.ir.expr import Call, Function
 from clew.ir.structural import structural_hash
 from clew.ir.visit import inner_functions, post_order
-from clew.passes.fuse_ops import FuseOps
+from clew.passes.fusion.fuse_ops import FuseOps
 from clew.passes.manager import PassManager
 from clew.support.errors import InputError
 from clew.tap.where import Whereabouts

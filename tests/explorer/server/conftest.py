@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from clew.explorer import server
-from clew.explorer.builds import Limits
+from clew.explorer.builds.builds import Limits
 from clew.explorer.schema import Options
 
 TINY = """clew 1

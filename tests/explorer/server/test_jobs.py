@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from clew.explorer import builds as builds_module
-from clew.explorer.builds import Limits, build_name
+from clew.explorer.builds.builds import Limits, build_name
+from clew.explorer.builds.builds import builds as builds_module
+from clew.explorer.builds.jobs import Job, Jobs
+from clew.explorer.builds.lanes import Lanes
+from clew.explorer.builds.processes import Answer
 from clew.explorer.failures import Cancelled, Failure, died, error_info
-from clew.explorer.jobs import Job, Jobs
-from clew.explorer.lanes import Lanes
-from clew.explorer.processes import Answer
 from clew.support.errors import CompileError, InputError
 
 # 2 GiB of weights, in a few bytes.

@@ -14,7 +14,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from clew.explorer import server
-from clew.explorer.builds import Limits
+from clew.explorer.builds.builds import Limits
 from clew.explorer.models import Models, Part, display_name
 from clew.explorer.reading import parsed, read
 from clew.explorer.schema import NewBuild, Options

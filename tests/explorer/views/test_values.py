@@ -16,12 +16,12 @@ from view_models import conv_block, session_of
 from clew.build import observe
 from clew.explorer import schema
 from clew.explorer.actions.profile import profile
-from clew.explorer.builds import Build
+from clew.explorer.builds.builds import Build
+from clew.explorer.builds.processes import Answer
 from clew.explorer.contents import gather
 from clew.explorer.failures import error_info
 from clew.explorer.inputs import drawn
 from clew.explorer.own import Own
-from clew.explorer.processes import Answer
 from clew.explorer.routes import answer
 from clew.explorer.session import Session
 from clew.explorer.views import values as view

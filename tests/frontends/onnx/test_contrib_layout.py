@@ -13,7 +13,7 @@ import pytest
 from onnx import GraphProto, TensorProto, helper, numpy_helper
 
 import clew
-from clew.frontends.onnx import nchwc
+from clew.frontends.onnx.contrib import nchwc
 from clew.target import target_of
 
 from .one_node import RNG, agrees, draw, fails, run

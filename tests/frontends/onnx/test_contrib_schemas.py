@@ -12,8 +12,9 @@ from onnx import TensorProto, helper
 from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
 
 import clew
-from clew.frontends.onnx import contrib_schemas, registry
-from clew.frontends.onnx.contrib_schemas import MICROSOFT, NCHWC, UNSUPPORTED
+from clew.frontends.onnx import registry
+from clew.frontends.onnx.contrib import schemas as contrib_schemas
+from clew.frontends.onnx.contrib.schemas import MICROSOFT, NCHWC, UNSUPPORTED
 from clew.support.errors import ClewError
 
 from .one_node import draw, fails

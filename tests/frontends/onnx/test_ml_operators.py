@@ -180,7 +180,7 @@ def test_images() -> None:
 
 
 def test_images_that_are_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clew.ops.decode_image.MAX_PIXELS", 19)
+    monkeypatch.setattr("clew.ops.images.decode_image.MAX_PIXELS", 19)
     with pytest.raises(ClewError, match="T167"):
         run("ImageDecoder", png(5, 4))
 

@@ -14,9 +14,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, version_converter
 
 import clew
-from clew.frontends.onnx import converters_old, load
+from clew.frontends.onnx import load
+from clew.frontends.onnx.converters import old as converters_old
+from clew.frontends.onnx.file.survey import function_body
 from clew.frontends.onnx.registry import _OLD_FORMS, find
-from clew.frontends.onnx.survey import function_body
 from clew.ir.interpret import interpret
 from clew.support.errors import ClewError
 

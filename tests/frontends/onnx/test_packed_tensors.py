@@ -7,8 +7,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from clew.frontends.onnx.budgets import Budgets
-from clew.frontends.onnx.external import ExternalData
-from clew.frontends.onnx.tensors import dtype_of, number_of, packed, to_array
+from clew.frontends.onnx.file.external import ExternalData
+from clew.frontends.onnx.file.tensors import dtype_of, number_of, packed, to_array
 from clew.ir.types import STORAGE, TensorType, bits, from_numpy, memory_bytes, to_numpy
 
 

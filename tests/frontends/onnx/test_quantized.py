@@ -11,7 +11,7 @@ from onnx.reference import ReferenceEvaluator
 
 import clew
 from clew.frontends.onnx import load
-from clew.frontends.onnx.tensors import number_of
+from clew.frontends.onnx.file.tensors import number_of
 from clew.ir.types import STORAGE, bits, is_float, to_numpy
 from clew.support.errors import ClewError
 

@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from clew.frontends.onnx import load
-from clew.frontends.onnx.slim import read_slim
+from clew.frontends.onnx.file.slim import read_slim
 from clew.ir.expr import Constant
 from clew.ir.visit import post_order
 from clew.support.errors import ClewError

@@ -11,9 +11,9 @@ import pytest
 from onnx import TensorProto, helper
 
 import clew
-from clew.frontends.onnx.cut import Cutter
-from clew.frontends.onnx.external import ExternalData
-from clew.frontends.onnx.listing import list_model
+from clew.frontends.onnx.file.cut import Cutter
+from clew.frontends.onnx.file.external import ExternalData
+from clew.frontends.onnx.file.listing import list_model
 from clew.support.errors import ClewError, InputError, ModelError
 from clew.support.links import current_links, following, set_default_links
 

@@ -13,7 +13,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 import clew
 from clew.frontends.onnx import load
-from clew.frontends.onnx.tensors import number_of
+from clew.frontends.onnx.file.tensors import number_of
 from clew.ir.types import STORAGE, bits, is_float, to_numpy
 from clew.runtime.guard import GuardSide
 from clew.runtime.program import RunHost

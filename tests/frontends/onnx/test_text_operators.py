@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import clew
-from clew.ops.text import compiled_pattern
+from clew.ops.data.text import compiled_pattern
 from clew.support.errors import ClewError
 
 STRING = TensorProto.STRING
@@ -223,7 +223,7 @@ def test_bad_and_unusual_text_in_a_model() -> None:
 
 
 def test_pieces_without_end_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clew.ops.text.MAX_PIECES", 10)
+    monkeypatch.setattr("clew.ops.data.text.MAX_PIECES", 10)
     with pytest.raises(ClewError, match="T161"):
         run("StringSplit", I(["a b c d e f", "a"], object), outputs=2)
 

@@ -14,8 +14,8 @@ from clew.build.build import Build, KernelUse
 from clew.build.kernel_trace import kernel_traces
 from clew.build.lowering import KernelSource
 from clew.build.schedule_choice import ScheduleFor
-from clew.explorer import budget
 from clew.explorer.actions.params import number, texts, whole
+from clew.explorer.builds import budget
 from clew.explorer.inputs import drawn
 from clew.explorer.schema import ScheduleTrial
 from clew.explorer.session import Session

@@ -16,52 +16,56 @@ from typing import Any
 from numpy.typing import NDArray
 from onnx import ModelProto
 
-from clew.frontends.onnx import (  # noqa: F401  registers the converters, and the operator of layers left to the run
-    converters_contrib_attention,
-    converters_contrib_blocks,
-    converters_contrib_cached,
-    converters_contrib_elementwise,
-    converters_contrib_experts,
-    converters_contrib_integers,
-    converters_contrib_layout,
-    converters_contrib_more,
-    converters_contrib_norms,
-    converters_contrib_products,
-    converters_contrib_qlinear,
-    converters_control,
-    converters_einsum,
-    converters_elementwise,
-    converters_image,
-    converters_integer_conv,
-    converters_ml,
-    converters_ml_maps,
-    converters_ml_svm,
-    converters_ml_trees,
-    converters_ngrams,
-    converters_nn,
-    converters_old,
-    converters_optimizers,
-    converters_quantized,
-    converters_random,
-    converters_recurrent,
-    converters_reduce,
-    converters_regions,
-    converters_sampling,
-    converters_signal,
-    converters_text,
-    converters_training,
-    converters_transform,
-    converters_values,
-    late_run,
-)
+from clew.frontends.onnx import late_run  # noqa: F401  registers the operator of late layers
 from clew.frontends.onnx.budgets import Budgets, current
+from clew.frontends.onnx.contrib import (  # noqa: F401  registers converters
+    activations,
+    attention,
+    blocks,
+    cached,
+    experts,
+    integers,
+    layout,
+    more,
+    norms,
+    products,
+    qlinear,
+)
+from clew.frontends.onnx.converters import (  # noqa: F401  registers converters
+    control,
+    einsum,
+    elementwise,
+    image,
+    integer_conv,
+    nn,
+    old,
+    optimizers,
+    quantized,
+    random,
+    recurrent,
+    reduce,
+    regions,
+    sampling,
+    signal,
+    text,
+    training,
+    transform,
+    values,
+)
 from clew.frontends.onnx.deferred import DeferredModel, advice, asked_for, can_wait, needs_numbers
+from clew.frontends.onnx.file.loader import read
+from clew.frontends.onnx.file.sources import Annotator, NodeView
 from clew.frontends.onnx.given import at_fault
 from clew.frontends.onnx.importer import Importer
 from clew.frontends.onnx.late import RUN_TELLS
-from clew.frontends.onnx.loader import read
+from clew.frontends.onnx.ml import (  # noqa: F401  registers converters
+    features,
+    maps,
+    ngrams,
+    svm,
+    trees,
+)
 from clew.frontends.onnx.registry import converter, supported
-from clew.frontends.onnx.sources import Annotator, NodeView
 from clew.ir.module import Module
 from clew.support.errors import ClewError, InputError
 

@@ -19,30 +19,30 @@ from clew.frontends.onnx.bodies import (
     without_inputs,
 )
 from clew.frontends.onnx.budgets import Budgets, over
-from clew.frontends.onnx.inputs import Inputs, Shapes
-from clew.frontends.onnx.kinds import check_kinds
-from clew.frontends.onnx.late import RUN_TELLS, late_layer
-from clew.frontends.onnx.layer import Layer
-from clew.frontends.onnx.loader import Loaded, opsets
-from clew.frontends.onnx.names import UniqueNames, display
-from clew.frontends.onnx.nchwc import channel_block
-from clew.frontends.onnx.order import in_order
-from clew.frontends.onnx.registry import call, find, takes_values
-from clew.frontends.onnx.scope import Captures, Scope
-from clew.frontends.onnx.slim import FilePart
-from clew.frontends.onnx.sources import Annotator, layer_source, parameter_span
-from clew.frontends.onnx.survey import (
+from clew.frontends.onnx.contrib.nchwc import channel_block
+from clew.frontends.onnx.file.loader import Loaded, opsets
+from clew.frontends.onnx.file.order import in_order
+from clew.frontends.onnx.file.slim import FilePart
+from clew.frontends.onnx.file.sources import Annotator, layer_source, parameter_span
+from clew.frontends.onnx.file.survey import (
     Survey,
     function_key,
     functions_of,
     own_domain,
     schema_of,
 )
-from clew.frontends.onnx.tensors import (
+from clew.frontends.onnx.file.tensors import (
     checked_size,
     sparse_to_array,
     to_constant,
 )
+from clew.frontends.onnx.inputs import Inputs, Shapes
+from clew.frontends.onnx.kinds import check_kinds
+from clew.frontends.onnx.late import RUN_TELLS, late_layer
+from clew.frontends.onnx.layer import Layer
+from clew.frontends.onnx.names import UniqueNames, display
+from clew.frontends.onnx.registry import call, find, takes_values
+from clew.frontends.onnx.scope import Captures, Scope
 from clew.frontends.onnx.value_types import is_unranked
 from clew.ir.expr import Constant, Expr, Function, Tuple, Var, carry_marks
 from clew.ir.late_sizes import Anchors, sizes_told

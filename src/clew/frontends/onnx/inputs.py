@@ -11,10 +11,10 @@ from onnx import GraphProto, TypeProto
 from onnx import ValueInfoProto as ValueInfo
 
 from clew.frontends.onnx.budgets import Budgets
+from clew.frontends.onnx.file.sources import input_span
+from clew.frontends.onnx.file.tensors import checked_size, dtype_of
 from clew.frontends.onnx.names import Symbols, display
 from clew.frontends.onnx.scope import Scope
-from clew.frontends.onnx.sources import input_span
-from clew.frontends.onnx.tensors import checked_size, dtype_of
 from clew.frontends.onnx.value_types import value_type
 from clew.ir.deferred import DeclaredInput
 from clew.ir.dims import Dim, SymDim

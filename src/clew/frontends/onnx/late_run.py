@@ -16,9 +16,9 @@ import onnx
 from onnx import ModelProto, NodeProto
 
 from clew.frontends.onnx.budgets import current
+from clew.frontends.onnx.file.loader import read
 from clew.frontends.onnx.importer import Importer
 from clew.frontends.onnx.late import RUN_TELLS
-from clew.frontends.onnx.loader import read
 from clew.frontends.onnx.names import display
 from clew.frontends.onnx.value_types import type_proto
 from clew.ir.dims import unknown_dim
@@ -33,7 +33,7 @@ from clew.ir.types import (
     Type,
     UnrankedType,
 )
-from clew.ops.optionals import type_named
+from clew.ops.data.optionals import type_named
 from clew.ops.registry import Sample, register_op
 from clew.support.errors import ClewError, GraphTypeError, UnsupportedError
 

@@ -15,11 +15,11 @@ from onnx.helper import get_attribute_value
 
 from clew.frontends.onnx.asked import Asked
 from clew.frontends.onnx.budgets import Budgets
-from clew.frontends.onnx.external import ExternalData
+from clew.frontends.onnx.file.external import ExternalData
+from clew.frontends.onnx.file.tensors import to_array
 from clew.frontends.onnx.names import display
 from clew.frontends.onnx.schemas import CustomSchema, Schema
 from clew.frontends.onnx.scope import Captures, Scope
-from clew.frontends.onnx.tensors import to_array
 from clew.ir.dims import Dim, SymDim, is_unknown
 from clew.ir.expr import Expr, TupleGetItem
 from clew.ir.types import TensorType, TupleType

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from onnx import TypeProto
 
-from clew.frontends.onnx.tensors import dtype_of, number_of
+from clew.frontends.onnx.file.tensors import dtype_of, number_of
 from clew.ir.dims import unknown_dim
 from clew.ir.types import (
     MapType,

@@ -1,0 +1,95 @@
+"""Tells whether a change of clew changes the machine code of kernels, and of which.
+
+    python benchmarks/object_code.py write before.json
+    python benchmarks/object_code.py write after.json
+    python benchmarks/object_code.py compare before.json after.json
+
+A change that only moves code within clew leaves every hash as it is. Models are the zoo's; targets
+are this machine and the named ones, for which code is written and compiled but never run.
+"""
+
+import hashlib
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.table import Table
+
+import clew
+import zoo
+from harness.report import console, progress
+
+TARGETS: Final = "cpu,cpu-avx2,cpu-avx512"
+PRECISIONS: Final = "f32,bf16"
+
+Hashes = dict[str, dict[str, str]]
+"""By build (model, target and precision), then by kernel."""
+
+app = typer.Typer(add_completion=False, help=__doc__)
+
+
+def hashes_of(model: str, target: str, precision: str) -> dict[str, str]:
+    """Returns the hash of each kernel's object code, or the error for a build that fails."""
+    try:
+        shapes = {name: value.shape for name, value in zoo.inputs(model).items()}
+        made = clew.compile(
+            zoo.path(model), target=target, precision=precision, inputs=shapes, trace=False
+        )
+        return {k.name: hashlib.sha256(k.object_code).hexdigest()[:16] for k in made.kernels}
+    except clew.ClewError as error:
+        return {"error": str(error).splitlines()[0]}
+
+
+@app.command()
+def write(
+    file: Path,
+    models: Annotated[str, typer.Option(help="names or groups of the zoo")] = "quick",
+    targets: str = TARGETS,
+    precisions: str = PRECISIONS,
+) -> None:
+    """Writes the hashes of all kernels of all builds."""
+    chosen: list[str] = []
+    for name in models.split(","):
+        chosen += zoo.names(name) if name in zoo.groups() else [name]
+    found: Hashes = {}
+    for model in dict.fromkeys(chosen):
+        for target in targets.split(","):
+            for precision in precisions.split(","):
+                progress.print(f"{model} {target} {precision}", highlight=False)
+                found[f"{model} {target} {precision}"] = hashes_of(model, target, precision)
+    file.write_text(json.dumps(found, indent=1))
+    console.print(f"{len(found)} builds, {sum(map(len, found.values()))} kernels")
+
+
+@app.command()
+def compare(before: Path, after: Path) -> None:
+    """Lists builds whose kernels differ; exits with 1 if there are any."""
+    old, new = _read(before), _read(after)
+    table = Table("build", "kernels", "alike", "other code", "gone", "new")
+    differing = 0
+    for build in sorted(old.keys() | new.keys()):
+        a, b = old.get(build, {}), new.get(build, {})
+        same = [name for name in a if b.get(name) == a[name]]
+        other = [name for name in a if name in b and b[name] != a[name]]
+        gone, made = a.keys() - b.keys(), b.keys() - a.keys()
+        if other or gone or made:
+            differing += 1
+            counts = (len(a), len(same), len(other), len(gone), len(made))
+            table.add_row(build, *map(str, counts))
+    kernels = sum(map(len, old.values()))
+    console.print(f"{len(old)} builds with {kernels} kernels before; {differing} builds differ")
+    if differing:
+        console.print(table)
+        raise typer.Exit(1)
+
+
+def _read(file: Path) -> Mapping[str, Mapping[str, str]]:
+    found: Hashes = json.loads(file.read_text())
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(app())

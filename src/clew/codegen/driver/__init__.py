@@ -1,0 +1,1 @@
+"""LLVM text of the driver: what runs the steps of a program on threads, and its sampler."""

@@ -1,0 +1,1 @@
+"""Operations and functions of scalars as instructions."""

@@ -1,0 +1,318 @@
+"""Functions of floats as instructions: polynomials of our own, the same on one lane and on many.
+
+`f32` functions that networks use all the time are computed in `f32` (at most 2 units in the last
+place off); the rest goes through `f64`, as do `f16` and `bf16` through `f32`. All are right over
+the whole range: denormals, infinities, NaN, signed zeros, huge arguments.
+
+No target's instructions and no fast-math: the text means the same everywhere. Only `fma` is taken
+to be fast.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from clew.codegen.builder import Builder, Value
+from clew.codegen.lanes import (
+    Lanes,
+    at_least,
+    at_most,
+    check_dtype,
+    fma,
+    horner,
+    in_halves,
+    literal,
+    literal_of,
+    narrow,
+    pick,
+    widen,
+)
+from clew.codegen.math import polynomials as poly
+from clew.codegen.math import vmath64
+from clew.ir.types import bits, is_float
+from clew.te.expr import INTRINSICS
+
+# ln 2 in two parts: products of the first with small integers are exact.
+_LN2_HIGH: Final = 0.693359375
+_LN2_LOW: Final = math.log(2) - _LN2_HIGH
+# Added to a float, leaves it rounded to an integer in the low bits.
+_ROUNDER: Final = 1.5 * 2**23
+_BYTE_BITS: Final = 8
+_MOST_LANES: Final = 16
+_ROUND_AS_USUAL: Final = 4
+_ONE_BITS: Final = 0x3F800000
+_SQRT_HALF_BITS: Final = 0x3F3504F3
+
+
+def intrinsic(b: Builder, name: str, args: Sequence[Value]) -> Value:
+    """Returns a function of `te.expr.INTRINSICS` of floats; `isnan` and `isinf` give `bool`.
+
+    Errors: C010.
+    """
+    assert name in INTRINSICS, name
+    check_dtype(args[0].dtype)
+    assert is_float(args[0].dtype), f"{name} of {args}"
+    assert len({a[1:] for a in args}) == 1, f"{name} of {args}"
+    lanes = [Lanes(b, a) for a in args]
+    wide = [widen(x) for x in lanes]
+    if name == "isnan":
+        return wide[0].is_nan().value
+    if name == "isinf":
+        return (wide[0].abs() == math.inf).value
+    return narrow(_apply(name, wide), args[0].dtype).value
+
+
+def _apply(name: str, args: Sequence[Lanes]) -> Lanes:
+    """A function of `f32` or `f64` lanes."""
+    direct = _LLVM.get(name)
+    if direct is not None:
+        return args[0].intrinsic(direct, *args[1:])
+    if args[0].dtype == "f64":
+        return vmath64.FUNCTIONS[name](*args)
+    own = _F32.get(name)
+    if own is not None:
+        return own(*args)
+    exact = vmath64.FUNCTIONS[name](*(x.convert("fpext", "f64") for x in args))
+    return exact.convert("fptrunc", "f32")
+
+
+def _split_exponent(x: Lanes) -> tuple[Lanes, Lanes, Lanes]:
+    """Returns `n`, `n` in the low bits of an integer, and `u`: exp(x) = 2**n * (1 + u).
+
+    |x| is below 2**20; `u` is within 0.42 of 0. NaN gives a NaN `u`.
+    """
+    shifted = fma(x, 1 / math.log(2), _ROUNDER)
+    n = shifted - _ROUNDER
+    r = fma(n, -_LN2_LOW, fma(n, -_LN2_HIGH, x))
+    return n, shifted.bits(), fma(horner(r, poly.EXP_F32), r * r, r)
+
+
+def _scale_by_halves(x: Lanes, rounder: Lanes, gone: Lanes) -> Lanes:
+    """Returns `x * 2**n` for `n` (in the low bits) between -256 and 255; 0 where it is `gone`.
+
+    In two steps, as 2**n itself may be out of range; only the second can round. A product that
+    rounds to 0 takes a processor many times as long as one by 0.
+    """
+    exponent = rounder << 23  # all but the low bits of the rounder leave
+    half = (exponent >> 1) & -(1 << 23)
+    first = half + _ONE_BITS
+    second = exponent - half + _ONE_BITS
+    return x * first.from_bits() * pick(gone, second.like(0), second).from_bits()
+
+
+def _scale(x: Lanes, n: Lanes, rounder: Lanes, gone: Lanes) -> Lanes:
+    """Returns `x * 2**n`, rounded once; 0 where it is `gone`. `n` is in the low bits of `rounder`,
+    too.
+    """
+    lanes = x.value.lanes
+    instructions = x.b.module.instructions
+    if lanes > _MOST_LANES and instructions.scale(_MOST_LANES):
+        return in_halves(_scale, (x, n, rounder, gone))
+    function = instructions.scale(lanes)
+    if not function:
+        return _scale_by_halves(x, rounder, gone)
+    kept = ~gone
+    mask, b = kept.value, x.b
+    if lanes < _BYTE_BITS:
+        zeros = literal(False, "bool", lanes)
+        order = ", ".join(f"i32 {n}" for n in range(_BYTE_BITS))
+        text = f"shufflevector {mask.typed}, {zeros.typed}, <{_BYTE_BITS} x i32> <{order}>"
+        mask = b.value(text, "bool", _BYTE_BITS)
+    bits_ = b.value(f"bitcast {mask.typed} to i{mask.lanes}", f"u{mask.lanes}")
+    args = [x.value, n.value, x.like(0.0).value, bits_]
+    if lanes == _MOST_LANES:
+        args.append(literal(_ROUND_AS_USUAL, "i32"))
+    return Lanes(b, b.call(function, args, "f32", lanes))
+
+
+def _power_of_two(rounder: Lanes) -> Lanes:
+    """Returns 2**n for `n` (in the low bits) between -126 and 127."""
+    return ((rounder << 23) + _ONE_BITS).from_bits()
+
+
+def _exp(x: Lanes) -> Lanes:
+    bounded = at_most(at_least(x, -104.0), 89.0)
+    n, rounder, u = _split_exponent(bounded)
+    return _scale(u + 1.0, n, rounder, x <= -104.0)
+
+
+def _exp2(x: Lanes) -> Lanes:
+    bounded = at_most(at_least(x, -151.0), 129.0)
+    shifted = bounded + _ROUNDER
+    n = shifted - _ROUNDER
+    r = bounded - n
+    # ln 2 in two parts: the low one joins the rest of the sum.
+    high = float.fromhex("0x1.62e4p-1")
+    rest = fma(fma(r, horner(r, poly.EXP2_F32), math.log(2) - high), r, r * high)
+    return _scale(rest + 1.0, n, shifted.bits(), x <= -151.0)
+
+
+def _expm1(x: Lanes) -> Lanes:
+    _, rounder, u = _split_exponent(at_most(at_least(x, -20.0), 89.0))
+    half = _power_of_two(rounder - 1)  # 2**128 is out of range
+    near = fma(half, u, half - 0.5) * 2.0
+    return pick(x.abs() < 2.0**-30, x, near)
+
+
+def _sigmoid(x: Lanes) -> Lanes:
+    """`c / (c + c * exp(-x))`, where `c` keeps the sum in range when the result is denormal."""
+    negated = at_most(at_least(-x, -80.0), 104.0)
+    n, rounder, u = _split_exponent(negated)
+    c = pick(n > 64.0, n.like(2.0**-64), 1.0)
+    power = ((rounder << 23) + c.bits()).from_bits()
+    total = power + c
+    lost = c - (total - power)  # so that the sum is rounded but once
+    return c / (fma(power, u, lost) + total)
+
+
+def _tanh(x: Lanes) -> Lanes:
+    """A polynomial near 0, else `1 - 2 / (1 + exp(2 |x|))`."""
+    size = x.abs()
+    z = x * x
+    small = fma(horner(z, poly.TANH_F32) * z, size, size)
+    _, rounder, u = _split_exponent(at_most(size, 9.5) * 2.0)
+    power = _power_of_two(rounder)
+    large = 1.0 - 2.0 / fma(power, u, power + 1.0)
+    return pick(size < 0.625, small, large).intrinsic("llvm.copysign", x)
+
+
+def _erf(x: Lanes) -> Lanes:
+    """A polynomial near 0, else `1 - exp(-t * (1 + polynomial))`."""
+    size = x.abs()
+    small = fma(horner(x * x, poly.ERF_SMALL_F32), size, size)
+    t = at_most(size, 4.0)
+    _, rounder, u = _split_exponent(-fma(horner(t, poly.ERF_LARGE_F32), t, t))
+    large = 1.0 - (u + 1.0) * _power_of_two(rounder)
+    return pick(size < 0.9375, small, large).intrinsic("llvm.copysign", x)
+
+
+def _log(x: Lanes) -> Lanes:
+    """`n * ln 2 + log(1 + f)` with `1 + f` between the square roots of 1/2 and 2."""
+    denormal = x < 2.0**-126
+    pattern = pick(denormal, x * 2.0**23, x).bits() - _SQRT_HALF_BITS
+    n = (pattern >> 23).convert("sitofp", "f32") - pick(denormal, x.like(23.0), 0.0)
+    return _log_special(x, _log_sum(n, _mantissa_above_one(pattern)))
+
+
+def _mantissa_above_one(pattern: Lanes) -> Lanes:
+    return ((pattern & 0x7FFFFF) + _SQRT_HALF_BITS).from_bits() - 1.0
+
+
+def _log_sum(n: Lanes, f: Lanes) -> Lanes:
+    """Returns `n * ln 2 + log(1 + f)`."""
+    square = f * f
+    low = fma(n, _LN2_LOW, horner(f, poly.LOG_F32) * f * square)
+    return fma(n, _LN2_HIGH, f + fma(square, -0.5, low))
+
+
+def _log_special(x: Lanes, result: Lanes) -> Lanes:
+    """Puts in the logarithms of what is not positive and finite."""
+    result = pick(x < math.inf, result, x)
+    return pick(x > 0.0, result, pick(x == 0.0, x.like(-math.inf), x - x + math.nan))
+
+
+def _log1p(x: Lanes) -> Lanes:
+    """As `log` of 1 + x; what the sum loses, in units of its power of two, goes into `f`."""
+    one_more = x + 1.0
+    lost = pick(x > 1.0, 1.0 - (one_more - x), x - (one_more - 1.0))
+    pattern = one_more.bits() - _SQRT_HALF_BITS
+    n = pattern >> 23
+    inverse_power = (pattern.like(_ONE_BITS) - (n << 23)).from_bits()
+    f = _mantissa_above_one(pattern)
+    f = pick(x < 2.0**25, f + lost * inverse_power, f)
+    near = _log_sum(n.convert("sitofp", "f32"), f)
+    return pick(x == 0.0, x, _log_special(one_more, near))
+
+
+def _rsqrt(x: Lanes) -> Lanes:
+    return 1.0 / x.intrinsic("llvm.sqrt")
+
+
+_LLVM: Final = {
+    "sqrt": "llvm.sqrt", "floor": "llvm.floor", "ceil": "llvm.ceil", "trunc": "llvm.trunc",
+    "round": "llvm.roundeven", "fma": "llvm.fma", "copysign": "llvm.copysign",
+}  # fmt: skip
+_F32: Final[dict[str, Callable[..., Lanes]]] = {
+    "exp": _exp,
+    "exp2": _exp2,
+    "expm1": _expm1,
+    "log": _log,
+    "log1p": _log1p,
+    "tanh": _tanh,
+    "erf": _erf,
+    "sigmoid": _sigmoid,
+    "rsqrt": _rsqrt,
+}
+
+# ------------------------------------------------------------------------------------------ powers
+
+
+def power(x: Lanes, y: Lanes) -> Lanes:
+    """Returns `x` to the power `y` of `f32` or `f64`, as C's `pow`."""
+    number = literal_of(y.value)
+    if number in (0.25, 0.5, 0.75):
+        positive = x + 0.0  # -0 becomes 0
+        root = positive.intrinsic("llvm.sqrt")
+        if number == 0.25:
+            root = root.intrinsic("llvm.sqrt")
+        if number == 0.75:
+            root = _three_quarters(positive)
+        return pick(x == -math.inf, x.like(math.inf), root)
+    if number is not None and abs(number) <= 32 and number == int(number):
+        return _literal_power(x, int(number))
+    if x.dtype == "f64":
+        return x.intrinsic("llvm.pow", y)
+    wide = vmath64.power_short(x.convert("fpext", "f64"), y.convert("fpext", "f64"))
+    return wide.convert("fptrunc", "f32")
+
+
+def _three_quarters(x: Lanes) -> Lanes:
+    """`sqrt(x * sqrt(x))`, scaled by a power of two that keeps the product in range."""
+    down, up = (-64, 80) if x.dtype == "f32" else (-512, 640)
+    large = x > 1.0
+    scaled = x * pick(large, x.like(2.0**down), 2.0**up)
+    product = scaled * scaled.intrinsic("llvm.sqrt")
+    back = pick(large, x.like(2.0 ** (-down * 3 // 4)), 2.0 ** (-up * 3 // 4))
+    return product.intrinsic("llvm.sqrt") * back
+
+
+def _literal_power(x: Lanes, exponent: int) -> Lanes:
+    """By multiplication: in `f64` where it would lose more than one place in `f32`."""
+    if exponent == 0:
+        return x.like(1.0)
+    if x.dtype == "f64" and not -1 <= exponent <= 4:
+        return x.intrinsic("llvm.pow", x.like(float(exponent)))
+    wide = x.dtype == "f32" and not -1 <= exponent <= 4
+    square = x.convert("fpext", "f64") if wide else x
+    result: Lanes | None = None
+    left = abs(exponent)
+    while left:
+        if left & 1:
+            result = square if result is None else result * square
+        left >>= 1
+        if left:
+            square = square * square
+    assert result is not None
+    if exponent < 0:
+        result = 1.0 / result
+    return result.convert("fptrunc", "f32") if wide else result
+
+
+def integer_power(x: Lanes, y: Lanes) -> Lanes:
+    """Returns `x` to the power `y` of integers, wrapping; a negative exponent truncates to 0."""
+    signed = x.dtype[0] == "i"
+    number = literal_of(y.value)
+    steps = bits(x.dtype) - signed if number is None else max(1, abs(int(number)).bit_length())
+    exponent = pick(y < 0, -y, y) if signed else y
+    result, square = x.like(1), x
+    for step in range(steps):
+        odd = (exponent & (1 << step)) != 0
+        result = pick(odd, result * square, result)
+        if step + 1 < steps:
+            square = square * square
+    if not signed:
+        return result
+    unit = (x == 1) | (x == -1)
+    return pick((y < 0) & ~unit, x.like(0), result)

@@ -1,0 +1,1 @@
+"""Builds of the explorer, each in a process of its own."""

@@ -1,0 +1,87 @@
+"""From a model's file and options to a `Session`, as the worker processes and `--get` do it."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from clew.build.schedule_choice import ScheduleFor, schedule_for
+from clew.compiler import compile
+from clew.explorer.actions.table import Say
+from clew.explorer.builds.budget import too_much
+from clew.explorer.own import Own, compile_options
+from clew.explorer.schema import Options
+from clew.explorer.session import Session
+from clew.explorer.steps import LONGEST, MOST_STEPS, replayed
+from clew.frontends import load
+from clew.loop.schedule import Schedule
+from clew.runtime.drawing import settled
+from clew.support.budgets import Budgets, in_force
+from clew.target import Target
+
+# How much of the work is behind when a step begins: shares of a network compiled without the cache.
+_PASSES, _KERNELS, _LINKING, _TRACE = 0.05, 0.2, 0.85, 0.9
+_KERNEL: Final = re.compile(r"kernel (\d+) of (\d+)")
+
+
+def open_session(
+    path: Path, model: str, options: Options, say: Say, *, own: Own | None = None
+) -> Session:
+    """Returns a session on a model's file, compiled and with its trace read. `model` is its name.
+
+    Errors: those of loading and compiling; I061 for inputs with named sizes that no shape is given
+    for.
+    """
+    own = own or Own()
+    chosen = compile_options(options, own)
+    budgets = Budgets(**own.budgets)
+    say(f"reading {model}", 0.0)
+    start = time.perf_counter()
+    with in_force(budgets):
+        module = load(path, **chosen.loading)
+    loaded = time.perf_counter()
+
+    def on_progress(text: str) -> None:
+        say(text, _fraction(text))
+
+    bounded = None if budgets == Budgets() else budgets
+    given = replace(chosen, schedules={}).compiling
+    given["extend"] += [_replaying(k, text) for k, text in chosen.schedules.items()]
+    compiled = compile(module, **given, on_progress=on_progress, budgets=bounded)
+    for wanted in compiled.inputs:
+        settled(wanted, {})
+    compiled.build  # noqa: B018 - one that the cache had whole is built here
+    done = time.perf_counter()
+    seconds = {"load": loaded - start, "compile": done - loaded}
+    session = Session(compiled, model=model, path=path, options=options, seconds=seconds)
+    say("reading the trace", _TRACE)
+    session.numbers  # noqa: B018 - made while the page still shows progress
+    return session
+
+
+def _replaying(kernel: str, text: str) -> ScheduleFor:
+    """Returns the schedule that steps make of kernels; a page may have sent them.
+
+    Errors: I237 for more, or longer, steps than any schedule has.
+    """
+    steps = text.splitlines()
+    if len(steps) > MOST_STEPS or max(map(len, steps), default=0) > LONGEST:
+        raise too_much(f"more than {MOST_STEPS} steps, or one of more than {LONGEST} characters")
+
+    def replay(schedule: Schedule, target: Target) -> None:
+        for step in replayed(schedule.nest, steps).steps:
+            schedule.apply(step.primitive, **dict(step.args))
+
+    made: ScheduleFor = schedule_for(kernel, name=kernel)(replay)
+    return made
+
+
+def _fraction(text: str) -> float | None:
+    """Returns how much of compiling is done, from what `clew.compile` says that it does."""
+    kernel = _KERNEL.match(text)
+    if kernel is not None:
+        return _KERNELS + (_LINKING - _KERNELS) * (int(kernel[1]) - 1) / int(kernel[2])
+    return {"graph passes": _PASSES, "linking": _LINKING}.get(text)

@@ -1,0 +1,1 @@
+"""Converters of ONNX's own operators, a file per family."""

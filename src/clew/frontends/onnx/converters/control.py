@@ -1,0 +1,484 @@
+"""Control flow: `If`, `Loop` and `Scan` become closed functions over what they take from
+outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from clew.frontends.onnx.build import reshaped, scalar
+from clew.frontends.onnx.layer import Layer
+from clew.frontends.onnx.registry import Result, call, converter
+from clew.frontends.onnx.scope import Captures
+from clew.frontends.onnx.value_types import is_unranked
+from clew.ir.dims import Dim, SymDim, is_unknown, unknown_dim
+from clew.ir.expr import (
+    Call,
+    Constant,
+    Expr,
+    Function,
+    If,
+    Tuple,
+    TupleGetItem,
+    Var,
+    While,
+    dtype_of,
+    join,
+)
+from clew.ir.syntax import type_text
+from clew.ir.types import (
+    OptionalType,
+    SequenceType,
+    TensorType,
+    TupleType,
+    Type,
+    UnrankedType,
+    is_native,
+)
+from clew.ops.common import differ
+from clew.ops.data.structure import folded
+from clew.support.errors import ClewError, GraphTypeError, ModelError
+
+# How far a loop is written out whose state changes its type from turn to turn.
+_MOST_TURNS: Final = 256
+_MOST_NODES: Final = 4096
+
+
+def one_element(layer: Layer, x: Expr) -> Expr:
+    """Returns the one element of a tensor, without axes."""
+    if isinstance(x.type, TensorType) and is_native(x.type):
+        return reshaped(x, ())
+    return folded(call("rank.scalar", x), layer.importer.known.get)
+
+
+@converter("If", values=True)
+def if_(layer: Layer) -> Result:
+    """A condition known at import leaves only its branch.
+
+    The branches may give values of different shapes, and of different rank: only a run tells then
+    (`ir.expr.join`). A branch that cannot be imported for its shapes is one that these shapes never
+    take: it is left to the run to say why, should it be taken.
+    """
+    known = layer.known(0)
+    if known is not None and known.size == 1:
+        taken = "then_branch" if bool(known.reshape(-1)[0]) else "else_branch"
+        return layer.subgraph(taken, [])
+    read = [_branch(layer, name) for name in ("then_branch", "else_branch")]
+    bodies = [body for body, _ in read]
+    for n, other in ((0, 1), (1, 0)):
+        body, failed = bodies[n], bodies[other]
+        if isinstance(failed, ClewError):
+            if isinstance(body, ClewError):
+                raise body
+            bodies[other] = Tuple([_refused(failed, f.type) for f in body.fields])
+            layer.importer.asked.undecided(layer.input(0))
+    outers = {o.id: o for _, captures in read for o in captures.outers}
+    then, orelse = (
+        _closed(body, captures, outers.values())  # type: ignore[arg-type]
+        for body, (_, captures) in zip(bodies, read, strict=True)
+    )
+    _same_results(layer, then, orelse)
+    result = If(one_element(layer, layer.input(0)), then, orelse, list(outers.values()))
+    count = len(then.body.type.fields)  # type: ignore[union-attr]
+    if any(map(is_unranked, result.type.fields)):  # type: ignore[union-attr]
+        layer.importer.asked.undecided(layer.input(0))
+    return [TupleGetItem(result, n) for n in range(count)]
+
+
+def _same_results(layer: Layer, then: Function, orelse: Function) -> None:
+    left, right = then.body.type, orelse.body.type
+    assert isinstance(left, TupleType)
+    assert isinstance(right, TupleType)
+    if len(left.fields) != len(right.fields):
+        raise layer.wrong(f"gives {len(left.fields)} values or {len(right.fields)}")
+
+
+def _branch(layer: Layer, name: str) -> tuple[Tuple | ClewError, Captures]:
+    """Returns a branch's results, or why it cannot be imported; and what it takes from outside."""
+    captures = Captures(layer.importer.known)
+    try:
+        return Tuple(layer.subgraph(name, [], captures)), captures
+    except GraphTypeError as error:
+        return error, Captures(layer.importer.known)
+    except ModelError as error:
+        if error.code != "M012":
+            raise
+        return error, Captures(layer.importer.known)
+
+
+def _refused(error: ClewError, type_: Type) -> Expr:
+    """Returns a value of a type that raises an error when it is asked for."""
+    never = scalar(False, "bool")
+    return call("assume", never, code=error.code, message=error.message, type=type_text(type_))
+
+
+def _closed(body: Expr, captures: Captures, outers: object) -> Function:
+    """Returns a branch as a function of all that both branches take."""
+    params = []
+    for outer in outers:  # type: ignore[attr-defined]
+        found = captures.parameters.get(outer.id)
+        params.append(found[1] if found else Var("unused", outer.type))
+    return Function(params, body)
+
+
+@converter("Loop", values=True)
+def loop(layer: Layer) -> Result:
+    """State: the condition, what the body carries, then what it takes from outside unchanged.
+
+    A loop whose state changes its type from turn to turn (sequences that grow, above all) is
+    written out where it is known how often it runs.
+    """
+    limit, go_on = layer.optional(0), layer.optional(1)
+    init = [layer.input(n) for n in range(2, len(layer.inputs))]
+    start = scalar(True, "bool") if go_on is None else one_element(layer, go_on)
+    types: list[Type] = [expr.type for expr in init]
+    plain = all(isinstance(t, TensorType) for t in types)
+    widened: set[str] = set()
+    # A loop in a loop is read again with it. What changed the first time does so again: without
+    # that, the innermost of ten loops would be read a thousand times.
+    changing = layer.importer.changing_sizes.setdefault(layer.name, set())
+    _widen_known(types, changing, widened)
+    while True:
+        index, going, *state = _parameters(layer, types)
+        captures = Captures(layer.importer.known)
+        before = layer.importer.imported
+        results = layer.subgraph("body", [index, going, *state], captures)
+        if len(results) < 1 + len(state):
+            raise layer.wrong(f"carries {len(state)} values, and its body gives {len(results) - 1}")
+        changed = _widen(layer, types, results[1 : 1 + len(state)], widened, changing)
+        if (changed and plain) or not plain:
+            plain = True
+            written_out = _written_out(layer, start, init, layer.importer.imported - before)
+            if written_out is not None:
+                return written_out
+        if not changed:
+            break
+    proceed = one_element(layer, results[0])
+    forever = _passed_on(proceed) is going or _always(layer, proceed)
+    trips = _trips(layer, limit, start) if forever else None
+    bound = None if limit is None else one_element(layer, limit)
+    return build_loop(
+        layer, bound, start, (index, going, *state), proceed, results, init, captures, trips
+    )
+
+
+def _written_out(layer: Layer, start: Expr, init: Sequence[Expr], nodes: int) -> list[Expr] | None:
+    """Returns the results of a loop as its body again and again; None where it is not known how
+    often that is, or too often. `nodes` is how many the body has.
+    """
+    limit = None if layer.optional(0) is None else layer.known_one(0)
+    if layer.optional(0) is not None and not isinstance(limit, int):
+        return None
+    most = min(_MOST_TURNS, _MOST_NODES // max(nodes, 1))
+    state, stacks, going = list(init), list[list[Expr]](), start
+    for turn in range(most + 1):
+        known = layer.importer.known.get(going)
+        if known is None or known.dtype == object:
+            return None
+        if not known.reshape(-1)[0] or (limit is not None and turn >= limit):
+            return _stacked(layer, state, stacks) if stacks or not _stacks(layer, init) else None
+        if turn == most:
+            return None
+        results = layer.subgraph("body", [scalar(turn, "i64"), going, *state])
+        going, state = one_element(layer, results[0]), results[1 : 1 + len(init)]
+        rows = results[1 + len(init) :]
+        stacks = stacks or [[] for _ in rows]
+        for stack, row in zip(stacks, rows, strict=True):
+            stack.append(row)
+    return None
+
+
+def _stacks(layer: Layer, init: Sequence[Expr]) -> int:
+    return len(layer.graph("body").output) - 1 - len(init)
+
+
+def _stacked(layer: Layer, state: Sequence[Expr], stacks: Sequence[list[Expr]]) -> list[Expr]:
+    known = layer.importer.known.get
+    found = [call("sequence.construct", *rows) for rows in stacks]
+    return [
+        *state,
+        *(folded(call("sequence.concat", s, axis=0, new_axis=True), known) for s in found),
+    ]
+
+
+def _parameters(layer: Layer, types: Sequence[Type]) -> list[Var]:
+    names = [value.name for value in layer.graph("body").input]
+    if len(names) != len(types) + 2:
+        raise layer.wrong(f"carries {len(types)} values, and its body takes {len(names) - 2}")
+    scalars = [TensorType((), "i64"), TensorType((), "bool")]
+    return [Var(name, type_) for name, type_ in zip(names, [*scalars, *types], strict=True)]
+
+
+def _widen_known(types: list[Type], changing: set[tuple[int, int]], widened: set[str]) -> None:
+    """Makes sizes unknown, in place, that are known to change: by state and axis."""
+    for n, axis in sorted(changing):
+        type_ = types[n]
+        if isinstance(type_, TensorType) and axis < type_.rank:
+            fresh = unknown_dim()
+            widened.add(str(fresh))
+            shape = (*type_.shape[:axis], fresh, *type_.shape[axis + 1 :])
+            types[n] = type_.with_(shape=shape)
+
+
+def _widen(
+    layer: Layer,
+    types: list[Type],
+    results: Sequence[Expr],
+    widened: set[str],
+    changing: set[tuple[int, int]],
+) -> bool:
+    """Makes what changes from turn to turn unknown, in place: sizes, and ranks where these change.
+    Whether anything was made so.
+    """
+    changed = False
+    for n, (before, expr) in enumerate(zip(list(types), results, strict=True)):
+        after = expr.type
+        if _covers(before, after):
+            continue
+        if not isinstance(before, TensorType) or not isinstance(after, TensorType):
+            types[n] = _joined(layer, before, after)
+            changed = True
+            continue
+        if before.dtype != after.dtype or before.rank != after.rank:
+            types[n] = _joined(layer, before, after)
+            changed = True
+            continue
+        shape: list[Dim] = []
+        for axis, (a, b) in enumerate(zip(before.shape, after.shape, strict=True)):
+            if a == b or str(a) in widened:
+                shape.append(a)
+                continue
+            fresh = unknown_dim()
+            widened.add(str(fresh))
+            changing.add((n, axis))
+            shape.append(fresh)
+            changed = True
+        types[n] = before.with_(shape=tuple(shape))
+    return changed
+
+
+def _covers(type_: Type, other: Type, *, inside: bool = False) -> bool:
+    """Whether every value of another type is of this one. Unknown sizes inside sequences and
+    optionals stand for any.
+    """
+    match type_, other:
+        case UnrankedType(a), (TensorType(dtype=b) | UnrankedType(b)):
+            return a == b
+        case TensorType(a, dtype), TensorType(b, also) if inside and len(a) == len(b):
+            return dtype == also and all(x == y or is_unknown(x) for x, y in zip(a, b, strict=True))
+        case SequenceType(a, False), SequenceType(b, empty):
+            alike = empty and dtype_of(a) == dtype_of(b)
+            return alike or _covers(a, b, inside=True)
+        case OptionalType(a), (OptionalType(b) | b):
+            return _covers(a, b, inside=True)
+    return type_ == other
+
+
+def _joined(layer: Layer, before: Type, after: Type) -> Type:
+    try:
+        return join(before, after)
+    except GraphTypeError as error:
+        raise layer.wrong(f"carries a {before} that becomes a {after}") from error
+
+
+def _passed_on(expr: Expr) -> Expr:
+    """Returns what an expression only passes on."""
+    while isinstance(expr, Call) and expr.op_name == "identity":
+        expr = expr.args[0]
+    return expr
+
+
+def _always(layer: Layer, proceed: Expr) -> bool:
+    known = layer.importer.known.get(proceed)
+    return known is not None and bool(known.reshape(-1)[0])
+
+
+def _trips(layer: Layer, limit: Expr | None, start: Expr) -> Dim | None:
+    """Returns how often the loop runs, where that is known and only its limit ends it."""
+    known, first = layer.known(0), layer.importer.known.get(start)
+    if limit is None or known is None or first is None:
+        return None
+    if not bool(first.reshape(-1)[0]):
+        return 0
+    count = layer.known_one(0)
+    return count if isinstance(count, SymDim) else max(int(count), 0)
+
+
+def build_loop(
+    layer: Layer,
+    limit: Expr | None,
+    start: Expr,
+    params: Sequence[Var],
+    proceed: Expr,
+    results: Sequence[Expr],
+    init: Sequence[Expr],
+    captures: Captures,
+    trips: Dim | None,
+) -> list[Expr]:
+    """Builds the loop; the results are the carried values and the stacks."""
+    taken = list(captures.parameters.values())
+    outers, inner = [o for o, _ in taken], [v for _, v in taken]
+    if limit is not None and not isinstance(limit, Constant):
+        outers, inner = [*outers, limit], [*inner, Var("trips", limit.type)]
+    index, going, *state = params
+    carried = results[1 : 1 + len(state)]
+    stacked = results[1 + len(state) :]
+    body = Tuple([proceed, *carried, *inner, *stacked])
+    function = Function([index, going, *state, *inner], body)
+    condition = _condition(limit, [p.type for p in function.params], bool(inner))
+    loop = While(condition, function, [start, *init, *outers], scans=len(stacked), trips=trips)
+    first_stack = 1 + len(init) + len(outers)
+    picks = [*range(1, 1 + len(init)), *range(first_stack, first_stack + len(stacked))]
+    return [TupleGetItem(loop, n) for n in picks]
+
+
+def _condition(limit: Expr | None, types: Sequence[Type], has_outers: bool) -> Function:
+    """Returns `i < limit and going` as a function of the whole state."""
+    params = [Var(f"state{n}", type_) for n, type_ in enumerate(types)]
+    index, going = params[:2]
+    if limit is None:
+        return Function(params, going)
+    bound: Expr = limit
+    if not isinstance(limit, Constant):
+        assert has_outers
+        bound = params[-1]
+    return Function(params, call("logical_and", call("less", index, bound), going))
+
+
+@converter("Scan", since=8)
+def scan_of_batch(layer: Layer) -> Result:
+    """To version 8 each sequence of a batch is scanned for itself, over axis 1. One that is shorter
+    keeps its last state; what is stacked after its end is undefined in the standard.
+    """
+    lengths, inputs = layer.optional(0), [layer.input(n) for n in range(1, len(layer.inputs))]
+    states, count = _split(layer, inputs)
+    scanned = layer.type_of(inputs[-1])
+    if scanned.rank < 2:
+        raise layer.wrong(f"scans {scanned}, which has no batch")
+    batch = scanned.shape[0]
+    if not isinstance(batch, int):
+        raise layer.open_size(f"the batch, {batch},", batch)
+    if any(layer.type_of(x).rank < 1 or layer.type_of(x).shape[0] != batch for x in inputs):
+        raise layer.wrong("has inputs whose batches differ in size")
+    if batch == 0:
+        raise layer.unsupported("over a batch of no sequences")
+    backward = _flags(layer, "directions", count)
+    results = []
+    for n in range(batch):
+        own = [call("gather", x, scalar(n, "i64"), axis=0) for x in inputs]
+        turned = [_turned(x, flag) for x, flag in zip(own[states:], backward, strict=True)]
+        end = None if lengths is None else call("gather", lengths, scalar(n, "i64"), axis=0)
+        results.append(_scan(layer, own[:states], turned, end))
+    return [_batch_of([result[k] for result in results]) for k in range(len(results[0]))]
+
+
+def _batch_of(parts: Sequence[Expr]) -> Expr:
+    rows = [reshaped(part, (1, *part.tensor.shape)) for part in parts]
+    return rows[0] if len(rows) == 1 else call("concatenate", *rows, axis=0)
+
+
+def _split(layer: Layer, inputs: Sequence[Expr]) -> tuple[int, int]:
+    """Returns how many inputs are states, and how many are scanned."""
+    count = layer.integer("num_scan_inputs")
+    if not 1 <= count <= len(inputs):
+        raise layer.wrong(f"scans {count} of {len(inputs)} inputs")
+    return len(inputs) - count, count
+
+
+def _flags(layer: Layer, name: str, count: int) -> tuple[int, ...]:
+    """Returns directions, 0 where the model gives none."""
+    flags: tuple[int, ...] = layer.integers(name) or (0,) * count
+    if len(flags) != count or not set(flags) <= {0, 1}:
+        raise layer.wrong(f"has {name} {list(flags)} for {count}")
+    return flags
+
+
+def _axes(layer: Layer, name: str, values: Sequence[Expr]) -> list[int]:
+    """Returns axes counted from the front, 0 where the model gives none."""
+    axes: tuple[int, ...] = layer.integers(name) or (0,) * len(values)
+    if len(axes) != len(values):
+        raise layer.wrong(f"has {len(axes)} {name} for {len(values)}")
+    ranks = [layer.type_of(x).rank for x in values]
+    return [layer.positive(a, rank) for a, rank in zip(axes, ranks, strict=True)]
+
+
+def _moved(x: Expr, source: int, target: int) -> Expr:
+    """Returns a value with one axis in another place."""
+    if source == target:
+        return x
+    order = [n for n in range(x.tensor.rank) if n != source]
+    order.insert(target, source)
+    return call("transpose", x, axes=tuple(order))
+
+
+def _turned(x: Expr, backward: int) -> Expr:
+    return call("flip", x, axes=(0,)) if backward else x
+
+
+@converter("Scan", since=9)
+def scan(layer: Layer) -> Result:
+    """A loop over slices of some inputs, with its results stacked."""
+    inputs = layer.present()
+    states, count = _split(layer, inputs)
+    sequences = inputs[states:]
+    axes = _axes(layer, "scan_input_axes", sequences)
+    backward = _flags(layer, "scan_input_directions", count)
+    series = [
+        _turned(_moved(x, axis, 0), flag)
+        for x, axis, flag in zip(sequences, axes, backward, strict=True)
+    ]
+    found = _scan(layer, inputs[:states], series, None)
+    stacks = found[states:]
+    prepended = _flags(layer, "scan_output_directions", len(stacks))
+    places = _axes(layer, "scan_output_axes", stacks)
+    made = zip(stacks, prepended, places, strict=True)
+    return [*found[:states], *(_moved(_turned(x, flag), 0, axis) for x, flag, axis in made)]
+
+
+def _scan(
+    layer: Layer, init: Sequence[Expr], sequences: Sequence[Expr], end: Expr | None
+) -> list[Expr]:
+    """Returns the last states, and the stacks, of a loop over axis 0 of sequences. From the turn
+    `end` on, `i64[]`, the state stays as it is.
+    """
+    if any(layer.type_of(s).rank == 0 for s in sequences):
+        raise layer.wrong("scans a value without axes")
+    trips = layer.type_of(sequences[0]).shape[0]
+    if any(differ(layer.type_of(s).shape[0], trips) for s in sequences):
+        raise layer.wrong("scans sequences of unequal length")
+    index, going = Var("i", TensorType((), "i64")), Var("going", TensorType((), "bool"))
+    carried = [Var(f"state{n}", expr.type) for n, expr in enumerate(init)]
+    kept = [*sequences, *([] if end is None else [end])]
+    whole = [Var(f"sequence{n}", expr.type) for n, expr in enumerate(kept)]
+    captures = Captures(layer.importer.known)
+    slices = [call("gather", var, index, axis=0) for var in whole[: len(sequences)]]
+    results = layer.subgraph("body", [*carried, *slices], captures)
+    if len(results) < len(init):
+        raise layer.wrong(f"carries {len(init)} states, and its body gives {len(results)} values")
+    after = results[: len(init)]
+    if [r.type for r in after] != [c.type for c in carried]:
+        raise layer.unsupported("a state that changes its type from turn to turn")
+    if end is not None:
+        runs = call("less", index, whole[-1])
+        after = [call("where", runs, new, old) for new, old in zip(after, carried, strict=True)]
+    # The sequences travel as state that never changes.
+    size = Constant(trips) if isinstance(trips, int) else length_of(sequences[0])
+    found = build_loop(
+        layer,
+        size,
+        scalar(True, "bool"),
+        (index, going, *carried, *whole),
+        going,
+        [going, *after, *whole, *results[len(init) :]],
+        [*init, *kept],
+        captures,
+        trips,
+    )
+    return [*found[: len(init)], *found[len(init) + len(kept) :]]
+
+
+def length_of(sequence: Expr) -> Expr:
+    """Returns the number of turns over a sequence: its first size, `i64[]`."""
+    sizes = call("shape_of", sequence)
+    return call("gather", sizes, scalar(0, "i64"), axis=0)

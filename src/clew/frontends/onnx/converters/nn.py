@@ -1,0 +1,396 @@
+"""Convolutions, matrix products, pooling and normalisation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from clew.frontends.onnx.build import cast, per_channel, reshaped, scalar
+from clew.frontends.onnx.file.tensors import dtype_of
+from clew.frontends.onnx.layer import Layer
+from clew.frontends.onnx.registry import Result, call, converter
+from clew.ir.dims import Dim, dim_max
+from clew.ir.expr import Call, Constant, Expr
+from clew.ops.common import accumulator
+
+SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
+
+
+class Window:
+    """Kernel, strides, dilation and padding of a sliding window, ONNX's defaults filled in.
+
+    `padding` is (before..., after...); `kernel` comes from the attribute or from the weight's
+    shape.
+    """
+
+    def __init__(self, layer: Layer, kernel: Sequence[int]) -> None:
+        self.rank = layer.rank() - 2
+        if self.rank not in SPATIAL:
+            raise layer.unsupported(f"over {self.rank} spatial axes")
+        self.kernel = tuple(kernel)
+        ones = (1,) * self.rank
+        self.strides: tuple[int, ...] = layer.integers("strides") or ones
+        declared = "dilations" in layer.schema.attributes
+        self.dilation: tuple[int, ...] = (layer.integers("dilations") if declared else ()) or ones
+        for name, values in (
+            ("kernel_shape", self.kernel),
+            ("strides", self.strides),
+            ("dilations", self.dilation),
+        ):
+            if len(values) != self.rank or any(v < 1 for v in values):
+                raise layer.wrong(f"has {name} {list(values)} for {self.rank} spatial axes")
+        self.padding = self._padding(layer)
+
+    def _padding(self, layer: Layer) -> tuple[Dim, ...]:
+        mode = layer.text("auto_pad")
+        if mode in ("SAME_UPPER", "SAME_LOWER"):
+            return self._same(layer, mode == "SAME_UPPER")
+        pads: tuple[int, ...] = layer.integers("pads") or (0,) * (2 * self.rank)
+        if mode == "VALID":
+            return (0,) * (2 * self.rank)
+        if mode not in ("NOTSET", ""):
+            raise layer.wrong(f"has an unknown auto_pad {mode!r}")
+        if len(pads) != 2 * self.rank or any(p < 0 for p in pads):
+            raise layer.wrong(f"has pads {list(pads)} for {self.rank} spatial axes")
+        return pads
+
+    def extent(self, axis: int) -> int:
+        """Returns how many elements a window spans along a spatial axis."""
+        return (self.kernel[axis] - 1) * self.dilation[axis] + 1
+
+    def _same(self, layer: Layer, upper: bool) -> tuple[Dim, ...]:
+        """Returns padding that makes the output ceil(size / stride); the odd one goes last if
+        upper.
+        """
+        before: list[Dim] = []
+        after: list[Dim] = []
+        for axis, size in enumerate(layer.type(0).shape[2:]):
+            stride, extent = self.strides[axis], self.extent(axis)
+            windows = (size + stride - 1) // stride
+            total = dim_max((windows - 1) * stride + extent - size, 0)
+            small, large = total // 2, total - total // 2
+            before.append(small if upper else large)
+            after.append(large if upper else small)
+        return (*before, *after)
+
+
+def _with_bias(layer: Layer, result: Expr, index: int = 2) -> Expr:
+    bias = layer.optional(index)
+    if bias is None:
+        return result
+    return call("add", result, per_channel(bias, result.tensor.rank))
+
+
+def kernel_of(layer: Layer, weight: int = 1) -> tuple[int, ...]:
+    """Returns the kernel of a convolution: of the attribute, else of the weight."""
+    given: tuple[int, ...] = layer.integers("kernel_shape")
+    shape = layer.type(weight).shape[2:]
+    if not all(isinstance(d, int) for d in shape):
+        raise layer.open_size(f"the kernel's size in a weight {layer.type(weight)}", *shape)
+    if given and given != shape:
+        raise layer.wrong(f"has kernel_shape {list(given)}, and the weight {list(shape)}")
+    return shape  # type: ignore[return-value]
+
+
+def convolution(layer: Layer, window: Window, data: Expr, weight: Expr) -> Expr:
+    """Returns a convolution by a layer's window and groups."""
+    spatial = SPATIAL[window.rank]
+    return call(
+        f"nn.conv{window.rank}d",
+        data,
+        weight,
+        strides=window.strides,
+        padding=window.padding,
+        dilation=window.dilation,
+        groups=layer.integer("group"),
+        data_layout=f"NC{spatial}",
+        weight_layout=f"OI{spatial}",
+    )
+
+
+@converter("Conv")
+def conv(layer: Layer) -> Result:
+    """One to three spatial axes, then the bias."""
+    window = Window(layer, kernel_of(layer))
+    return _with_bias(layer, convolution(layer, window, layer.input(0), layer.input(1)))
+
+
+@converter("ConvTranspose")
+def conv_transpose(layer: Layer) -> Result:
+    """The gradient of a convolution with respect to its input."""
+    window = Window(layer, kernel_of(layer))
+    extra: tuple[Dim, ...] = layer.integers("output_padding") or (0,) * window.rank
+    padding, wanted = window.padding, layer.integers("output_shape")
+    if (
+        len(extra) != window.rank
+        or any(isinstance(e, int) and e < 0 for e in extra)
+        or (wanted and len(wanted) < window.rank)
+    ):
+        raise layer.wrong(
+            f"has output_padding {list(extra)}, output_shape {list(wanted)} for {window.rank} axes"
+        )
+    automatic = layer.text("auto_pad") in ("SAME_UPPER", "SAME_LOWER")
+    if wanted or automatic:
+        padding, extra = _transposed_padding(layer, window, extra, wanted[-window.rank :])
+    result = call(
+        f"nn.conv{window.rank}d_transpose",
+        layer.input(0),
+        layer.input(1),
+        strides=window.strides,
+        padding=padding,
+        output_padding=extra,
+        dilation=window.dilation,
+        groups=layer.integer("group"),
+    )
+    return _with_bias(layer, result)
+
+
+def _transposed_padding(
+    layer: Layer, window: Window, extra: Sequence[Dim], wanted: Sequence[int]
+) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]:
+    """Returns padding, and what is added at the end, to reach the wanted output.
+
+    Where none is named it is `size * stride`.
+    """
+    before: list[Dim] = []
+    after: list[Dim] = []
+    added: list[Dim] = []
+    for axis, size in enumerate(layer.type(0).shape[2:]):
+        target = wanted[axis] if wanted else size * window.strides[axis]
+        full = window.strides[axis] * (size - 1) + extra[axis] + window.extent(axis)
+        total = dim_max(full - target, 0)
+        added.append(extra[axis] + dim_max(target - full, 0))
+        small, large = total // 2, total - total // 2
+        upper = layer.text("auto_pad") == "SAME_UPPER"
+        before.append(small if upper else large)
+        after.append(large if upper else small)
+    return (*before, *after), tuple(added)
+
+
+# --- matrix products ------------------------------------------------------------------------------
+
+
+@converter("Gemm")
+def gemm(layer: Layer) -> Result:
+    """`alpha * A' * B' + beta * C`."""
+    data, dtype = layer.input(0), layer.type(0).dtype
+    if layer.rank(0) != 2 or layer.rank(1) != 2:
+        raise layer.wrong(f"multiplies {layer.type(0)} by {layer.type(1)}, expected matrices")
+    if layer.flag("transA"):
+        data = call("transpose", data, axes=(1, 0))
+    layout = "NK" if layer.flag("transB") else "KN"
+    result = _of_dtype(call("nn.dense", data, layer.input(1), weight_layout=layout), dtype)
+    if (alpha := layer.real("alpha")) != 1.0:
+        result = call("multiply", result, scalar(alpha, dtype))
+    bias, beta = layer.optional(2), layer.real("beta")
+    if bias is None or beta == 0.0:
+        return result
+    if beta != 1.0:
+        bias = call("multiply", bias, scalar(beta, dtype))
+    return call("add", result, bias)
+
+
+@converter("MatMul")
+def matmul(layer: Layer) -> Result:
+    """Numpy's `matmul`; a parameter matrix on the right makes a dense layer."""
+    a, b, dtype = layer.input(0), layer.input(1), layer.type(0).dtype
+    if isinstance(b, Constant) and layer.rank(1) == 2 and layer.rank(0) >= 2:
+        return _of_dtype(call("nn.dense", a, b, weight_layout="KN"), dtype)
+    return _of_dtype(call("nn.matmul", a, b), dtype)
+
+
+def _of_dtype(product: Call, dtype: str) -> Expr:
+    """Returns a product as the standard types it: sums of short integers, which it does not allow
+    and some exporters write, wrap.
+    """
+    return product if product.tensor.dtype == dtype else call("cast", product, dtype=dtype)
+
+
+# --- pooling --------------------------------------------------------------------------------------
+
+
+def optional_flag(layer: Layer, name: str) -> bool:
+    """Returns a flag, false in versions of the operator that do not have it."""
+    return name in layer.schema.attributes and layer.flag(name)
+
+
+def _pool(layer: Layer, op: str, window: Window, **more: bool | int | str) -> Expr:
+    return call(
+        op,
+        layer.input(0),
+        kernel=window.kernel,
+        strides=window.strides,
+        padding=window.padding,
+        dilation=window.dilation,
+        ceil_mode=optional_flag(layer, "ceil_mode"),
+        **more,
+    )
+
+
+@converter("MaxPool")
+def max_pool(layer: Layer) -> Result:
+    """Windows' maxima, and their places where they are used."""
+    window = Window(layer, layer.integers("kernel_shape"))
+    top = _pool(layer, "nn.max_pool2d", window, layout=f"NC{SPATIAL[window.rank]}")
+    if not layer.wants(1):
+        return top
+    column_major = layer.flag("storage_order")
+    return [top, _pool(layer, "nn.max_pool_places", window, column_major=column_major)]
+
+
+@converter("AveragePool")
+def average_pool(layer: Layer) -> Result:
+    """Windows' means."""
+    window = Window(layer, layer.integers("kernel_shape"))
+    return _pool(
+        layer,
+        "nn.avg_pool2d",
+        window,
+        layout=f"NC{SPATIAL[window.rank]}",
+        count_include_pad=optional_flag(layer, "count_include_pad"),
+    )
+
+
+def _spatial_axes(layer: Layer) -> tuple[int, ...]:
+    return tuple(range(2, layer.rank()))
+
+
+@converter("GlobalAveragePool")
+def global_average_pool(layer: Layer) -> Result:
+    """The mean over all spatial axes."""
+    if layer.rank() == 4:
+        return call("nn.global_avg_pool2d", layer.input(0))
+    return call("mean", layer.input(0), axes=_spatial_axes(layer), keepdims=True)
+
+
+@converter("GlobalMaxPool")
+def global_max_pool(layer: Layer) -> Result:
+    """The maximum over all spatial axes."""
+    if layer.rank() == 4:
+        return call("nn.global_max_pool2d", layer.input(0))
+    return call("max", layer.input(0), axes=_spatial_axes(layer), keepdims=True)
+
+
+@converter("GlobalLpPool", "LpPool", since=1)
+def lp_pool(layer: Layer) -> Result:
+    """Windows' norms, or that over all spatial axes. In version 1 `p` was a real number."""
+    p = layer.real("p") if layer.version == 1 else layer.integer("p")
+    if p < 1 or p != int(p):
+        raise layer.unsupported(f"p={p}")
+    if layer.op_type == "LpPool":
+        window = Window(layer, layer.integers("kernel_shape"))
+        return _pool(layer, "nn.lp_pool2d", window, layout=f"NC{SPATIAL[window.rank]}", p=int(p))
+    x, axes, dtype = layer.input(0), _spatial_axes(layer), layer.type(0).dtype
+    if p <= 2:
+        return call(f"l{int(p)}", x, axes=axes, keepdims=True)
+    wide = accumulator(dtype)
+    powers = call("power", call("abs", cast(x, wide)), scalar(p, wide))
+    total = call("sum", powers, axes=axes, keepdims=True)
+    return cast(call("power", total, scalar(1 / p, wide)), dtype)
+
+
+# --- normalisation --------------------------------------------------------------------------------
+
+
+@converter("LayerNormalization")
+def layer_norm(layer: Layer) -> Result:
+    """Over the axes from `axis` on; also the mean and the inverse deviation where they are used."""
+    x, scale, bias = layer.input(0), layer.input(1), layer.optional(2)
+    axis, epsilon = layer.axis(), layer.real("epsilon")
+    result = [normalised(x, scale, bias, axis, epsilon)]
+    if layer.wants(1) or layer.wants(2):
+        # Statistics are in a dtype of their own, and computed in it or a wider one.
+        kept = dtype_of(layer.integer("stash_type"), "stash_type")
+        result += [cast(s, kept) for s in statistics(x, axis, epsilon)]
+    return result
+
+
+def normalised(x: Expr, scale: Expr, bias: Expr | None, axis: int, epsilon: float) -> Expr:
+    """Returns `x` normalised over the axes from `axis` on; scale and bias broadcast to these."""
+    parameters = [scale] if bias is None else [scale, bias]
+    shaped = [_broadcast(p, x.tensor.shape[axis:]) for p in parameters]
+    return call("nn.layer_norm", x, *shaped, axis=axis, epsilon=epsilon)
+
+
+def statistics(x: Expr, axis: int, epsilon: float, *, centre: bool = True) -> list[Expr]:
+    """Returns the mean and the inverse deviation over the axes from `axis` on, in f32 or f64.
+    Without `centre` the mean counts as 0, and is left out.
+    """
+    axes = tuple(range(axis, x.tensor.rank))
+    wide = "f64" if x.tensor.dtype == "f64" else "f32"
+    data, found = cast(x, wide), []
+    if centre:
+        found.append(call("mean", data, axes=axes, keepdims=True))
+        data = call("subtract", data, found[0])
+    variance = call("mean", call("multiply", data, data), axes=axes, keepdims=True)
+    return [*found, call("rsqrt", call("add", variance, scalar(epsilon, wide)))]
+
+
+def _broadcast(x: Expr, shape: Sequence[Dim]) -> Expr:
+    """Returns a scale in the shape of the axes it applies to."""
+    if x.tensor.shape == tuple(shape):
+        return x
+    return call("broadcast_to", x, shape=tuple(shape))
+
+
+@converter("RMSNormalization")
+def rms_norm(layer: Layer) -> Result:
+    """Over the axes from `axis` on, without a mean."""
+    return root_mean_square(layer.input(0), layer.input(1), layer.axis(), layer.real("epsilon"))
+
+
+def root_mean_square(x: Expr, scale: Expr, axis: int, epsilon: float) -> Expr:
+    """Returns `x` over the root of its mean square over the axes from `axis` on, scaled."""
+    scale = _broadcast(scale, x.tensor.shape[axis:])
+    return call("nn.rms_norm", x, scale, axis=axis, epsilon=epsilon)
+
+
+@converter("InstanceNormalization")
+def instance_norm(layer: Layer) -> Result:
+    """Each channel of each image by itself."""
+    return call(
+        "nn.instance_norm", *(layer.input(n) for n in range(3)), epsilon=layer.real("epsilon")
+    )
+
+
+@converter("GroupNormalization", since=18)
+def group_norm_by_groups(layer: Layer) -> Result:
+    """Version 18: scale and bias hold one element a group."""
+    groups = layer.integer("num_groups")
+    shape = layer.type(0).shape
+    per_group = shape[1] // groups
+
+    def spread(x: Expr) -> Expr:
+        column = reshaped(x, (groups, 1))
+        return reshaped(call("broadcast_to", column, shape=(groups, per_group)), (shape[1],))
+
+    return _group_norm(layer, spread(layer.input(1)), spread(layer.input(2)))
+
+
+@converter("GroupNormalization", since=21)
+def group_norm(layer: Layer) -> Result:
+    """Scale and bias hold one element a channel."""
+    return _group_norm(layer, layer.input(1), layer.input(2))
+
+
+def _group_norm(layer: Layer, scale: Expr, bias: Expr) -> Expr:
+    return call(
+        "nn.group_norm",
+        layer.input(0),
+        scale,
+        bias,
+        groups=layer.integer("num_groups"),
+        epsilon=layer.real("epsilon"),
+    )
+
+
+@converter("LRN")
+def local_response_norm(layer: Layer) -> Result:
+    """`x / (bias + alpha / size * sum of squares over near channels) ** beta`."""
+    return call(
+        "nn.lrn",
+        layer.input(0),
+        size=layer.integer("size"),
+        alpha=layer.real("alpha"),
+        beta=layer.real("beta"),
+        bias=layer.real("bias"),
+    )

@@ -1,0 +1,221 @@
+"""Quantized tensors: to and from integers with scales and zero points."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from clew.frontends.onnx.build import cast, cast_saturated, reshaped
+from clew.frontends.onnx.file.tensors import dtype_of
+from clew.frontends.onnx.layer import Layer
+from clew.frontends.onnx.registry import Result, call, converter
+from clew.ir.expr import Constant, Expr
+from clew.ir.types import STORAGE, bits, is_integer
+from clew.ops.common import differ
+from clew.te.convert import convert
+
+# Where a product of integers is summed.
+_SUM: Final = "i32"
+# What tensors are quantized to.
+_QUANTIZED: Final = ("i8", "u8", "i16", "u16", *(d for d in STORAGE if d != "f8e8m0fnu"))
+
+
+@converter("DequantizeLinear")
+def dequantize_linear(layer: Layer) -> Result:
+    """`(x - zero_point) * scale`, for the whole tensor, along an axis, or in blocks along it.
+
+    The difference of integers of up to 16 bits is exact. It is multiplied in `f32`, also where the
+    result is an `f16` or `bf16`: of 8 bits that is what these would give, as the standard says; of
+    more it is nearer, as ONNX Runtime has it.
+    """
+    x, scale = layer.input(0), layer.input(1)
+    source, factor = layer.type(0).dtype, layer.type(1).dtype
+    zero = _zero_point(layer, 2)
+    if zero is not None and zero.tensor.dtype != source:
+        raise layer.wrong(f"has a zero point of {zero.tensor.dtype} for a tensor of {source}")
+    wide = "f64" if factor == "f64" else "f32"
+    exact = is_integer(source) and bits(source) <= 16
+    value = cast(x, _SUM if exact else wide)
+    if zero is not None:
+        value = call("subtract", value, _along(layer, cast(zero, value.tensor.dtype)))
+    result = call("multiply", cast(value, wide), _along(layer, cast(scale, wide)))
+    dtype = _output_dtype(layer, "" if factor in STORAGE else factor)
+    if not dtype:
+        raise layer.wrong(f"has a scale of {factor}, which cannot be the result's, and no other")
+    return cast(result, dtype)
+
+
+@converter("QuantizeLinear")
+def quantize_linear(layer: Layer) -> Result:
+    """`saturate(round(x / scale) + zero_point)`, for the whole tensor, along an axis, or in blocks
+    along it.
+
+    The quotient has the precision that the layer asks for, or the scale's; the zero point is added
+    in `f32` at least. To floats nothing is rounded before the end. NaN becomes the lowest integer,
+    as ONNX Runtime has it.
+    """
+    x, scale, zero = layer.input(0), layer.input(1), _zero_point(layer, 2)
+    dtype = _output_dtype(layer, "u8")
+    given = layer.optional(2)
+    if given is not None:
+        if _output_dtype(layer, given.tensor.dtype) != given.tensor.dtype:
+            raise layer.wrong(f"gives {dtype} with a zero point of {given.tensor.dtype}")
+        dtype = given.tensor.dtype
+    if dtype not in _QUANTIZED:
+        raise layer.wrong(f"cannot quantize to {dtype}")
+    precision = _precision(layer)
+    quotient = call("divide", cast(x, precision), _along(layer, cast(scale, precision)))
+    if is_integer(dtype):
+        return saturated(layer, call("round", quotient), zero, dtype)
+    if zero is not None:
+        wide = _at_least_f32(precision)
+        quotient = call("add", cast(quotient, wide), _along(layer, cast(zero, wide)))
+    saturate = "saturate" not in layer.schema.attributes or layer.flag("saturate")
+    return cast_saturated(quotient, dtype) if saturate else cast(quotient, dtype)
+
+
+def _precision(layer: Layer) -> str:
+    """Returns the dtype to divide in."""
+    if "precision" in layer.schema.attributes and (number := layer.integer("precision")):
+        dtype = dtype_of(number, "the precision")
+        if dtype not in ("f16", "bf16", "f32", "f64"):
+            raise layer.wrong(f"cannot divide in {dtype}")
+        return dtype
+    scale = layer.type(1).dtype
+    if is_integer(scale):
+        return "f64"
+    return "f32" if scale in STORAGE else scale
+
+
+def _at_least_f32(dtype: str) -> str:
+    return "f64" if dtype == "f64" else "f32"
+
+
+def _zero_point(layer: Layer, index: int) -> Expr | None:
+    """Returns a zero point, None where it is left out or known to be 0."""
+    zero = layer.optional(index)
+    if isinstance(zero, Constant) and not convert(zero.data, "f64").any():
+        return None
+    return zero
+
+
+def saturated(layer: Layer, rounded: Expr, zero: Expr | None, dtype: str) -> Expr:
+    """Returns whole numbers and a zero point as integers, held in their range.
+
+    From above while they are floats, from below as `i32`, which NaN enters as its lowest number.
+
+    Errors: M012 for a dtype that nothing is quantized to.
+    """
+    if dtype not in _QUANTIZED:
+        raise layer.wrong(f"cannot quantize to {dtype}")
+    wide = _at_least_f32(rounded.tensor.dtype)
+    rounded = cast(rounded, wide)
+    if zero is not None:
+        rounded = call("add", rounded, _along(layer, cast(zero, wide)))
+    signed = dtype[0] == "i"
+    low = -(2 ** (bits(dtype) - 1)) if signed else 0
+    high = 2 ** (bits(dtype) - signed) - 1
+    whole = cast(call("clip", rounded, max=float(high)), _SUM)
+    return cast(call("clip", whole, min=float(low)), dtype)
+
+
+def _output_dtype(layer: Layer, default: str) -> str:
+    if "output_dtype" in layer.schema.attributes and (number := layer.integer("output_dtype")):
+        return dtype_of(number, "the result")
+    return default
+
+
+def _along(layer: Layer, parameter: Expr) -> Expr:
+    """Returns a scale or zero point shaped to broadcast to the input."""
+    shape = parameter.tensor.shape
+    if shape in ((), (1,)):
+        return reshaped(parameter, ())
+    attributes = layer.schema.attributes
+    block = layer.integer("block_size") if "block_size" in attributes else 0
+    if block < 0:
+        raise layer.wrong(f"has a block_size of {block}")
+    if block:
+        return _in_blocks(layer, parameter, block)
+    if len(shape) != 1 or "axis" not in attributes:
+        raise layer.wrong(f"has a scale or zero point of type {parameter.type}")
+    rank = layer.rank()
+    axis = layer.positive(layer.integer("axis"), rank)
+    size = layer.type(0).shape[axis]
+    if differ(shape[0], size):
+        raise layer.wrong(f"has {shape[0]} scales or zero points for an axis of {size}")
+    return reshaped(parameter, (*shape, *(1,) * (rank - axis - 1)))
+
+
+def _in_blocks(layer: Layer, parameter: Expr, block: int) -> Expr:
+    """Returns a scale or zero point for each element, from one a block."""
+    given, shape = parameter.tensor.shape, layer.type(0).shape
+    axis = layer.positive(layer.integer("axis"), len(shape))
+    fits = len(given) == len(shape)
+    for position, (size, count) in enumerate(zip(shape, given, strict=False)):
+        if position != axis:
+            fits = fits and not differ(size, count)
+        elif isinstance(size, int) and isinstance(count, int):
+            fits = fits and -(-size // block) == count
+    if not fits:
+        raise layer.wrong(
+            f"has a scale or zero point of type {parameter.type} "
+            f"for blocks of {block} along axis {axis} of {layer.type(0)}"
+        )
+    return call("repeat", parameter, axis=axis, repeats=block, size=shape[axis])
+
+
+@converter("MatMulInteger")
+def matmul_integer(layer: Layer) -> Result:
+    """A product of integers less their zero points, in i32."""
+    operands = [layer.input(n) for n in range(2)]
+    return integer_product(operands, [layer.optional(n) for n in (2, 3)])
+
+
+def integer_product(operands: Sequence[Expr], zeros: Sequence[Expr | None]) -> Expr:
+    """Returns a product of two operands less their zero points, in i32. Those of the first are one
+    or one a row, those of the second one or one a column.
+    """
+    less = []
+    for n, (operand, zero) in enumerate(zip(operands, zeros, strict=True)):
+        value = cast(operand, _SUM)
+        if zero is not None:
+            point = cast(zero, _SUM)
+            if n == 0 and point.tensor.rank == 1 and point.tensor.shape != (1,):
+                point = reshaped(point, (*point.tensor.shape, 1))
+            value = call("subtract", value, point)
+        less.append(value)
+    return call("nn.matmul", *less)
+
+
+@converter("QLinearMatMul")
+def qlinear_matmul(layer: Layer) -> Result:
+    """A product of dequantized operands, quantized; of integers exact, of floats in `f32`."""
+    operands: list[Expr] = []
+    for first in (0, 3):
+        wide = _SUM if is_integer(layer.type(first).dtype) else "f32"
+        value = call(
+            "subtract",
+            cast(layer.input(first), wide),
+            _row_parameter(layer, first + 2, first, wide),
+        )
+        operands.append(value)
+    if operands[0].tensor.dtype != operands[1].tensor.dtype:
+        operands = [cast(operand, "f32") for operand in operands]
+    exact = cast(call("nn.matmul", *operands), "f32")
+    scales = [_row_parameter(layer, n, base, "f32") for n, base in ((1, 0), (4, 3))]
+    factor = call("divide", call("multiply", *scales), reshaped(cast(layer.input(6), "f32"), ()))
+    quotient, dtype = call("multiply", exact, factor), layer.type(7).dtype
+    zero = reshaped(layer.input(7), ())
+    if not is_integer(dtype):
+        return cast_saturated(call("add", quotient, cast(zero, "f32")), dtype)
+    return saturated(layer, call("round", quotient), zero, dtype)
+
+
+def _row_parameter(layer: Layer, index: int, operand: int, dtype: str) -> Expr:
+    parameter = cast(layer.input(index), dtype)
+    shape = parameter.tensor.shape
+    if shape in ((), (1,)):
+        return reshaped(parameter, ())
+    if len(shape) == 1 and operand == 0:
+        return reshaped(parameter, (*shape, 1))
+    return parameter

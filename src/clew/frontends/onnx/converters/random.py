@@ -1,0 +1,122 @@
+"""Random numbers. A seed makes every run draw the same; without one each draws anew."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from clew.frontends.onnx.build import cast, reshaped, scalar
+from clew.frontends.onnx.file.tensors import checked_size, dtype_of
+from clew.frontends.onnx.layer import Layer
+from clew.frontends.onnx.registry import Result, call, converter
+from clew.ir.dims import Dim
+from clew.ir.expr import Expr
+from clew.ir.types import is_float
+
+
+def random_key(layer: Layer) -> Expr:
+    """Returns what a layer draws its numbers from."""
+    return call("random_key", seed=layer.real("seed") if layer.has("seed") else None)
+
+
+def _dtype(layer: Layer, default: str = "") -> str:
+    given = bool(default) and not layer.has("dtype")
+    dtype = default if given else dtype_of(layer.integer("dtype"), "the result")
+    if not is_float(dtype):
+        raise layer.wrong(f"draws numbers of the type {dtype}")
+    return dtype
+
+
+def _uniform(layer: Layer, shape: Sequence[Dim], dtype: str) -> Expr:
+    bounds = {name: layer.real(name) for name in ("low", "high")}
+    return call("random_uniform", random_key(layer), shape=tuple(shape), dtype=dtype, **bounds)
+
+
+def _normal(layer: Layer, shape: Sequence[Dim], dtype: str) -> Expr:
+    moments = {name: layer.real(name) for name in ("mean", "scale")}
+    return call("random_normal", random_key(layer), shape=tuple(shape), dtype=dtype, **moments)
+
+
+def _shape(layer: Layer, dtype: str) -> tuple[int, ...]:
+    shape: tuple[int, ...] = layer.integers("shape")
+    if any(size < 0 for size in shape):
+        raise layer.wrong(f"has the shape {list(shape)}")
+    checked_size(shape, dtype, layer.importer.budgets, "the result")
+    return shape
+
+
+@converter("RandomUniform")
+def random_uniform(layer: Layer) -> Result:
+    """Of a given shape, evenly from `[low, high)`."""
+    dtype = _dtype(layer)
+    return _uniform(layer, _shape(layer, dtype), dtype)
+
+
+@converter("RandomNormal")
+def random_normal(layer: Layer) -> Result:
+    """Of a given shape, from the normal distribution."""
+    dtype = _dtype(layer)
+    return _normal(layer, _shape(layer, dtype), dtype)
+
+
+@converter("RandomUniformLike")
+def random_uniform_like(layer: Layer) -> Result:
+    """Of the input's shape, evenly from `[low, high)`."""
+    return _uniform(layer, layer.type(0).shape, _dtype(layer, layer.type(0).dtype))
+
+
+@converter("RandomNormalLike")
+def random_normal_like(layer: Layer) -> Result:
+    """Of the input's shape, from the normal distribution."""
+    return _normal(layer, layer.type(0).shape, _dtype(layer, layer.type(0).dtype))
+
+
+def _drawn(layer: Layer, shape: Sequence[Dim], dtype: str) -> Expr:
+    return call("random_uniform", random_key(layer), shape=tuple(shape), dtype=dtype)
+
+
+@converter("Bernoulli")
+def bernoulli(layer: Layer) -> Result:
+    """1 with the probability that the input says, else 0."""
+    type_ = layer.type(0)
+    dtype = dtype_of(layer.integer("dtype"), "the result") if layer.has("dtype") else type_.dtype
+    wide = "f64" if type_.dtype == "f64" else "f32"
+    drawn = _drawn(layer, type_.shape, wide)
+    return cast(call("less", drawn, cast(layer.input(0), wide)), dtype)
+
+
+@converter("Multinomial")
+def multinomial(layer: Layer) -> Result:
+    """Places in each row, with probabilities whose logarithms the input holds but for a summand."""
+    type_, count = layer.type(0), layer.integer("sample_size")
+    if type_.rank != 2:
+        raise layer.wrong(f"takes 2 axes, got {type_}")
+    if count < 0:
+        raise layer.wrong(f"draws {count} samples")
+    rows, classes = type_.shape
+    if classes == 0:
+        raise layer.wrong(f"draws from no classes: {type_}")
+    dtype = dtype_of(layer.integer("dtype"), "the result")
+    checked_size(
+        [d for d in (rows, count) if isinstance(d, int)],
+        dtype,
+        layer.importer.budgets,
+        "the result",
+    )
+    wide = "f64" if type_.dtype == "f64" else "f32"
+    share = call("nn.softmax", cast(layer.input(0), wide), axis=1)
+    # The sums are at most as many as there are numbers drawn below the last of them.
+    upto = call("cumsum", share, axis=1)
+    total = call("slice", upto, begin=(-1,), end=(2**31 - 1,), strides=(1,), axes=(1,))
+    drawn = call("multiply", _drawn(layer, (rows, count), wide), total)
+    passed = call(
+        "less_equal", reshaped(upto, (rows, 1, classes)), reshaped(drawn, (rows, count, 1))
+    )
+    place = call("sum", cast(passed, "i64"), axes=(2,), keepdims=False)
+    most = call("subtract", _classes(layer, classes), scalar(1, "i64"))
+    return cast(call("minimum", place, most), dtype)
+
+
+def _classes(layer: Layer, classes: Dim) -> Expr:
+    if isinstance(classes, int):
+        return scalar(classes, "i64")
+    return call("gather", call("shape_of", layer.input(0)), scalar(1, "i64"), axis=0)

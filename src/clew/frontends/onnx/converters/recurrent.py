@@ -1,0 +1,381 @@
+"""LSTM, GRU and RNN: the inputs' part as one dense layer, then a loop over time.
+
+Each direction is a `While` whose state is the hidden state (and the cell), the inputs' part of the
+gates and the recurrent weights; what leaves it at each step is stacked. Where sequences are of
+unequal length, those that have ended keep their state and give zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from clew.frontends.onnx.build import cast, fields, filled, reshaped, scalar
+from clew.frontends.onnx.converters.control import build_loop, length_of
+from clew.frontends.onnx.layer import Layer
+from clew.frontends.onnx.registry import Result, call, converter
+from clew.frontends.onnx.scope import Captures
+from clew.ir.dims import Dim
+from clew.ir.expr import Constant, Expr, Var
+from clew.ir.types import TensorType
+from clew.ops.common import differ
+
+Activation: TypeAlias = "Callable[[Expr], Expr]"
+
+# Operator, and what alpha and beta are where the model does not say.
+_ACTIVATIONS: Final[dict[str, tuple[str, dict[str, float]]]] = {
+    "affine": ("", {"alpha": 1.0, "beta": 0.0}),
+    "elu": ("nn.elu", {"alpha": 1.0}),
+    "hardsigmoid": ("nn.hard_sigmoid", {"alpha": 0.2, "beta": 0.5}),
+    "leakyrelu": ("nn.leaky_relu", {"alpha": 0.01}),
+    "relu": ("nn.relu", {}),
+    "scaledtanh": ("tanh", {"alpha": 1.0, "beta": 1.0}),
+    "sigmoid": ("sigmoid", {}),
+    "softplus": ("nn.softplus", {}),
+    "softsign": ("nn.softsign", {}),
+    "tanh": ("tanh", {}),
+    "thresholdedrelu": ("nn.thresholded_relu", {"alpha": 1.0}),
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One direction's step: weights that the loop carries, and the new state of an input and the
+    old.
+    """
+
+    weights: tuple[Expr, ...]
+    step: Callable[[Expr, Sequence[Expr], Sequence[Expr]], list[Expr]]
+    inputs: Expr
+
+
+@dataclass(frozen=True)
+class Product:
+    """A product with a direction's weights; `of` takes what is multiplied, and the weights."""
+
+    weights: tuple[Expr, ...]
+    of: Callable[[Expr, Sequence[Expr]], Expr]
+
+
+def _activations(layer: Layer, defaults: Sequence[str], direction: int) -> list[Activation]:
+    """Returns the activations of one direction. Those that take an alpha (a beta) take the next of
+    the list that the model gives.
+    """
+    directions = len(_backwards(layer))
+    names, count = list(defaults) * directions, len(defaults) * directions
+    if layer.has("activations"):
+        names = [n.lower() for n in layer.texts("activations")][:count]
+    if len(names) != count:
+        raise layer.wrong(f"has {len(names)} activations, expected {count}")
+    given = {
+        "alpha": iter(layer.reals("activation_alpha")),
+        "beta": iter(layer.reals("activation_beta")),
+    }
+    found = [_activation(layer, name, given) for name in names]
+    return found[direction * len(defaults) :][: len(defaults)]
+
+
+def _activation(layer: Layer, name: str, given: dict[str, Iterator[float]]) -> Activation:
+    if name not in _ACTIVATIONS:
+        raise layer.wrong(f"has the activation {name!r}")
+    op, defaults = _ACTIVATIONS[name]
+    values = {key: next(given[key], default) for key, default in defaults.items()}
+    limit = layer.real("clip") if layer.has("clip") else None
+    if limit is not None and not limit >= 0:
+        raise layer.wrong(f"has clip={limit}")
+
+    def apply(x: Expr) -> Expr:
+        if limit is not None:
+            x = call("clip", x, min=-limit, max=limit)
+        if name not in ("affine", "scaledtanh"):
+            return call(op, x, **values)
+        alpha, beta = (scalar(values[key], x.tensor.dtype) for key in ("alpha", "beta"))
+        if name == "affine":
+            return call("add", call("multiply", x, alpha), beta)
+        return call("multiply", call("tanh", call("multiply", x, beta)), alpha)
+
+    return apply
+
+
+def _backwards(layer: Layer) -> list[bool]:
+    """Returns of each direction whether it is from the end."""
+    direction = layer.text("direction", "forward").lower()
+    known = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}
+    if direction not in known:
+        raise layer.wrong(f"has the direction {direction!r}")
+    return known[direction]
+
+
+def of_direction(x: Expr, direction: int) -> Expr:
+    """Returns the part of a parameter that belongs to one direction."""
+    part = call("slice", x, begin=(direction,), end=(direction + 1,), strides=(1,), axes=(0,))
+    return reshaped(part, x.tensor.shape[1:])
+
+
+def _dense(x: Expr, weight: Expr) -> Expr:
+    return call("nn.dense", x, weight, weight_layout="NK")
+
+
+def _input_part(x: Expr, product: Product, *biases: Expr) -> Expr:
+    """Returns what the inputs of all steps and sequences give to the gates, as one product."""
+    seq, batch, size = x.tensor.shape
+    rows = product.of(reshaped(x, (seq * batch, size)), product.weights)
+    for bias in biases:
+        rows = call("add", rows, bias)
+    return reshaped(rows, (seq, batch, rows.tensor.shape[1]))
+
+
+def _plain(layer: Layer, index: int, direction: int) -> Product:
+    """Returns the product with an input that holds weights."""
+    weights = of_direction(layer.input(index), direction)
+    return Product((weights,), lambda x, held: _dense(x, held[0]))
+
+
+def _biases(layer: Layer, direction: int, gates: int, hidden: int) -> tuple[Expr, Expr] | None:
+    """Returns the biases of the inputs' and of the recurrent part."""
+    bias = layer.optional(3)
+    if bias is None:
+        return None
+    sizes = (gates * hidden, gates * hidden)
+    first, second = fields(call("split", of_direction(bias, direction), sizes=sizes, axis=0), 2)
+    return first, second
+
+
+def recurrent_size(layer: Layer, axis: int = 2) -> int:
+    """Returns how many elements a state has: a size of the recurrent weight."""
+    if layer.rank(2) <= axis:
+        raise layer.wrong(f"has recurrence weights {layer.type(2)}")
+    size = layer.type(2).shape[axis]
+    if not isinstance(size, int):
+        raise layer.open_size(f"the hidden size, {size},", size)
+    return size
+
+
+def _run(
+    layer: Layer,
+    initial: Sequence[int],
+    cell: Callable[[Layer, Expr, int], Cell],
+    hidden: int,
+) -> list[Expr]:
+    """Returns the stacked hidden states and the last states over all directions.
+
+    `initial` are the inputs that hold the first states, where they are given.
+    """
+    backwards = _backwards(layer)
+    if any(layer.rank(n) != 3 for n in range(3)):
+        raise layer.wrong(f"takes 3 axes, got {layer.type(0)}, {layer.type(1)}, {layer.type(2)}")
+    if any(differ(layer.type(n).shape[0], len(backwards)) for n in (1, 2)):
+        raise layer.wrong(f"has weights {layer.type(1)} and {layer.type(2)} for {len(backwards)}")
+    batch_first = "layout" in layer.schema.attributes and layer.flag("layout")
+    x, lengths = layer.input(0), layer.optional(4)
+    if batch_first:
+        x = call("transpose", x, axes=(1, 0, 2))
+
+    def reverse(series: Expr) -> Expr:
+        if lengths is None:
+            return call("flip", series, axes=(0,))
+        return call("reverse_sequence", series, lengths, batch_axis=1, time_axis=0)
+
+    outputs, last = [], []
+    for number, backward in enumerate(backwards):
+        states = [_first_state(layer, x, n, number, hidden, bool(batch_first)) for n in initial]
+        made = cell(layer, reverse(x) if backward else x, number)
+        *ends, stacked = _direction(layer, made, states, lengths)
+        outputs.append(reverse(stacked) if backward else stacked)
+        last.append(ends)
+    seq, batch, _ = x.tensor.shape
+    whole = _joined([reshaped(y, (seq, 1, batch, hidden)) for y in outputs], 1)
+    ends_of = [
+        _joined([reshaped(ends[n], (1, batch, hidden)) for ends in last], 0)
+        for n in range(len(initial))
+    ]
+    if batch_first:
+        whole = call("transpose", whole, axes=(2, 0, 1, 3))
+        ends_of = [call("transpose", end, axes=(1, 0, 2)) for end in ends_of]
+    return [whole, *ends_of]
+
+
+def _joined(parts: Sequence[Expr], axis: int) -> Expr:
+    return parts[0] if len(parts) == 1 else call("concatenate", *parts, axis=axis)
+
+
+def _first_state(
+    layer: Layer, x: Expr, index: int, direction: int, hidden: int, batch_first: bool
+) -> Expr:
+    batch: Dim = x.tensor.shape[1]
+    given = layer.optional(index)
+    if given is None:
+        return filled(0, x.tensor.dtype, (batch, hidden))
+    if batch_first:
+        given = call("transpose", given, axes=(1, 0, 2))
+    return of_direction(given, direction)
+
+
+def _direction(
+    layer: Layer, cell: Cell, states: Sequence[Expr], lengths: Expr | None
+) -> list[Expr]:
+    """Returns the last states, and the first of them stacked over time."""
+    series = cell.inputs
+    trips = series.tensor.shape[0]
+    if trips == 0:
+        state = states[0].tensor
+        return [*states, filled(0, state.dtype, (0, *state.shape))]
+    carried = [*states, series, *cell.weights]
+    if lengths is not None:
+        batch = lengths.tensor.shape[0]
+        carried.append(reshaped(cast(lengths, "i64"), (batch, 1)))
+    index, going = Var("t", TensorType((), "i64")), Var("going", TensorType((), "bool"))
+    params = [Var(f"state{n}", expr.type) for n, expr in enumerate(carried)]
+    before, (whole, *kept) = params[: len(states)], params[len(states) :]
+    now = call("gather", whole, index, axis=0)
+    after = cell.step(now, before, kept[: len(cell.weights)])
+    result = after[0]
+    if lengths is not None:
+        ends = call("less", index, kept[-1])
+        zeros = scalar(0, result.tensor.dtype)
+        result = call("where", ends, result, zeros)
+        after = [call("where", ends, new, old) for new, old in zip(after, before, strict=True)]
+    limit: Expr = Constant(trips) if isinstance(trips, int) else length_of(series)
+    found = build_loop(
+        layer,
+        limit,
+        scalar(True, "bool"),
+        (index, going, *params),
+        going,
+        [going, *after, whole, *kept, result],
+        carried,
+        Captures(layer.importer.known),
+        trips,
+    )
+    last = found[: len(states)]
+    if lengths is not None:
+        some = call("greater", carried[-1], scalar(0, "i64"))
+        last = [call("where", some, end, scalar(0, end.tensor.dtype)) for end in last]
+    return [*last, found[-1]]
+
+
+def _peepholes(layer: Layer, direction: int, hidden: int) -> list[Expr]:
+    """Returns what the cell adds to the gates i, o and f; nothing where the model has none."""
+    if layer.optional(7) is None:
+        return []
+    return fields(
+        call("split", of_direction(layer.input(7), direction), sizes=(hidden,) * 3, axis=0), 3
+    )
+
+
+@converter("LSTM")
+def lstm(layer: Layer) -> Result:
+    """Gates i, o, f, c. Source: ONNX LSTM-22."""
+
+    def products(direction: int) -> tuple[Product, Product]:
+        return _plain(layer, 1, direction), _plain(layer, 2, direction)
+
+    return lstm_with(layer, recurrent_size(layer), products)
+
+
+def lstm_with(
+    layer: Layer, hidden: int, products: Callable[[int], tuple[Product, Product]]
+) -> list[Expr]:
+    """Returns the results of an LSTM. `products` gives the inputs' and the state's of a direction;
+    inputs from 3 on are as ONNX has them.
+    """
+    coupled = "input_forget" in layer.schema.attributes and layer.flag("input_forget")
+
+    def cell(layer: Layer, x: Expr, direction: int) -> Cell:
+        gate, squash, out = _activations(layer, ("sigmoid", "tanh", "tanh"), direction)
+        outer, inner = products(direction)
+        inputs = _input_part(x, outer, *_biases(layer, direction, 4, hidden) or ())
+        peepholes, held = _peepholes(layer, direction, hidden), len(inner.weights)
+
+        def step(now: Expr, state: Sequence[Expr], weights: Sequence[Expr]) -> list[Expr]:
+            h, c = state
+            gates = call("add", now, inner.of(h, weights))
+            i, o, f, g = fields(call("split", gates, sizes=(hidden,) * 4, axis=1), 4)
+
+            def seen(value: Expr, which: int, cell: Expr) -> Expr:
+                if not peepholes:
+                    return value
+                return call("add", value, call("multiply", weights[held + which], cell))
+
+            take = gate(seen(i, 0, c))
+            rest = call("subtract", scalar(1, take.tensor.dtype), take) if coupled else None
+            keep = rest or gate(seen(f, 2, c))
+            new = call("add", call("multiply", keep, c), call("multiply", take, squash(g)))
+            return [call("multiply", gate(seen(o, 1, new)), out(new)), new]
+
+        return Cell((*inner.weights, *peepholes), step, inputs)
+
+    return _run(layer, (5, 6), cell, hidden)
+
+
+@converter("GRU")
+def gru(layer: Layer) -> Result:
+    """Gates z, r, h. Source: ONNX GRU-22."""
+    hidden = recurrent_size(layer)
+    name = "linear_before_reset"
+    reset_after = name in layer.schema.attributes and layer.flag(name)
+
+    def cell(layer: Layer, x: Expr, direction: int) -> Cell:
+        gate, squash = _activations(layer, ("sigmoid", "tanh"), direction)
+        biases = _biases(layer, direction, 3, hidden)
+        sizes = (2 * hidden, hidden)
+        recurrent = of_direction(layer.input(2), direction)
+        added: list[Expr] = []
+        weights = [recurrent]
+        if biases is not None:
+            # The bias of h lies inside the reset where that comes after the product.
+            gates, rest = fields(call("split", biases[1], sizes=sizes, axis=0), 2)
+            outer = filled(0, x.tensor.dtype, (hidden,)) if reset_after else rest
+            added = [biases[0], call("concatenate", gates, outer, axis=0)]
+            if reset_after:
+                weights.append(rest)
+        if not reset_after:
+            weights = fields(call("split", recurrent, sizes=sizes, axis=0), 2)
+        inputs = _input_part(x, _plain(layer, 1, direction), *added)
+
+        def reset_last(now: Expr, h: Expr, held: Sequence[Expr]) -> tuple[Expr, Expr]:
+            """One product for all gates."""
+            parts = [
+                fields(call("split", gates, sizes=(hidden,) * 3, axis=1), 3)
+                for gates in (now, _dense(h, held[0]))
+            ]
+            z, r = (gate(call("add", a, b)) for a, b in zip(*(p[:2] for p in parts), strict=True))
+            inner = parts[1][2]
+            inner = call("add", inner, held[1]) if len(held) > 1 else inner
+            return z, squash(call("add", parts[0][2], call("multiply", r, inner)))
+
+        def reset_first(now: Expr, h: Expr, held: Sequence[Expr]) -> tuple[Expr, Expr]:
+            """The product for the new state waits for the reset."""
+            part, candidate = fields(call("split", now, sizes=sizes, axis=1), 2)
+            both = gate(call("add", part, _dense(h, held[0])))
+            z, r = fields(call("split", both, sizes=(hidden, hidden), axis=1), 2)
+            inner = _dense(call("multiply", r, h), held[1])
+            return z, squash(call("add", candidate, inner))
+
+        def step(now: Expr, state: Sequence[Expr], held: Sequence[Expr]) -> list[Expr]:
+            (h,) = state
+            z, new = (reset_last if reset_after else reset_first)(now, h, held)
+            return [call("add", new, call("multiply", z, call("subtract", h, new)))]
+
+        return Cell(tuple(weights), step, inputs)
+
+    return _run(layer, (5,), cell, hidden)
+
+
+@converter("RNN")
+def rnn(layer: Layer) -> Result:
+    """One gate. Source: ONNX RNN-22."""
+    hidden = recurrent_size(layer)
+
+    def cell(layer: Layer, x: Expr, direction: int) -> Cell:
+        (squash,) = _activations(layer, ("tanh",), direction)
+        biases = _biases(layer, direction, 1, hidden) or ()
+        inputs = _input_part(x, _plain(layer, 1, direction), *biases)
+
+        def step(now: Expr, state: Sequence[Expr], weights: Sequence[Expr]) -> list[Expr]:
+            return [squash(call("add", now, _dense(state[0], weights[0])))]
+
+        return Cell((of_direction(layer.input(2), direction),), step, inputs)
+
+    return _run(layer, (5,), cell, hidden)

@@ -1,0 +1,1 @@
+"""ONNX files as they are: read, checked, listed, cut and written."""

@@ -1,0 +1,1 @@
+"""Operators of `ai.onnx.ml`: schemas of their tables, and converters."""

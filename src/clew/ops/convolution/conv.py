@@ -1,0 +1,207 @@
+"""Convolutions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from clew.ir.expr import Attrs
+from clew.ir.types import TensorType
+from clew.ops.common import (
+    f16,
+    f32,
+    i8,
+    u8,
+)
+from clew.ops.convolution.stages import convolve, convolved, product_group
+from clew.ops.movement.layouts import parse_layout
+from clew.ops.registry import Sample, register_op
+from clew.ops.traits import Traits
+from clew.te import Tensor
+
+Array = np.ndarray[Any, Any]
+
+_CONVS = (
+    Sample(f32(1, 3, 9, 7), f32(8, 3, 3, 3), padding=(1, 1, 1, 1)),
+    Sample(f32(2, 4, 8, 8), f32(6, 4, 1, 1)),
+    Sample(f32(1, 3, 11, 11), f32(5, 3, 3, 2), strides=(2, 3), padding=(1, 0, 2, 1),
+           dilation=(2, 1)),
+    Sample(f32(1, 6, 5, 5), f32(6, 1, 3, 3), groups=6, padding=(1, 1, 1, 1)),
+    Sample(f32(1, 6, 5, 5), f32(4, 3, 3, 3), groups=2),
+    Sample(f32(1, 3, 8, 8), f32(2, 1, 3, 3, 3, 8), padding=(1, 1, 1, 1), weight_layout="OIHW3i8o",
+           out_layout="NCHW8c"),
+    Sample(f32(1, 2, 5, 5, 4), f32(1, 2, 3, 3, 4, 8), padding=(1, 1, 1, 1), data_layout="NCHW4c",
+           weight_layout="OIHW4i8o"),
+    Sample(f32(1, 2, 5, 5, 4), f32(2, 1, 3, 3, 4), groups=8, data_layout="NCHW4c",
+           weight_layout="OIHW4o"),
+    Sample(f32(1, 4, 5, 5, 2), f32(4, 2, 3, 3, 2, 2), groups=2, data_layout="NCHW2c",
+           weight_layout="OIHW2i2o"),
+    Sample(f32(1, 2, 4, 4, 4), f32(2, 2, 1, 1, 4, 4), data_layout="NCHW4c",
+           weight_layout="OIHW4i4o", out_layout="NCHW"),
+    Sample(u8(1, 3, 5, 5), i8(4, 3, 3, 3), low=0, high=9),
+    Sample(f16(1, 3, 5, 5), f16(4, 3, 3, 3)),
+    Sample(f16(1, 3, 5, 5), f16(4, 3, 3, 3), out_dtype="f32"),
+    Sample(f16(1, 2, 5, 5, 4), f16(1, 3, 3, 4, 8, 2), padding=(1, 1, 1, 1), data_layout="NCHW4c",
+           weight_layout="OHWI8o2i", out_layout="NCHW8c", out_dtype="f32"),
+    Sample(u8(1, 2, 5, 5, 4), i8(2, 1, 1, 2, 4, 4), data_layout="NCHW4c", low=0, high=9,
+           weight_layout="OHWI4o4i"),
+    Sample(f32(1, 64, 8, 8), f32(8, 128, 3, 3), error="T103"),
+    Sample(f32(1, 4, 8, 8), f32(8, 2, 3, 3), groups=4, error="T103"),
+    Sample(f32(1, 4, 8, 8), f32(5, 2, 3, 3), groups=2, error="T107"),
+    Sample(f32(4, 8, 8), f32(8, 4, 3, 3), error="T109"),
+    Sample(f32(1, 4, 2, 2), f32(8, 4, 3, 3), error="T110"),
+    Sample(f32(1, 4, 8, 8), f32(8, 4, 3, 3), strides=(0, 1), error="T107"),
+    Sample(f32(1, 4, 8, 8), f16(8, 4, 3, 3), error="T101"),
+    Sample(f32(1, 4, 8, 8), f32(8, 4, 3, 3), out_dtype="f16", error="T107"),
+    Sample(f32(1, 4, 8, 8), f32(8, 4, 3, 3), data_layout="NC", error="T109"),
+)  # fmt: skip
+
+
+@register_op("nn.conv2d", traits=Traits(product="weights", packs_weight=True), samples=_CONVS)
+def conv2d(
+    data: Tensor,
+    weight: Tensor,
+    *,
+    strides: tuple[int, ...] = (1, 1),
+    padding: tuple[int, ...] = (0, 0, 0, 0),
+    dilation: tuple[int, ...] = (1, 1),
+    groups: int = 1,
+    channels: int = 0,
+    data_layout: str = "NCHW",
+    weight_layout: str = "OIHW",
+    out_layout: str = "",
+    out_dtype: str = "",
+) -> Tensor:
+    """Two-dimensional cross-correlation of `data[N, C, H, W]` with `weight[O, C/groups, KH, KW]`.
+
+    `padding` is (top, left, bottom, right). Layouts may be blocked (`NCHW16c`, `OIHW16i64o`); an
+    empty `out_layout` is that of the data. `channels` is the number of output channels where the
+    weight's blocks round it up. Small integers give `i32`; narrow floats are summed in `f32`, and
+    the result is that too with `out_dtype="f32"`.
+
+    Errors: T101, T103, T107, T109, T110. Source: ONNX Conv-22.
+    """
+    return convolve("nn.conv2d", "HW", data, weight, {
+        "strides": strides, "padding": padding, "dilation": dilation, "groups": groups,
+        "channels": channels, "data_layout": data_layout, "weight_layout": weight_layout,
+        "out_layout": out_layout, "out_dtype": out_dtype,
+    })  # fmt: skip
+
+
+@conv2d.reference
+def _conv2d_reference(data: Array, weight: Array, **attrs: Any) -> Array:
+    return convolved("HW", data, weight, attrs)
+
+
+@conv2d.layout
+def _conv2d_layout(
+    attrs: Attrs, types: Sequence[TensorType], layout: str, weight_block: int = 0
+) -> tuple[tuple[str, ...], Attrs, str] | None:
+    """Returns the layouts of data and weight for a result in `layout` (`NCHW16c`), or None.
+
+    `weight_block` is how many output channels the weight holds together; 0 is the layout's block.
+    Input channels that fill no blocks (an image's) stay plain. A depthwise weight is blocked by
+    output channel. Weights of `bf16` and 8 bits hold as many input channels together, innermost, as
+    fit 32 bits: what dot products and matrix tiles take.
+    """
+    wanted = parse_layout(layout)
+    block = wanted.factor("C")
+    channels, inner = types[1].shape[:2]
+    if block == 1 or attrs.weight_layout != "OIHW" or not types[1].is_static:
+        return None
+    out, groups = int(channels), attrs.groups  # type: ignore[arg-type]
+    together = weight_block or block
+    if inner == 1 and groups == out and out % block == 0:
+        arguments = (layout, f"OIHW{block}o")
+    elif groups > 1:
+        if inner % block or (out // groups) % block:
+            return None
+        arguments = (layout, f"OIHW{block}i{block}o")
+    elif inner % block == 0 and (group := product_group(types[0].dtype)) and block % group == 0:
+        arguments = (layout, f"OHWI{together}o{group}i")
+    elif inner % block == 0:
+        arguments = (layout, f"OIHW{block}i{together}o")
+    elif isinstance(inner, int) and out % block == 0:
+        arguments = ("NCHW", f"OIHW{inner}i{together}o")
+    else:
+        return None
+    result = layout if out % block == 0 else "NCHW"
+    changed = attrs.with_(
+        data_layout=arguments[0], weight_layout=arguments[1], out_layout=result, channels=out
+    )
+    return arguments, changed, result
+
+
+@register_op(
+    "nn.conv1d",
+    samples=(
+        Sample(f32(2, 3, 9), f32(4, 3, 3), padding=(1, 0), strides=(2,)),
+        Sample(f32(1, 4, 8), f32(4, 1, 3), groups=4, dilation=(2,)),
+        Sample(f32(1, 4, 8), f32(4, 3, 3), error="T103"),
+        Sample(f32(1, 4, 8), f32(4, 4, 3), strides=(1, 1), error="T107"),
+    ),
+)
+def conv1d(
+    data: Tensor,
+    weight: Tensor,
+    *,
+    strides: tuple[int, ...] = (1,),
+    padding: tuple[int, ...] = (0, 0),
+    dilation: tuple[int, ...] = (1,),
+    groups: int = 1,
+    channels: int = 0,
+    data_layout: str = "NCW",
+    weight_layout: str = "OIW",
+    out_layout: str = "",
+) -> Tensor:
+    """As `nn.conv2d` over one spatial axis; `padding` is (left, right). Source: ONNX Conv-22."""
+    return convolve("nn.conv1d", "W", data, weight, {
+        "strides": strides, "padding": padding, "dilation": dilation, "groups": groups,
+        "channels": channels, "data_layout": data_layout, "weight_layout": weight_layout,
+        "out_layout": out_layout,
+    })  # fmt: skip
+
+
+@conv1d.reference
+def _conv1d_reference(data: Array, weight: Array, **attrs: Any) -> Array:
+    return convolved("W", data, weight, attrs)
+
+
+@register_op(
+    "nn.conv3d",
+    samples=(
+        Sample(f32(1, 2, 5, 4, 6), f32(3, 2, 3, 2, 1), padding=(1, 0, 1, 1, 1, 0)),
+        Sample(f32(1, 4, 4, 4, 4), f32(2, 2, 2, 2, 2), groups=2, strides=(2, 1, 2)),
+        Sample(f32(1, 2, 5, 4, 6), f32(3, 3, 3, 2, 1), error="T103"),
+        Sample(f32(1, 2, 5, 4), f32(3, 2, 3, 2, 1), error="T109"),
+    ),
+)
+def conv3d(
+    data: Tensor,
+    weight: Tensor,
+    *,
+    strides: tuple[int, ...] = (1, 1, 1),
+    padding: tuple[int, ...] = (0, 0, 0, 0, 0, 0),
+    dilation: tuple[int, ...] = (1, 1, 1),
+    groups: int = 1,
+    channels: int = 0,
+    data_layout: str = "NCDHW",
+    weight_layout: str = "OIDHW",
+    out_layout: str = "",
+) -> Tensor:
+    """As `nn.conv2d` over three spatial axes; `padding` is all befores, then all afters.
+
+    Source: ONNX Conv-22.
+    """
+    return convolve("nn.conv3d", "DHW", data, weight, {
+        "strides": strides, "padding": padding, "dilation": dilation, "groups": groups,
+        "channels": channels, "data_layout": data_layout, "weight_layout": weight_layout,
+        "out_layout": out_layout,
+    })  # fmt: skip
+
+
+@conv3d.reference
+def _conv3d_reference(data: Array, weight: Array, **attrs: Any) -> Array:
+    return convolved("DHW", data, weight, attrs)

@@ -1,0 +1,347 @@
+"""The stages that convolutions and poolings are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from clew import te
+from clew.ir.dims import Dim
+from clew.ir.types import from_numpy, is_float, to_numpy
+from clew.ops.common import (
+    accumulator,
+    differ,
+)
+from clew.ops.convolution.windows import Windows, blocks
+from clew.ops.movement.layouts import Layout, parse_layout, stored_shape, transform
+from clew.ops.movement.layouts import logical_sizes as sizes_of
+from clew.support.errors import GraphTypeError
+from clew.te import Scalar, Tensor
+from clew.te.expr import as_scalar
+
+Array = np.ndarray[Any, Any]
+
+
+def window_size(
+    name: str, size: Dim, kernel: Dim, stride: int, before: Dim, after: Dim, dilation: int
+) -> Dim:
+    """Returns how many windows fit an axis.
+
+    Errors: T107 for a stride or dilation below 1; T110 when the window is larger than the padded
+    axis.
+    """
+    if stride < 1 or dilation < 1:
+        raise GraphTypeError(
+            "T107", f"{name}: stride {stride} and dilation {dilation} must be at least 1"
+        )
+    reach = (kernel - 1) * dilation + 1
+    room = size + before + after - reach
+    if isinstance(room, int) and room < 0:
+        raise GraphTypeError(
+            "T110", f"{name}: a window of {reach} does not fit {size} padded by ({before}, {after})"
+        )
+    return room // stride + 1
+
+
+def padded(
+    x: Tensor, before: Sequence[Dim], after: Sequence[Dim], value: float, name: str
+) -> Tensor:
+    """Returns the pad stage: `x` within `value`; `x` itself where there is nothing to pad."""
+    if not any(p != 0 for p in (*before, *after)):
+        return x
+    shape = [b + n + a for b, n, a in zip(before, x.shape, after, strict=True)]
+
+    def body(*i: Scalar) -> Scalar:
+        inside, place = as_scalar(True, "bool"), []
+        for index, low, size, high in zip(i, before, x.shape, after, strict=True):
+            place.append(index - te.size(low))
+            if low != 0:
+                inside = inside & (index >= te.size(low))
+            if high != 0:
+                inside = inside & (index < te.size(low + size))
+        return te.select(inside, x[tuple(place)], as_scalar(value, x.dtype))
+
+    return te.compute(shape, body, name)
+
+
+def product_dtypes(data: str, weight: str, name: str, out_dtype: str = "") -> tuple[str, str]:
+    """Returns the dtype that products are summed in, and that of the result.
+
+    Small integers give `i32`; narrow floats are summed in `f32`, which `out_dtype` may keep.
+
+    Errors: T101 for operands of different dtypes, other than small integers; T107 for an
+    `out_dtype` that is neither that of the sums nor that of the operands.
+    """
+    small = ("i8", "u8", "i16", "u16")
+    if data in small and weight in small:
+        wide = dtype = "i32"
+    elif data != weight:
+        raise GraphTypeError("T101", f"{name}: data is {data}, weight is {weight}")
+    else:
+        wide, dtype = accumulator(data), data
+    if out_dtype not in ("", wide, dtype):
+        raise GraphTypeError(
+            "T107", f"{name}: out_dtype is {out_dtype!r}", hint=f"it is {wide} or {dtype}"
+        )
+    return wide, out_dtype or dtype
+
+
+def product_group(dtype: str) -> int:
+    """Returns how many neighbours of a dtype an instruction multiplies and adds at once: as many as
+    fit 32 bits; 0 for dtypes that no instruction takes so.
+    """
+    return {"bf16": 2, "u8": 4, "i8": 4}.get(dtype, 0)
+
+
+def check_pairs(
+    name: str, strides: Sequence[Any], padding: Sequence[Any], dilation: Sequence[Any], spatial: int
+) -> None:
+    """Checks that strides, dilations and paddings fit the number of spatial axes.
+
+    Errors: T107.
+    """
+    if len(strides) != spatial or len(dilation) != spatial or len(padding) != 2 * spatial:
+        raise GraphTypeError(
+            "T107",
+            f"{name}: expected {spatial} strides and dilations and {2 * spatial} paddings, got "
+            f"{tuple(strides)}, {tuple(dilation)}, {tuple(padding)}",
+        )
+
+
+def _logical(name: str, layout: Layout, shape: Sequence[Dim], axes: str) -> dict[str, Dim]:
+    if set(layout.plain) != set(axes):
+        raise GraphTypeError("T109", f"{name}: layout {layout.text} is not one of {axes}")
+    return sizes_of(layout, shape)
+
+
+def _element(x: Tensor, layout: Layout, place: dict[str, Scalar]) -> Scalar:
+    """Returns an element by its place on the logical axes.
+
+    Where the place on a block axis is given too (its letter in lower case), the other is the
+    block's.
+    """
+    indices = []
+    for axis in layout.axes:
+        block = layout.factor(axis)
+        if axis.islower():
+            indices.append(place[axis] if axis in place else place[axis.upper()] % block)
+        elif block == 1 or axis.lower() in place:
+            indices.append(place[axis])
+        else:
+            indices.append(place[axis] // block)
+    return x[tuple(indices)]
+
+
+@dataclass(frozen=True)
+class _Geometry:
+    """A convolution's sizes and layouts, checked."""
+
+    spatial: str
+    data: Layout
+    weight: Layout
+    out: Layout
+    sizes: dict[str, Dim]
+    inner: Dim
+    channels: Dim
+    groups: int
+    frames: int | None = None
+
+    @property
+    def depthwise(self) -> bool:
+        return self.inner == 1 and self.groups > 1
+
+
+def _geometry(
+    name: str, spatial: str, data: Tensor, weight: Tensor, attrs: dict[str, Any], frames: int | None
+) -> _Geometry:
+    """Returns the sizes of a convolution, its result's among them.
+
+    Errors: T103, T107, T109, T110.
+    """
+    layout = parse_layout(attrs["data_layout"])
+    out = parse_layout(attrs["out_layout"] or attrs["data_layout"])
+    filters = parse_layout(attrs["weight_layout"])
+    n_spatial, groups = len(spatial), attrs["groups"]
+    check_pairs(name, attrs["strides"], attrs["padding"], attrs["dilation"], n_spatial)
+    stored = spatial if frames is None else spatial[1:]
+    sizes = _logical(name, layout, data.shape, "NC" + stored)
+    if frames is not None:
+        sizes |= {"N": clips_of(name, sizes["N"], frames), spatial[0]: frames}
+    kernel = _logical(name, filters, weight.shape, "OI" + spatial)
+    if set(out.plain) != set(layout.plain):
+        raise GraphTypeError("T109", f"{name}: layout {out.text} is not one of NC{stored}")
+    inner, channels = kernel["I"], attrs["channels"] or kernel["O"]
+    if groups < 1 or channels % groups != 0:
+        raise GraphTypeError(
+            "T107", f"{name}: {channels} output channels are not divisible by groups={groups}"
+        )
+    if differ(sizes["C"], inner * groups):
+        raise GraphTypeError(
+            "T103",
+            f"{name}: input has {sizes['C']} channels, weight expects {inner * groups}",
+            hint=f"data is {data.type}, weight is {weight.type}, groups={groups}",
+        )
+    result: dict[str, Dim] = {"N": sizes["N"], "C": channels}
+    for n, axis in enumerate(spatial):
+        low, high = attrs["padding"][n], attrs["padding"][n + n_spatial]
+        stride, dilation = attrs["strides"][n], attrs["dilation"][n]
+        result[axis] = window_size(name, sizes[axis], kernel[axis], stride, low, high, dilation)
+        result["K" + axis] = kernel[axis]
+    if frames is not None:
+        result["N"] *= result[spatial[0]]
+    return _Geometry(spatial, layout, filters, out, result, inner, channels, groups, frames)
+
+
+def clips_of(name: str, images: Dim, frames: int) -> Dim:
+    """Returns how many clips of `frames` images a batch is.
+
+    Errors: T107 for images that are no whole clips.
+    """
+    if frames < 1 or (isinstance(images, int) and images % frames):
+        raise GraphTypeError("T107", f"{name}: {images} images are no clips of {frames} frames")
+    return images // frames
+
+
+def convolve(
+    name: str,
+    spatial: str,
+    data: Tensor,
+    weight: Tensor,
+    attrs: dict[str, Any],
+    frames: int | None = None,
+) -> Tensor:
+    """Returns the stages of a convolution over any number of spatial axes. With `frames`, the
+    images of the batch are clips of so many, and the first spatial axis is that of a clip.
+
+    Errors: T101, T103, T107, T109, T110.
+    """
+    short = name.rpartition(".")[2]
+    wide, dtype = product_dtypes(data.dtype, weight.dtype, name, attrs.get("out_dtype", ""))
+    g = _geometry(name, spatial, data, weight, attrs, frames)
+    n_spatial = len(spatial)
+    pads = dict(
+        zip(spatial, zip(attrs["padding"], attrs["padding"][n_spatial:], strict=False), strict=True)
+    )
+    before = [pads.get(a, (0, 0))[0] for a in g.data.axes]
+    after = [pads.get(a, (0, 0))[1] for a in g.data.axes]
+    x = padded(data, before, after, 0, f"{short}_pad")
+
+    block = g.data.factor("C")
+    split = block > 1 and not g.depthwise and g.inner % block == 0
+    taps = [te.reduce_axis(g.sizes["K" + a], f"k{a.lower()}") for a in spatial]
+    if g.depthwise:
+        channels = []
+    elif split:
+        channels = [te.reduce_axis(g.inner // block, "ico"), te.reduce_axis(block, "ici")]
+    else:
+        channels = [te.reduce_axis(g.inner, "ic")]
+    over = [*channels[:1], *taps, *channels[1:]]
+
+    def body(*i: Scalar) -> Scalar:
+        here = dict(zip(g.out.axes, i, strict=True))
+        read = _read_place(g, here, channels)
+        if g.frames is not None:  # an image of the batch is a frame of a clip
+            size = g.sizes[spatial[0]]
+            here |= {"N": here["N"] // te.size(size), spatial[0]: here["N"] % te.size(size)}
+        for n, axis in enumerate(spatial):
+            read[axis] = here[axis] * attrs["strides"][n] + taps[n] * attrs["dilation"][n]
+        filters = {**_filter_place(g, here, channels), **dict(zip(spatial, taps, strict=True))}
+        inside = te.as_scalar(True, "bool")
+        if g.frames is not None:
+            low, high = pads[spatial[0]]
+            frame = read[spatial[0]] - low
+            inside = te.all_of(
+                *([frame >= 0] if low else []), *([frame < g.frames] if high else [])
+            )
+            read["N"] = here["N"] * g.frames + frame
+        left, right = _element(x, g.data, read), _element(weight, g.weight, filters)
+        left = te.select(inside, left, as_scalar(0, x.dtype))
+        return te.sum(te.cast(wide, left) * te.cast(wide, right), over)
+
+    layout = g.out.text if g.out.factors else ""
+    shape = stored_shape(g.out, g.sizes)
+    stage = short if wide == dtype else f"{short}_sum"
+    result = te.compute(shape, body, stage, layout=layout, axes=_axis_names(g.out))
+    if wide == dtype:
+        return result
+    return te.compute(shape, lambda *i: te.cast(dtype, result[i]), short, layout=layout)
+
+
+def _axis_names(out: Layout) -> list[str]:
+    """Returns the axes' names: n, oc, oh, ow; a blocked channel is oco and oci."""
+    names = {"N": "n", "C": "oco" if "c" in out.axes else "oc", "c": "oci"}
+    return [names.get(axis, f"o{axis.lower()}") for axis in out.axes]
+
+
+def _out_channel(g: _Geometry, here: dict[str, Scalar]) -> Scalar:
+    return here["C"] * g.out.factor("C") + here["c"] if "c" in here else here["C"]
+
+
+def _read_place(
+    g: _Geometry, here: dict[str, Scalar], channels: Sequence[Scalar]
+) -> dict[str, Scalar]:
+    """Returns the batch and channel that the data is read at."""
+    place = {"N": here["N"]}
+    if g.depthwise and g.channels == g.groups and g.out.factor("C") == g.data.factor("C"):
+        return {**place, **{k: here[k] for k in ("C", "c") if k in here}}
+    group = te.as_scalar(0)
+    if g.groups > 1:
+        group = _out_channel(g, here) // te.size(g.channels // g.groups)
+    if g.depthwise:
+        return {**place, "C": group}
+    if len(channels) == 2:
+        blocks = te.size(g.inner // g.data.factor("C"))
+        return {**place, "C": group * blocks + channels[0], "c": channels[1]}
+    return {**place, "C": group * te.size(g.inner) + channels[0]}
+
+
+def _filter_place(
+    g: _Geometry, here: dict[str, Scalar], channels: Sequence[Scalar]
+) -> dict[str, Scalar]:
+    """Returns the output and input channel that the weight is read at."""
+    place: dict[str, Scalar] = {"O": _out_channel(g, here)}
+    if "c" in here and g.weight.factor("O") == g.out.factor("C"):
+        place = {"O": here["C"], "o": here["c"]}
+    block = g.weight.factor("I")
+    if g.depthwise:
+        return {**place, "I": te.as_scalar(0)}
+    if len(channels) == 2:
+        if block == g.data.factor("C"):
+            return {**place, "I": channels[0], "i": channels[1]}
+        return {**place, "I": channels[0] * g.data.factor("C") + channels[1]}
+    if block > 1 and block == g.inner:
+        return {**place, "I": te.as_scalar(0), "i": channels[0]}
+    return {**place, "I": channels[0]}
+
+
+def convolved(spatial: str, data: Array, weight: Array, attrs: dict[str, Any]) -> Array:
+    """Returns a convolution by matrix products of weights and what windows hold, summed in float64
+    or whole numbers: an image at a time, in blocks of groups.
+    """
+    plain, groups = "NC" + spatial, attrs["groups"]
+    wide, dtype = product_dtypes(
+        from_numpy(data.dtype), from_numpy(weight.dtype), "nn.conv", attrs.get("out_dtype", "")
+    )
+    small = data.dtype.itemsize <= 2  # float64 holds sums of their products exactly
+    exact = np.float64 if is_float(wide) or small else to_numpy(wide)
+    x: Array = transform(data, attrs["data_layout"], plain)
+    w: Array = transform(weight, attrs["weight_layout"], "OI" + spatial)
+    w = w[: attrs["channels"] or None]
+    inner, members = w.shape[1], len(w) // groups
+    w = w.reshape(groups, members, *w.shape[1:])
+    windows = Windows(
+        x.shape[2:], w.shape[3:], attrs["strides"], attrs["padding"], attrs["dilation"]
+    )
+    result = np.empty((len(x), groups, members, *windows.sizes), to_numpy(dtype))
+    x = x.reshape(len(x), groups, inner, *x.shape[2:])
+    for image, sums in zip(x, result, strict=True):
+        for some in blocks(groups, inner * windows.padded_elems):
+            pieces = windows.products(image[some].astype(exact), w[some].astype(exact))
+            for rows, piece in pieces:
+                whole = piece if is_float(wide) else piece.astype(np.int64)
+                sums[some, :, rows] = whole.astype(result.dtype)
+    flat = result.reshape(len(x), -1, *windows.sizes)
+    return transform(flat, plain, attrs["out_layout"] or attrs["data_layout"])

@@ -1,0 +1,452 @@
+"""Convolution by Winograd's minimal filtering: fewer products, between transforms of image tiles.
+
+F(m x m, 3x3) gives m x m pixels from a patch of n = m + 2 a side by n x n products instead of 9 m².
+Both transforms are two of one dimension each. A symmetric pair of points, a and -a, shares an even
+and an odd sum, so each is written as `parts` (those sums) and `rows` (what they add up to).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+import numpy as np
+
+from clew import te
+from clew.ir.dims import Dim
+from clew.ops.common import differ, f16, f32, need_rank, same_dtype
+from clew.ops.convolution.stages import clips_of, window_size
+from clew.ops.convolution.windows import blocks
+from clew.ops.registry import Sample, register_op
+from clew.support.arrays import aligned_empty
+from clew.support.errors import GraphTypeError
+from clew.te import Scalar, Tensor
+from clew.te.expr import all_of, as_scalar
+
+Array = np.ndarray[Any, Any]
+
+_KERNEL = 3
+_FILTERS_AT_ONCE = 512
+# Squares of the finite points beside 0, a and -a each. With sqrt(1/2) and sqrt(2) the largest error
+# is a quarter of what 1 and 2 give.
+_SQUARES: Final = {2: (1.0,), 4: (0.5, 2.0)}
+
+
+@dataclass(frozen=True)
+class Transforms:
+    """The matrices of F(m, 3) over n = m + 2 points: 0, pairs a and -a, infinity.
+
+    A patch is transformed by `data_rows @ data_parts`, f64[n, n], a filter by `weight`, f64[n, 3],
+    and products back by `out_rows @ out_parts`, f64[m, n].
+    """
+
+    data_parts: Array
+    data_rows: Array
+    weight: Array
+    out_parts: Array
+    out_rows: Array
+
+
+@cache
+def transforms(tile: int) -> Transforms:
+    """Returns the matrices for m = `tile`. Source: Toom-Cook; Lavin and Gray, 2015."""
+    squares = _SQUARES[tile]
+    pairs = [s**0.5 for s in squares]
+    n = tile + _KERNEL - 1
+    points = [0.0, *(s * a for a in pairs for s in (1, -1))]
+    data_parts, data_rows = np.zeros((n, n)), np.zeros((n, n))
+    weight = np.zeros((n, _KERNEL))
+    out_parts, out_rows = np.zeros((n, n)), np.zeros((tile, n))
+
+    def spread(polynomial: Array, shift: int) -> Array:
+        """Returns the coefficients of x**shift * p(x²), lowest first."""
+        row = np.zeros(n)
+        row[shift : shift + 2 * len(polynomial) : 2] = polynomial
+        return row
+
+    def product(roots: Sequence[float]) -> Array:
+        """Returns the coefficients of the product of (y - a²), lowest first."""
+        result = np.ones(1)
+        for square in roots:
+            result = np.convolve(result, [-square, 1.0])
+        return result
+
+    data_parts[0], data_parts[-1] = spread(product(squares), 0), spread(product(squares), 1)
+    data_rows[0, 0] = data_rows[-1, -1] = 1
+    out_parts[0, 0] = out_parts[-1, -1] = out_rows[0, 0] = out_rows[-1, -1] = 1
+    for k, a in enumerate(pairs):
+        even, odd = 2 * k + 1, 2 * k + 2  # also the rows of a and -a
+        others = product([s for s in squares if s != squares[k]])
+        data_parts[even], data_parts[odd] = spread(others, 2), spread(others, 1)
+        data_rows[even, [even, odd]] = 1, a
+        data_rows[odd, [even, odd]] = 1, -a
+        out_parts[even, [even, odd]] = 1, 1
+        out_parts[odd, [even, odd]] = 1, -1
+        for i in range(tile):
+            out_rows[i, odd if i % 2 else even] = squares[k] ** (i // 2) * a ** (i % 2)
+    for j, a in enumerate(points):
+        scale = np.prod([a - b for b in points if b != a])
+        weight[j] = [a**i / scale for i in range(_KERNEL)]
+    weight[-1, -1] = 1
+    return Transforms(data_parts, data_rows, weight, out_parts, out_rows)
+
+
+def _need_tile(name: str, tile: int) -> None:
+    if tile not in _SQUARES:
+        raise GraphTypeError("T107", f"{name}: tile {tile} is not one of 2 and 4")
+
+
+# --- the weight -----------------------------------------------------------------------------------
+
+
+@register_op(
+    "nn.winograd_weight",
+    samples=(
+        Sample(f32(8, 4, 3, 3), tile=4, block=4),
+        Sample(f32(4, 3, 3, 3), tile=2, block=2),
+        Sample(f32(8, 4, 3, 3), tile=3, block=4, error="T107"),
+        Sample(f32(8, 4, 3, 3), tile=4, block=3, error="T107"),
+        Sample(f32(8, 4, 3, 1), tile=4, block=4, error="T110"),
+        Sample(f32(8, 4, 3), tile=4, block=4, error="T102"),
+    ),
+)
+def winograd_weight(weight: Tensor, *, tile: int, block: int) -> Tensor:
+    """`weight[O, I, 3, 3]` transformed, in the order that `nn.conv2d_winograd` reads it: all
+    panels of `block` output channels for a point, n * n points with n = tile + 2, as
+    `f32[n * n * O / block, I, block]`.
+
+    Errors: T102, T107 for a tile or block that does not fit, T110 for another window than 3x3.
+    Source: Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, 2015.
+    """
+    _need_tile("nn.winograd_weight", tile)
+    need_rank("nn.winograd_weight", "weight", weight, 4)
+    out, inner, *window = weight.shape
+    if window != [_KERNEL, _KERNEL]:
+        raise GraphTypeError("T110", f"nn.winograd_weight: the window of {weight.type} is not 3x3")
+    if block < 1 or out % block != 0:
+        raise GraphTypeError("T107", f"nn.winograd_weight: blocks of {block} for {weight.type}")
+    matrix = transforms(tile).weight
+    n, panels = len(matrix), out // block
+
+    def element(p: Scalar, c: Scalar, b: Scalar) -> Scalar:
+        o, point = p % te.size(panels), p // te.size(panels)
+        i, j = point // n, point % n
+
+        def column(y: int) -> Scalar:
+            filters = [weight[o * block + b, c, y, x] for x in range(_KERNEL)]
+            return _case(j, [_sum(row, filters) for row in matrix])
+
+        columns = [column(y) for y in range(_KERNEL)]
+        return _case(i, [_sum(row, columns) for row in matrix])
+
+    return te.compute((n * n * panels, inner, block), element, "winograd_weight")
+
+
+@winograd_weight.reference
+def _winograd_weight_reference(weight: Array, *, tile: int, block: int) -> Array:
+    out, inner = weight.shape[:2]
+    matrix = transforms(tile).weight
+    both = np.einsum("ia,jb->ijab", matrix, matrix).reshape(len(matrix) ** 2, -1)
+    both = both.astype(weight.dtype)
+    # A product of both transforms with a few filters at a time, side by side in the order they are
+    # stored in: they stay in cache, and such a product is too small for the BLAS to spread over
+    # threads, which would wait for each other on a busy machine.
+    result = aligned_empty((len(both), out // block, inner, block), weight.dtype)
+    filters = weight.reshape(out // block, block, inner, -1).transpose(0, 3, 2, 1)
+    few = max(1, _FILTERS_AT_ONCE // block)
+    for panel, taps in enumerate(filters):
+        flat = np.ascontiguousarray(taps)
+        for start in range(0, inner, few):
+            part = result[:, panel, start : start + few]
+            columns = flat[:, start : start + few].reshape(len(flat), -1)
+            np.matmul(both, columns, out=part.reshape(len(both), -1))
+    return result.reshape(-1, inner, block)
+
+
+# --- the convolution ------------------------------------------------------------------------------
+
+
+@register_op(
+    "nn.conv2d_winograd",
+    samples=(
+        Sample(f32(1, 2, 7, 7, 4), f32(36, 8, 4), tile=4, padding=(1, 1, 1, 1),
+               low=-0.5, high=0.5),
+        Sample(f32(2, 1, 5, 9, 4), f32(16, 4, 8), tile=2, padding=(0, 1, 1, 0)),
+        Sample(f32(1, 2, 8, 8, 16), f32(36, 32, 32), tile=4, low=-0.25, high=0.25),
+        Sample(f32(1, 2, 6, 11, 16), f32(48, 32, 16), tile=2, padding=(1, 1, 1, 1),
+               low=-0.5, high=0.5),
+        Sample(f32(4, 1, 5, 6, 4), f32(36, 12, 4), tile=4, padding=(1, 1, 1, 1), frames=4,
+               depth=3, depth_padding=(1, 1), low=-0.5, high=0.5),
+        Sample(f32(6, 2, 5, 4, 4), f32(16, 16, 8), tile=2, frames=3, depth=2, depth_stride=2,
+               depth_dilation=2, depth_padding=(1, 2), low=-0.5, high=0.5),
+        Sample(f32(4, 1, 5, 6, 4), f32(36, 12, 4), tile=4, frames=3, depth=3, error="T107"),
+        Sample(f32(4, 1, 5, 6, 4), f32(36, 12, 4), tile=4, frames=4, depth=3, depth_padding=(1,),
+               error="T107"),
+        Sample(f32(4, 1, 5, 6, 4), f32(36, 12, 4), tile=4, frames=2, depth=3, error="T110"),
+        Sample(f32(4, 1, 5, 6, 4), f32(36, 8, 4), tile=4, frames=4, depth=3, error="T103"),
+        Sample(f32(1, 2, 7, 7, 4), f32(16, 8, 4), tile=4, error="T107"),
+        Sample(f32(1, 2, 7, 7, 4), f32(36, 8, 6), tile=4, error="T107"),
+        Sample(f32(1, 2, 7, 7, 4), f32(36, 8, 4), tile=4, padding=(1, 1), error="T107"),
+        Sample(f32(1, 2, 7, 7, 4), f32(36, 4, 4), tile=4, error="T103"),
+        Sample(f32(1, 2, 7, 2, 4), f32(36, 8, 4), tile=4, error="T110"),
+        Sample(f32(1, 8, 7, 7), f32(36, 8, 4), tile=4, error="T102"),
+        Sample(f32(1, 2, 7, 7, 4), f16(36, 8, 4), tile=4, error="T101"),
+    ),
+)  # fmt: skip
+def conv2d_winograd(
+    data: Tensor,
+    weight: Tensor,
+    *,
+    tile: int,
+    padding: tuple[int, ...] = (0, 0, 0, 0),
+    frames: int = 0,
+    depth: int = 1,
+    depth_stride: int = 1,
+    depth_padding: tuple[int, ...] = (0, 0),
+    depth_dilation: int = 1,
+) -> Tensor:
+    """3x3 cross-correlation of stride 1 of an image in blocks, `data[N, C/c, H, W, c]`, with a
+    weight that `nn.winograd_weight` transformed; the result is in blocks of c, too.
+
+    `padding` is (top, left, bottom, right). In f32 the result is off by at most 4e-6 (tile 4) or
+    1e-6 (tile 2) times the largest magnitude of the result, for random data and weights;
+    `nn.conv2d` by 3e-7. An infinity or NaN in the image reaches all of the tiles that see it.
+
+    With `frames` the images are those of clips of so many, as in `nn.conv3d_frames`, and the window
+    is several deep: the weight has the channels of its first frame, then those of its second, and
+    so on.
+
+    Errors: T101, T102, T103, T107, T110. Source: Lavin and Gray, Fast Algorithms for Convolutional
+    Neural Networks, 2015.
+    """
+    name = "nn.conv2d_winograd"
+    _need_tile(name, tile)
+    same_dtype(name, data, weight)
+    need_rank(name, "data", data, 5)
+    need_rank(name, "weight", weight, 3)
+    batch, blocks, high, wide, c = data.shape
+    n = tile + _KERNEL - 1
+    pieces, inner, panel = weight.shape
+    panels = pieces // (n * n)
+    if differ(panels * n * n, pieces) or len(padding) != 4:
+        raise GraphTypeError("T107", f"{name}: {weight.type} for tile {tile}, padding {padding}")
+    if not isinstance(panel, int) or not isinstance(c, int) or not c or panel % c:
+        raise GraphTypeError("T107", f"{name}: blocks of {c} and {panel} channels do not fit")
+    if differ(inner, depth * blocks * c):
+        raise GraphTypeError(
+            "T103", f"{name}: input has {blocks * c} channels, weight expects {inner}"
+        )
+    clip = _Clip(frames, depth, depth_stride, depth_dilation, tuple(depth_padding))
+    images = clip.images(name, batch)
+    top, left, bottom, right = padding
+    oh = window_size(name, high, _KERNEL, 1, top, bottom, 1)
+    ow = window_size(name, wide, _KERNEL, 1, left, right, 1)
+    rows, columns = -(-oh // tile), -(-ow // tile)
+    tiles = images * rows * columns
+    matrices = transforms(tile)
+
+    def element(cb: Scalar, t: Scalar, i: Scalar, j: Scalar, ci: Scalar) -> Scalar:
+        """The pixel at (i, j) of a tile's patch; 0 in the padding."""
+        b, place = t // te.size(rows * columns), t % te.size(rows * columns)
+        b, seen = clip.image(name, b, cb // te.size(blocks))
+        cb = cb % te.size(blocks) if depth > 1 else cb
+        y = place // te.size(columns) * tile + i - top
+        x = place % te.size(columns) * tile + j - left
+        inside = all_of(
+            *seen,
+            *([y >= 0] if top else []),
+            *([y < te.size(high)] if _reaches_over(oh, tile, bottom) else []),
+            *([x >= 0] if left else []),
+            *([x < te.size(wide)] if _reaches_over(ow, tile, right) else []),
+        )
+        return te.select(inside, data[b, cb, y, x, ci], as_scalar(0, data.dtype))
+
+    blocks_seen = depth * blocks
+    patch = te.compute((blocks_seen, tiles, n, n, c), element, "patch")
+    down = _along(patch, 2, matrices.data_parts, "data_column_parts")
+    down = _along(down, 2, matrices.data_rows, "data_columns")
+    across = _along(down, 3, matrices.data_parts, "data_parts")
+    shape = (n, n, blocks_seen, tiles, c)
+
+    def transformed(i: Scalar, j: Scalar, cb: Scalar, t: Scalar, ci: Scalar) -> Scalar:
+        parts = [across[cb, t, i, p, ci] for p in range(n)]
+        return _case(j, [_sum(row, parts) for row in matrices.data_rows])
+
+    data_tiles = te.compute(shape, transformed, "data_tiles")
+
+    out_blocks = panels * (panel // c)
+    ico, ici = te.reduce_axis(blocks_seen, "ico"), te.reduce_axis(c, "ici")
+
+    def product(i: Scalar, j: Scalar, ob: Scalar, t: Scalar, oi: Scalar) -> Scalar:
+        if panel == c:
+            place, inside = ob, oi
+        else:
+            channel = ob * c + oi
+            place, inside = channel // panel, channel % panel
+        factor = weight[(i * n + j) * te.size(panels) + place, ico * c + ici, inside]
+        return te.sum(data_tiles[i, j, ico, t, ici] * factor, [ico, ici])
+
+    products = te.compute((n, n, out_blocks, tiles, c), product, "products")
+    first = matrices.out_parts
+
+    def gathered(ob: Scalar, t: Scalar, i: Scalar, j: Scalar, oi: Scalar) -> Scalar:
+        column = [products[p, j, ob, t, oi] for p in range(n)]
+        return _case(i, [_sum(row, column) for row in first])
+
+    back = te.compute((out_blocks, tiles, n, n, c), gathered, "out_column_parts")
+    back = _along(back, 2, matrices.out_rows, "out_columns")
+    back = _along(back, 3, matrices.out_parts, "out_parts")
+
+    def pixel(b: Scalar, oco: Scalar, y: Scalar, x: Scalar, oci: Scalar) -> Scalar:
+        t = (b * te.size(rows) + y // tile) * te.size(columns) + x // tile
+        parts = [back[oco, t, y % tile, p, oci] for p in range(n)]
+        return _case(x % tile, [_sum(row, parts) for row in matrices.out_rows])
+
+    return te.compute(
+        (images, out_blocks, oh, ow, c), pixel, "conv2d_winograd", layout=data.layout,
+        axes=("n", "oco", "oh", "ow", "oci"),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Clip:
+    """How a window moves over the frames of a clip; 0 frames where images are no clips."""
+
+    frames: int
+    depth: int
+    stride: int
+    dilation: int
+    padding: tuple[int, ...]
+
+    def images(self, name: str, batch: Dim) -> Dim:
+        """Returns how many images the result has.
+
+        Errors: T107, T110.
+        """
+        if len(self.padding) != 2 or self.depth < 1 or (self.depth > 1 and not self.frames):
+            raise GraphTypeError("T107", f"{name}: depth {self.depth}, padding {self.padding}")
+        return clips_of(name, batch, self.frames) * self.results(name) if self.frames else batch
+
+    def results(self, name: str) -> int:
+        """Returns how many images of the result a clip gives.
+
+        Errors: T107, T110.
+        """
+        front, back = self.padding
+        count = window_size(name, self.frames, self.depth, self.stride, front, back, self.dilation)
+        assert isinstance(count, int)
+        return count
+
+    def image(self, name: str, result: Scalar, tap: Scalar) -> tuple[Scalar, list[Scalar]]:
+        """Returns the image that a tap of the window reads for one of the result, and whether there
+        is one.
+        """
+        if not self.frames:
+            return result, []
+        count, (front, back) = self.results(name), self.padding
+        frame = result % count * self.stride + tap * self.dilation - front
+        seen = [*([frame >= 0] if front else []), *([frame < self.frames] if back else [])]
+        return result // count * self.frames + frame, seen
+
+    def gathered(self, name: str, data: Array) -> Array:
+        """Returns for each image of the result what the window sees of its clip, as channels."""
+        if not self.frames:
+            return data
+        clips = data.reshape(len(data) // self.frames, self.frames, *data.shape[1:])
+        clips = np.pad(clips, [(0, 0), self.padding, *[(0, 0)] * (data.ndim - 1)])
+        count = self.results(name)
+        taps = [
+            clips[:, first : first + (count - 1) * self.stride + 1 : self.stride]
+            for first in range(0, self.depth * self.dilation, self.dilation)
+        ]
+        seen = np.concatenate(taps, axis=2)
+        return seen.reshape(seen.shape[0] * seen.shape[1], *seen.shape[2:])
+
+
+def _reaches_over(size: Any, tile: int, padding: int) -> bool:
+    """Whether the last patch of an axis reaches beyond the image."""
+    return bool(padding) or not isinstance(size, int) or size % tile != 0
+
+
+def _along(x: Tensor, axis: int, matrix: Array, name: str) -> Tensor:
+    """Returns `matrix` applied along an axis."""
+    shape = (*x.shape[:axis], len(matrix), *x.shape[axis + 1 :])
+
+    def element(*i: Scalar) -> Scalar:
+        values = [x[(*i[:axis], k, *i[axis + 1 :])] for k in range(matrix.shape[1])]
+        return _case(i[axis], [_sum(row, values) for row in matrix])
+
+    return te.compute(shape, element, name)
+
+
+def _case(index: Scalar, values: Sequence[Scalar]) -> Scalar:
+    """Returns the value of that number. Once the loop is unrolled, only that is computed."""
+    chosen = values[-1]
+    for number, value in reversed(list(enumerate(values[:-1]))):
+        chosen = te.select(index.equal(number), value, chosen)
+    return chosen
+
+
+def _sum(coefficients: Array, values: Sequence[Scalar]) -> Scalar:
+    """Returns the linear combination, beginning with a term that needs no product."""
+    terms = [(float(a), v) for a, v in zip(coefficients, values, strict=True) if abs(a) > 1e-12]
+    terms.sort(key=lambda term: (term[0] != 1, term[0] == -1))
+    (first, total), *rest = terms
+    if first != 1:
+        total = total * first
+    for factor, value in rest:
+        if factor == 1:
+            total = total + value
+        elif factor == -1:
+            total = total - value
+        else:
+            total = te.call("fma", value, as_scalar(factor, value.dtype), total)
+    return total
+
+
+@conv2d_winograd.reference
+def _conv2d_winograd_reference(
+    data: Array,
+    weight: Array,
+    *,
+    tile: int,
+    padding: tuple[int, ...],
+    frames: int = 0,
+    depth: int = 1,
+    depth_stride: int = 1,
+    depth_padding: tuple[int, ...] = (0, 0),
+    depth_dilation: int = 1,
+) -> Array:
+    clip = _Clip(frames, depth, depth_stride, depth_dilation, depth_padding)
+    data = clip.gathered("nn.conv2d_winograd", data)
+    matrices = transforms(tile)
+    to_tiles = matrices.data_rows @ matrices.data_parts
+    back = matrices.out_rows @ matrices.out_parts
+    n = len(to_tiles)
+    top, left, bottom, right = padding
+    _, inner, panel = weight.shape
+    w = weight.reshape(n, n, -1, inner, panel).transpose(0, 1, 3, 2, 4)
+    w = w.reshape(n, n, inner, -1).astype(np.float64)
+    batch, _, high, wide, c = data.shape
+    oh, ow = high + top + bottom - 2, wide + left + right - 2
+    rows, columns = -(-oh // tile), -(-ow // tile)
+    lower, over = rows * tile + 2 - high - top, columns * tile + 2 - wide - left
+    x: Array = np.pad(data, [(0, 0), (0, 0), (top, lower), (left, over), (0, 0)])
+    view = np.lib.stride_tricks.sliding_window_view(x, (n, n), axis=(2, 3))[:, :, ::tile, ::tile]
+    outer = w.shape[-1]
+    result = np.empty((batch, outer // c, rows * tile, columns * tile, c), data.dtype)
+    for image, pixels in zip(view, result, strict=True):
+        for some in blocks(rows, columns * n * n * (inner + outer)):
+            patches = image[:, some].transpose(4, 5, 1, 2, 0, 3)  # i, j, ty, tx, C/c, c
+            v = _both_axes(to_tiles, patches.astype(np.float64)).reshape(n, n, -1, inner) @ w
+            parts = _both_axes(back, v).reshape(tile, tile, -1, columns, outer // c, c)
+            lines = parts.transpose(4, 2, 0, 3, 1, 5).reshape(outer // c, -1, columns * tile, c)
+            pixels[:, some.start * tile : some.stop * tile] = lines.astype(data.dtype)
+    return np.ascontiguousarray(result[:, :, :oh, :ow])
+
+
+def _both_axes(matrix: Array, x: Array) -> Array:
+    """Returns a transform of the first two axes."""
+    return np.asarray(np.einsum("pi,qj,ij...->pq...", matrix, matrix, x, optimize=True))

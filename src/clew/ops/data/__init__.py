@@ -1,0 +1,1 @@
+"""Operators on what is not a plain tensor of numbers: text, maps, sequences, trees."""

@@ -1,0 +1,422 @@
+"""Resampling of images and other grids."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Any, Final
+
+import ml_dtypes
+import numpy as np
+
+from clew import te
+from clew.ir.dims import Dim
+from clew.ir.expr import ArgRef, Attrs
+from clew.ir.types import TensorType, Type, bits, is_integer, to_numpy
+from clew.ops.common import accumulator, differ, f32, i32, tensor_type, text, u8, unknown_tensor
+from clew.ops.images.sample import cubic_taps, limited, linear_taps
+from clew.ops.movement.layouts import parse_layout
+from clew.ops.registry import Sample, register_op
+from clew.support.errors import GraphTypeError
+from clew.te import Scalar, Tensor
+from clew.te.expr import unary
+
+MODES = ("nearest", "linear", "cubic")
+COORDINATES = (
+    "half_pixel", "pytorch_half_pixel", "half_pixel_symmetric", "asymmetric", "align_corners",
+    "tf_crop_and_resize",
+)  # fmt: skip
+ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+_MOST_PART: Final = 1 << 20
+
+
+def _origin(
+    i: Scalar, size: Dim, out: Dim, scale: Fraction | None, rule: str
+) -> tuple[Scalar, Scalar]:
+    """Returns the place in the source that a result's element comes from, as a quotient of
+    integers.
+
+    Exact: the scale is `out / size`, or the rational number that was given.
+    """
+    if scale is None and isinstance(size, int) and isinstance(out, int):
+        scale = Fraction(out, size)
+    up = te.as_scalar(scale.numerator) if scale is not None else te.size(out)
+    down = te.as_scalar(scale.denominator) if scale is not None else te.size(size)
+    if rule == "asymmetric":
+        return i * down, up
+    if rule == "align_corners":
+        return i * te.size(size - 1), te.maximum(te.size(out - 1), 1)
+    place, over = (i * 2 + 1) * down - up, up * 2
+    if rule == "half_pixel_symmetric":
+        place = place + te.size(size) * up - te.size(out) * down
+    if rule == "pytorch_half_pixel":
+        place = te.select(te.size(out).equal(1), 0, place)
+    return place, over
+
+
+def _ratio(scale: float) -> Fraction:
+    """Returns the rational number next to a scale of which neither part is large: places times
+    these fit an index.
+    """
+    if scale < 1 / _MOST_PART:
+        return 1 / Fraction(1 / scale).limit_denominator(_MOST_PART)
+    return Fraction(scale).limit_denominator(_MOST_PART)
+
+
+def _nearest(place: Scalar, over: Scalar, rounding: str) -> Scalar:
+    if rounding == "floor":
+        return place // over
+    if rounding == "ceil":
+        return -((-place) // over)
+    if rounding == "round_prefer_ceil":
+        return (place * 2 + over) // (over * 2)
+    return -((over - place * 2) // (over * 2))
+
+
+def _cropped(i: Scalar, size: Dim, out: Dim, roi: Tensor, axis: int, rank: int) -> Scalar:
+    """Returns the place in the source of a result's element where `roi` names the part of the
+    source that the result covers, computed in the order of the standard's formula.
+    """
+    wide = accumulator(roi.dtype)
+    start, end = (te.cast(wide, roi[n]) for n in (axis, rank + axis))
+    last = te.cast(wide, te.size(size - 1))
+    if out == 1:
+        return (start + end) * 0.5 * last
+    step = te.cast(wide, i) * (end - start) * last / te.cast(wide, te.maximum(te.size(out - 1), 1))
+    return start * last + step
+
+
+def _nearest_of_real(place: Scalar, rounding: str) -> Scalar:
+    match rounding:
+        case "floor":
+            whole = te.call("floor", place)
+        case "ceil":
+            whole = te.call("ceil", place)
+        case "round_prefer_ceil":
+            whole = te.call("floor", place + 0.5)
+        case _:
+            whole = te.call("ceil", place - 0.5)
+    return te.cast("i64", whole)
+
+
+def _taps(fraction: Scalar, attrs: dict[str, Any]) -> list[tuple[int, Scalar]]:
+    """Returns the taps around a place, as distances from the one below it, and their weights."""
+    if attrs["mode"] == "linear":
+        return linear_taps(fraction)
+    return cubic_taps(fraction, attrs["cubic_a"])
+
+
+def _filter(distance: Scalar, attrs: dict[str, Any]) -> Scalar:
+    """Returns the weight of an element by its distance, of which those up to 1 (linear) or 2
+    (cubic) count.
+    """
+    t, a = unary("abs", distance), attrs["cubic_a"]
+    if attrs["mode"] == "linear":
+        return te.maximum(1.0 - t, 0.0)
+    near = ((t * (a + 2) - (a + 3)) * t) * t + 1.0
+    far = ((t * a - 5 * a) * t + 8 * a) * t - 4 * a
+    return te.select(t <= 1.0, near, te.select(t < 2.0, far, 0.0))
+
+
+def _wide(dtype: str) -> str:
+    """Returns the dtype of weights and sums."""
+    return "f64" if dtype in ("f64", "i32", "u32", "i64", "u64") else "f32"
+
+
+def _resampled(
+    x: Tensor,
+    axis: int,
+    out: Dim,
+    scale: Fraction | None,
+    attrs: dict[str, Any],
+    name: str,
+    roi: Tensor | None,
+) -> Tensor:
+    """Returns the stage that resamples one axis, in the dtype of weights where these are used."""
+    size = x.shape[axis]
+    wide = _wide(x.dtype)
+    crops = attrs["coordinates"] == "tf_crop_and_resize"
+
+    def read(i: Sequence[Scalar], position: Scalar) -> Scalar:
+        held = te.minimum(te.maximum(position, 0), te.size(size - 1))
+        return x[(*i[:axis], held, *i[axis + 1 :])]
+
+    def place_of(i: Sequence[Scalar]) -> tuple[Scalar, Scalar]:
+        """Returns the element below a place, and how far above it the place is."""
+        if crops:
+            assert roi is not None
+            place = limited(_cropped(i[axis], size, out, roi, axis, x.rank), size, 2)
+            low = te.call("floor", place)
+            return te.cast("i64", low), te.cast(wide, place - low)
+        place, over = _origin(i[axis], size, out, scale, attrs["coordinates"])
+        below = place // over
+        return below, te.cast(wide, place - below * over) / te.cast(wide, over)
+
+    def body(*i: Scalar) -> Scalar:
+        if attrs["mode"] == "nearest":
+            if crops:
+                assert roi is not None
+                place = limited(_cropped(i[axis], size, out, roi, axis, x.rank), size, 2)
+                return read(i, _nearest_of_real(place, attrs["rounding"]))
+            place, over = _origin(i[axis], size, out, scale, attrs["coordinates"])
+            return read(i, _nearest(place, over, attrs["rounding"]))
+        below, fraction = place_of(i)
+        taps = _taps(fraction, attrs)
+        if attrs["exclude_outside"]:
+            taps = [(n, _inside(below + n, size, w)) for n, w in taps]
+        total = _sum([te.cast(wide, read(i, below + n)) * w for n, w in taps])
+        if attrs["exclude_outside"]:
+            whole = _sum([w for _, w in taps])
+            total = total / te.select(whole.equal(0.0), 1.0, whole)
+        return total
+
+    shape = (*x.shape[:axis], out, *x.shape[axis + 1 :])
+    factor = _shrinks(size, out, scale)
+    if attrs["antialias"] and factor is not None and attrs["mode"] != "nearest":
+        return _smoothed(x, axis, shape, factor, place_of, read, attrs, name)
+    return te.compute(shape, body, name)
+
+
+def _shrinks(size: Dim, out: Dim, scale: Fraction | None) -> Fraction | None:
+    """Returns the factor of an axis that becomes smaller, None for others. Of symbolic sizes it is
+    not known; they have a type, and their numbers before there are kernels.
+    """
+    if scale is None and isinstance(size, int) and isinstance(out, int):
+        scale = Fraction(out, max(size, 1))
+    return scale if scale is not None and 0 < scale < 1 else None
+
+
+def _smoothed(
+    x: Tensor,
+    axis: int,
+    shape: Sequence[Dim],
+    scale: Fraction,
+    place_of: Callable[[Sequence[Scalar]], tuple[Scalar, Scalar]],
+    read: Callable[[Sequence[Scalar], Scalar], Scalar],
+    attrs: dict[str, Any],
+    name: str,
+) -> Tensor:
+    """Returns the stages of an axis that becomes smaller: the filter is stretched by as much, so
+    that all elements between count. Weights of an output element add up to 1.
+    """
+    wide = _wide(x.dtype)
+    reach = 1 if attrs["mode"] == "linear" else 2
+    first = math.floor(-reach / scale) + 1
+    count = 2 - 2 * first
+    size, out = x.shape[axis], shape[axis]
+
+    def tap(o: Scalar, n: Scalar) -> Scalar:
+        place = [te.as_scalar(0)] * len(shape)
+        place[axis] = o
+        below, fraction = place_of(place)
+        weight = _filter((te.cast(wide, n + first) - fraction) * float(scale), attrs)
+        return _inside(below + n + first, size, weight) if attrs["exclude_outside"] else weight
+
+    taps = te.compute((out, count), tap, f"{name}_taps")
+    k = te.reduce_axis(count, "k")
+    whole = te.compute((out,), lambda o: te.sum(taps[o, k], k), f"{name}_weight")
+
+    def body(*i: Scalar) -> Scalar:
+        below, _ = place_of(i)
+        n = te.reduce_axis(count, "k")
+        return te.sum(te.cast(wide, read(i, below + n + first)) * taps[i[axis], n], n)
+
+    total = te.compute(shape, body, f"{name}_sum")
+
+    def divided(*i: Scalar) -> Scalar:
+        weight = whole[i[axis]]
+        return total[i] / te.select(weight.equal(0.0), 1.0, weight)
+
+    return te.compute(shape, divided, name)
+
+
+def _narrowed(value: Scalar, dtype: str, rounds: bool) -> Scalar:
+    """Returns a sum of weighted elements in a dtype; of those of integers that are rounded some
+    may lie beyond the dtype.
+    """
+    if value.dtype == dtype or not is_integer(dtype):
+        return te.cast(dtype, value)
+    if rounds:
+        info: Any = ml_dtypes.iinfo(to_numpy(dtype))  # type: ignore[no-untyped-call]
+        # The largest float below what the dtype ends at.
+        high = np.nextafter(float(info.max) + 1, 0) if bits(dtype) > 32 else float(info.max)
+        value = te.minimum(te.maximum(te.call("round", value), float(info.min)), float(high))
+    return te.cast(dtype, value)
+
+
+def _outside(i: Sequence[Scalar], x: Tensor, shape: Sequence[Dim], roi: Tensor) -> Scalar:
+    """Whether an element of the result comes from beyond the source."""
+    beyond = te.as_scalar(False, "bool")
+    for axis, (size, out) in enumerate(zip(x.shape, shape, strict=True)):
+        place = _cropped(i[axis], size, out, roi, axis, x.rank)
+        beyond = beyond | (place < 0.0) | (place > te.cast(place.dtype, te.size(size - 1)))
+    return beyond
+
+
+def _inside(position: Scalar, size: Dim, weight: Scalar) -> Scalar:
+    return te.select((position >= 0) & (position < te.size(size)), weight, 0.0)
+
+
+def _sum(values: Sequence[Scalar]) -> Scalar:
+    total = values[0]
+    for value in values[1:]:
+        total = total + value
+    return total
+
+
+@register_op(
+    "resize",
+    samples=(
+        Sample(f32(1, 2, 3, 4), shape=(1, 2, 6, 8)),
+        Sample(f32(1, 2, 3, 4), shape=(1, 2, 6, 8), mode="linear"),
+        Sample(f32(1, 2, 5, 4), shape=(1, 2, 3, 9), mode="linear", coordinates="align_corners"),
+        Sample(f32(1, 1, 5, 4), shape=(1, 1, 8, 3), mode="cubic"),
+        Sample(f32(1, 1, 4, 4), shape=(1, 1, 2, 2), scales=(1.0, 1.0, 0.6, 0.6), mode="linear"),
+        Sample(u8(1, 1, 3, 3), shape=(1, 1, 5, 7), coordinates="asymmetric", rounding="floor",
+               low=0, high=200),
+        Sample(f32(1, 2, 9, 8), shape=(1, 2, 4, 3), mode="linear", antialias=True),
+        Sample(f32(1, 1, 9, 4), shape=(1, 1, 4, 7), mode="cubic", antialias=True),
+        Sample(f32(1, 1, 9, 7), shape=(1, 1, 4, 3), mode="cubic", antialias=True,
+               exclude_outside=True),
+        Sample(f32(2, 3, 5, 4), f32(8), shape=(2, 3, 4, 6), mode="linear", low=-0.5, high=1.5,
+               coordinates="tf_crop_and_resize", outside=7.5),
+        Sample(f32(2, 2, 5, 4), f32(8), shape=(2, 2, 1, 6), coordinates="tf_crop_and_resize",
+               low=0, high=1),
+        Sample(f32(1, 2, 3, 4), shape=(1, 2, 0, 8), mode="linear"),
+        Sample(f32(1, 1, 5, 4), shape=(1, 1, 4, 6), coordinates="tf_crop_and_resize", error="T107"),
+        Sample(f32(1, 1, 5, 4), f32(6), shape=(1, 1, 4, 6), coordinates="tf_crop_and_resize",
+               error="T108"),
+        Sample(f32(1, 1, 4, 4), shape=(1, 1, 3, 3), mode="cubic", exclude_outside=True),
+        Sample(f32(1, 2, 3, 4), shape=(6, 8), error="T107"),
+        Sample(f32(1, 2, 3, 4), shape=(1, 2, 6, 8), mode="area", error="T107"),
+        Sample(f32(1, 2, 3, 4), shape=(1, 2, 6, 8), coordinates="tf", error="T107"),
+        Sample(f32(1, 2, 3, 4), shape=(1, 2, 6, 8), scales=(1.0, 1.0, 0.0, 2.0), error="T107"),
+        Sample(f32(1, 2, 0, 4), shape=(1, 2, 6, 8), error="T110"),
+        Sample(i32(1, 2, 3, 4), shape=(1, 2, -6, 8), error="T107"),
+    ),
+)  # fmt: skip
+def resize(
+    x: Tensor,
+    roi: Tensor | None = None,
+    *,
+    shape: tuple[int, ...],
+    scales: tuple[float, ...] = (),
+    mode: str = "nearest",
+    coordinates: str = "half_pixel",
+    rounding: str = "round_prefer_floor",
+    cubic_a: float = -0.75,
+    exclude_outside: bool = False,
+    antialias: bool = False,
+    outside: float = 0.0,
+    axes: tuple[int, ...] = (),
+) -> Tensor:
+    """`x` resampled to `shape`, one axis after another.
+
+    `coordinates` says how places correspond: half_pixel, pytorch_half_pixel, half_pixel_symmetric,
+    asymmetric, align_corners (by the result's size, as the standard's text has it and ONNX Runtime;
+    its reference takes the size before it is rounded), or tf_crop_and_resize, where `roi` has the
+    first and then the last place of each axis that the result covers, in [0, 1]; `outside` is what
+    lies beyond the source. `scales` are the factors by which places correspond; empty, the ratios
+    of the sizes. `axes` are those that a shape or scales known late tell. `mode` is nearest (with
+    its `rounding`), linear or cubic, which `antialias` widens where axes become smaller. Beyond the
+    edge, the edge's element counts. Sums are in f64 of integers of 32 bits or more, else in f32.
+    Those of integers are truncated, as ONNX Runtime does, or for cubic and `antialias` rounded and
+    held inside the dtype, as the standard's reference does.
+
+    Errors: T107, T108, T110. Source: ONNX Resize-19.
+    """
+    attrs = {"mode": mode, "coordinates": coordinates, "rounding": rounding, "cubic_a": cubic_a,
+             "exclude_outside": exclude_outside, "antialias": antialias}  # fmt: skip
+    crops = coordinates == "tf_crop_and_resize"
+    known = not axes and mode in MODES and coordinates in COORDINATES and rounding in ROUNDINGS
+    if not known or len(shape) != x.rank or len(scales) not in (0, x.rank):
+        raise GraphTypeError(
+            "T107",
+            f"resize: {x.type} to {text(shape)} by {scales}, mode={mode!r}, "
+            f"coordinates={coordinates!r}, rounding={rounding!r}",
+            hint=f"modes are {', '.join(MODES)}; coordinates {', '.join(COORDINATES)}; "
+            f"roundings {', '.join(ROUNDINGS)}; shape and scales have an entry for each axis",
+        )
+    if any(isinstance(n, int) and n < 0 for n in shape) or any(not s > 0 for s in scales):
+        raise GraphTypeError("T107", f"resize: sizes {text(shape)} and scales {scales} go below 0")
+    if crops and (roi is None or roi.rank != 1 or differ(roi.shape[0], 2 * x.rank)):
+        code = "T107" if roi is None else "T108"
+        raise GraphTypeError(code, f"resize: {x.type} cropped to {roi and roi.type}")
+    if x.size == 0 and all(isinstance(n, int) and n for n in shape):
+        raise GraphTypeError("T110", f"resize: {x.type} has no elements to resample")
+    if x.size == 0 or any(n == 0 for n in shape):
+        return te.compute(shape, lambda *i: te.as_scalar(0, x.dtype), "resize", layout=x.layout)
+    ratios = [_ratio(s) for s in scales]
+    changed = [
+        n for n in range(x.rank) if x.shape[n] != shape[n] or (scales and scales[n] != 1.0) or crops
+    ]
+    result = x
+    for step, axis in enumerate(changed):
+        last = step == len(changed) - 1 and not crops
+        whole = mode == "nearest" or _wide(x.dtype) == x.dtype
+        name = "resize" if last and whole else f"resize_{axis}"
+        scale = ratios[axis] if scales else None
+        result = _resampled(result, axis, shape[axis], scale, attrs, name, roi)
+    if result is x:
+        return te.compute(x.shape, lambda *i: x[i], "resize", layout=x.layout)
+    if result.dtype != x.dtype or crops:
+        source = result
+
+        def body(*i: Scalar) -> Scalar:
+            value = _narrowed(source[i], x.dtype, mode == "cubic" or antialias)
+            if not crops:
+                return value
+            assert roi is not None
+            return te.select(_outside(i, x, shape, roi), te.as_scalar(outside, x.dtype), value)
+
+        result = te.compute(shape, body, "resize")
+    result.layout = x.layout
+    return result
+
+
+@resize.dynamic
+def _resize_dynamic(types: Sequence[Type], attrs: Attrs) -> Type:
+    source = tensor_type("resize", types[0])
+    if isinstance(attrs.shape, ArgRef) or not attrs.shape:
+        return unknown_tensor("resize", source, source.rank)
+    return TensorType(attrs.shape, source.dtype)
+
+
+@resize.resolver
+def _resize_resolver(types: Sequence[TensorType], attrs: dict[str, Any]) -> dict[str, Any]:
+    """An empty shape is that of the input by the scales, rounded down. Both may be told for some
+    `axes` only.
+    """
+    sizes, axes = types[0].concrete, attrs["axes"] or tuple(range(types[0].rank))
+    shape, scales = list(attrs["shape"]), list(attrs["scales"])
+    if scales and len(scales) == len(axes):
+        told = dict(zip(axes, scales, strict=True))
+        scales = [told.get(n, 1.0) for n in range(len(sizes))]
+    if shape and len(shape) == len(axes):
+        told = dict(zip(axes, shape, strict=True))
+        shape = [told.get(n, size) for n, size in enumerate(sizes)]
+    if scales and not shape:
+        if any(not 0 < s < math.inf for s in scales):
+            raise GraphTypeError("T107", f"resize: scales {tuple(scales)}")
+        shape = [math.floor(n * scale) for n, scale in zip(sizes, scales, strict=False)]
+    return {"shape": tuple(shape), "scales": tuple(scales), "axes": ()}
+
+
+@resize.layout
+def _resize_layout(
+    attrs: Attrs, types: Sequence[TensorType], layout: str
+) -> tuple[tuple[str, ...], Attrs, str] | None:
+    """Blocked where only plain axes are resampled: the blocks just come along."""
+    parsed = parse_layout(layout)
+    source = types[0]
+    block = parsed.factor("C")
+    plain = attrs.coordinates != "tf_crop_and_resize"
+    if source.rank != 4 or block == 1 or attrs.shape[:2] != source.shape[:2] or not plain:
+        return None
+    channels = source.shape[1]
+    if not isinstance(channels, int) or channels % block or any(s != 1 for s in attrs.scales[:2]):
+        return None
+    shape = (source.shape[0], channels // block, *attrs.shape[2:], block)
+    scales = (*attrs.scales, 1.0) if attrs.scales else ()
+    return (layout,), attrs.with_(shape=shape, scales=scales), layout

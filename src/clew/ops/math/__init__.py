@@ -1,0 +1,1 @@
+"""Operators that compute: elementwise functions, products, reductions, norms, attention."""

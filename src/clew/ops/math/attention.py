@@ -1,0 +1,311 @@
+"""Attention: scores of queries and keys, softmax, weighted sum of values, as one operator."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from clew import te
+from clew.ir.dims import Dim
+from clew.ops.common import (
+    accumulator,
+    boolean,
+    broadcast_place,
+    broadcast_shapes,
+    differ,
+    f16,
+    f32,
+    f64,
+    i32,
+    need_float,
+    need_rank,
+    same_dtype,
+    widen,
+)
+from clew.ops.convolution.windows import blocks
+from clew.ops.registry import Sample, register_op
+from clew.support.errors import GraphTypeError
+from clew.te import Scalar, Tensor
+
+Array = np.ndarray[Any, Any]
+
+AXES = "BHSD"
+"""Axes of an operand: batch, head, place in the sequence, element of the head's vector."""
+
+
+def _sizes(what: str, x: Tensor, layout: str) -> dict[str, Dim]:
+    """Returns the sizes of an operand by axis.
+
+    Errors: T102, T109.
+    """
+    need_rank("nn.attention", what, x, len(AXES))
+    if sorted(layout) != sorted(AXES):
+        raise GraphTypeError(
+            "T109", f"nn.attention: layout {layout!r} of the {what} is no order of {AXES}"
+        )
+    return dict(zip(layout, x.shape, strict=True))
+
+
+def _check(q: dict[str, Dim], k: dict[str, Dim], v: dict[str, Dim]) -> None:
+    """Checks that operands go together.
+
+    Errors: T103 for sizes that differ, T107 for heads that keys do not divide.
+    """
+    pairs = [("batch", q["B"], k["B"]), ("batch", q["B"], v["B"]), ("heads", k["H"], v["H"]),
+             ("keys", k["S"], v["S"]), ("elements of a head", q["D"], k["D"])]  # fmt: skip
+    for what, a, b in pairs:
+        if differ(a, b):
+            raise GraphTypeError("T103", f"nn.attention: {what}: {a} is not {b}")
+    heads, groups = q["H"], k["H"]
+    whole = isinstance(heads, int) and isinstance(groups, int)
+    if whole and (heads % groups if groups else heads):
+        raise GraphTypeError(
+            "T107", f"nn.attention: {heads} heads of queries do not share {groups} heads of keys"
+        )
+
+
+@register_op(
+    "nn.attention",
+    reads_views=True,
+    samples=(
+        Sample(f32(2, 3, 5, 8), f32(2, 3, 7, 8), f32(2, 3, 7, 8)),
+        Sample(f32(1, 2, 40, 8), f32(1, 2, 17, 8), f32(1, 2, 17, 33), scale=0.5),
+        Sample(f32(2, 3, 5, 8), f32(2, 3, 7, 8), f32(2, 3, 7, 8), f32(2, 1, 5, 7)),
+        Sample(f32(2, 3, 5, 8), f32(2, 3, 7, 8), f32(2, 3, 7, 8), f32(2, 1, 1, 7)),
+        Sample(f32(1, 2, 5, 8), f32(1, 2, 7, 8), f32(1, 2, 7, 8), boolean(5, 7), guard="nan"),
+        Sample(f32(1, 2, 5, 8), f32(1, 2, 7, 8), f32(1, 2, 7, 8), boolean(5, 1), guard="empty"),
+        Sample(f32(1, 2, 19, 8), f32(1, 2, 19, 8), f32(1, 2, 19, 8), causal=True),
+        Sample(f32(1, 6, 5, 8), f32(1, 2, 7, 8), f32(1, 2, 7, 8)),
+        Sample(
+            f32(2, 5, 3, 8), f32(2, 3, 8, 7), f32(2, 7, 3, 8),
+            q_layout="BSHD", k_layout="BHDS", v_layout="BSHD", layout="BSHD",
+        ),
+        Sample(f32(1, 1, 1, 8), f32(1, 1, 7, 8), f32(1, 1, 7, 8)),
+        Sample(f32(1, 2, 5, 8), f32(1, 2, 0, 8), f32(1, 2, 0, 8)),
+        Sample(f16(1, 2, 5, 8), f16(1, 2, 7, 8), f16(1, 2, 7, 8)),
+        Sample(f64(1, 2, 5, 8), f64(1, 2, 7, 8), f64(1, 2, 7, 8), causal=True),
+        Sample(f32(1, 2, 5, 8), f32(1, 2, 7, 9), f32(1, 2, 7, 8), error="T103"),
+        Sample(f32(1, 2, 5, 8), f32(1, 2, 7, 8), f32(1, 2, 6, 8), error="T103"),
+        Sample(f32(1, 3, 5, 8), f32(1, 2, 7, 8), f32(1, 2, 7, 8), error="T107"),
+        Sample(f32(1, 2, 5, 8), f32(1, 2, 7, 8), f32(1, 2, 7, 8), f32(5, 6), error="T100"),
+        Sample(f32(1, 2, 5, 8), f32(1, 2, 7, 8), f32(2, 7, 8), error="T102"),
+        Sample(f32(1, 2, 5, 8), f32(1, 2, 7, 8), f32(1, 2, 7, 8), k_layout="BHS", error="T109"),
+        Sample(f32(1, 2, 5, 8), f64(1, 2, 7, 8), f32(1, 2, 7, 8), error="T101"),
+        Sample(f32(1, 2, 5, 8), f32(1, 2, 7, 8), f32(1, 2, 7, 8), guard="all", error="T107"),
+        Sample(i32(1, 2, 5, 8), i32(1, 2, 7, 8), i32(1, 2, 7, 8), error="T105"),
+    ),
+)  # fmt: skip
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None = None,
+    *,
+    scale: float = 0.0,
+    causal: bool = False,
+    guard: str = "",
+    q_layout: str = AXES,
+    k_layout: str = AXES,
+    v_layout: str = AXES,
+    layout: str = AXES,
+) -> Tensor:
+    """`softmax(scale q kᵀ + mask) v` for each head: `f32[B, H, queries, D]`, in any order of axes.
+
+    `scale` 0 is 1 / sqrt(D). The mask broadcasts to `[B, H, queries, keys]`: it is added, or says
+    where keys count (bool). `causal` lets query m see keys up to m. Several heads of queries may
+    share one of keys and values. A fully masked row is NaN; `guard` makes a row 0 where it is NaN
+    for any reason (`nan`), or where all of its scores are -inf (`empty`). Without keys the result
+    is 0, the sum over no values.
+
+    The sum of a row divides its result, not its weights. Scores are kept with queries as the last
+    axis: its elements are lanes, which share every key, and no reduction goes across lanes.
+
+    Errors: T100, T101, T102, T103, T105, T107, T109. Source: ONNX Attention-23; Dao et al.,
+    FlashAttention, 2022.
+    """
+    need_float("nn.attention", q)
+    same_dtype("nn.attention", q, k, v)
+    qs, ks = _sizes("query", q, q_layout), _sizes("key", k, k_layout)
+    vs = _sizes("value", v, v_layout)
+    _check(qs, ks, vs)
+    if sorted(layout) != sorted(AXES):
+        raise GraphTypeError("T109", f"nn.attention: layout {layout!r} is no order of {AXES}")
+    if guard not in ("", "nan", "empty"):
+        raise GraphTypeError("T107", f"nn.attention: guard {guard!r} is not nan or empty")
+    batch, heads, rows, width = (qs[axis] for axis in AXES)
+    keys, depth = ks["S"], vs["D"]
+    dtype = accumulator(q.dtype)
+    factor = _factor(scale, width, dtype)
+
+    def shared(h: Scalar) -> Scalar:
+        if heads == ks["H"]:
+            return h
+        return h // (te.size(heads) // te.size(ks["H"]))
+
+    queries = te.compute(
+        (batch, heads, width, rows),
+        lambda b, h, i, m: widen(q[_place(q_layout, b, h, m, i)]) * factor,
+        "queries",
+    )
+    i = te.reduce_axis(width, "i")
+    scores = te.compute(
+        (batch, heads, keys, rows),
+        lambda b, h, n, m: te.sum(
+            queries[b, h, i, m] * widen(k[_place(k_layout, b, shared(h), n, i)]), i
+        ),
+        "scores",
+    )
+    bias = _bias(mask, (batch, heads, rows, keys), q, dtype)
+
+    def visible(b: Scalar, h: Scalar, n: Scalar, m: Scalar) -> Scalar:
+        value = scores[b, h, n, m]
+        if bias is not None:
+            full = (batch, heads, keys, rows)
+            value = value + bias[broadcast_place(bias.shape, full, (b, h, n, m))]
+        return te.select(n <= m, value, -math.inf) if causal else value
+
+    logits = te.compute((batch, heads, keys, rows), visible, "logits")
+    over = te.reduce_axis(keys, "n")
+    top = te.compute(
+        (batch, heads, rows), lambda b, h, m: te.max(logits[b, h, over, m], over), "top"
+    )
+    power = te.compute(
+        (batch, heads, keys, rows),
+        lambda b, h, n, m: te.call("exp", logits[b, h, n, m] - top[b, h, m]),
+        "power",
+    )
+    along = te.reduce_axis(keys, "n")
+    total = te.compute(
+        (batch, heads, rows), lambda b, h, m: te.sum(power[b, h, along, m], along), "total"
+    )
+
+    def divisor(b: Scalar, h: Scalar, m: Scalar) -> Scalar:
+        if keys == 0:
+            return te.as_scalar(1.0, dtype)
+        value = 1.0 / total[b, h, m]  # never 0: it marks rows that are
+        if guard == "nan":
+            return te.select(te.call("isnan", total[b, h, m]), 0.0, value)
+        return te.select(top[b, h, m].equal(-math.inf), 0.0, value) if guard else value
+
+    inverse = te.compute((batch, heads, rows), divisor, "inverse")
+    n = te.reduce_axis(keys, "n")
+    weighted = te.compute(
+        (batch, heads, rows, depth),
+        lambda b, h, m, d: te.sum(
+            power[b, h, n, m] * widen(v[_place(v_layout, b, shared(h), n, d)]), n
+        ),
+        "weighted",
+    )
+    sizes = {"B": batch, "H": heads, "S": rows, "D": depth}
+
+    def result(*places: Scalar) -> Scalar:
+        here = dict(zip(layout, places, strict=True))
+        b, h, m, d = (here[axis] for axis in AXES)
+        less = inverse[b, h, m]
+        value = weighted[b, h, m, d] * less
+        if guard:
+            value = te.select(less.equal(0.0), 0.0, value)
+        return te.cast(q.dtype, value)
+
+    names = {"B": "b", "H": "h", "S": "m", "D": "d"}
+    return te.compute(
+        tuple(sizes[axis] for axis in layout),
+        result,
+        "attention",
+        axes=tuple(names[axis] for axis in layout),
+    )
+
+
+def _place(layout: str, b: Scalar, h: Scalar, s: Scalar, d: Scalar) -> tuple[Scalar, ...]:
+    """Returns the place of an operand's element, in the operand's order of axes."""
+    here = dict(zip(AXES, (b, h, s, d), strict=True))
+    return tuple(here[axis] for axis in layout)
+
+
+def _factor(scale: float, width: Dim, dtype: str) -> Scalar:
+    """Returns what queries are multiplied by."""
+    if scale:
+        return te.as_scalar(scale, dtype)
+    if isinstance(width, int):
+        return te.as_scalar(1.0 / math.sqrt(width) if width else 1.0, dtype)
+    return te.call("rsqrt", te.cast(dtype, te.size(width)))
+
+
+def _bias(mask: Tensor | None, full: tuple[Dim, ...], q: Tensor, dtype: str) -> Tensor | None:
+    """Returns what is added to the scores, with keys before queries: a stage `[b, h, keys,
+    queries]`, whose axes of size 1 are the mask's.
+
+    Errors: T100, T101.
+    """
+    if mask is None:
+        return None
+    if mask.dtype not in ("bool", q.dtype):
+        raise GraphTypeError("T101", f"nn.attention: the query is {q.type}, the mask {mask.type}")
+    joint = broadcast_shapes("nn.attention", full, mask.shape)
+    if len(joint) != len(full) or any(map(differ, joint, full)):
+        raise GraphTypeError("T100", f"nn.attention: {mask.type} is no mask of scores {list(full)}")
+    missing = len(full) - mask.rank
+    b, h, rows, keys = (1,) * missing + mask.shape
+
+    def element(*place: Scalar) -> Scalar:
+        here = (*place[:2], place[3], place[2])
+        value = mask[here[missing:]]
+        if mask.dtype == "bool":
+            zero = te.as_scalar(0.0, dtype)
+            return te.select(value, zero, te.as_scalar(-math.inf, dtype))
+        return widen(value)
+
+    return te.compute((b, h, keys, rows), element, "bias", axes=("b", "h", "n", "m"))
+
+
+@attention.reference
+def _attention_reference(
+    q: Array,
+    k: Array,
+    v: Array,
+    mask: Array | None = None,
+    *,
+    scale: float,
+    causal: bool,
+    guard: str,
+    q_layout: str,
+    k_layout: str,
+    v_layout: str,
+    layout: str,
+) -> Array:
+    queries, keys, values = (
+        np.transpose(x, [order.index(axis) for axis in AXES])
+        for x, order in ((q, q_layout), (k, k_layout), (v, v_layout))
+    )
+    batch, heads, rows, width = queries.shape
+    columns, group = keys.shape[2], heads // keys.shape[1]
+    factor = scale or 1.0 / math.sqrt(width or 1)
+    masks = None if mask is None else np.broadcast_to(mask, (batch, heads, rows, columns))
+    result = np.empty((batch, heads, rows, values.shape[3]), q.dtype)
+    for b, h in np.ndindex(batch, heads):
+        there = keys[b, h // group].T.astype(np.float64)
+        held = values[b, h // group].astype(np.float64)
+        for some in blocks(rows, columns):
+            with np.errstate(all="ignore"):
+                logits = queries[b, h, some].astype(np.float64) @ there * factor
+                if masks is not None:
+                    bias = masks[b, h, some]
+                    bias = np.where(bias, 0.0, -np.inf) if bias.dtype == bool else bias
+                    logits += bias.astype(np.float64)
+                if causal:
+                    seen = np.arange(columns) <= np.arange(some.start, some.stop)[:, None]
+                    logits = np.where(seen, logits, -np.inf)
+                result[b, h, some] = _weighted(logits, held, guard).astype(q.dtype)
+    return np.transpose(result, [AXES.index(axis) for axis in layout])
+
+
+def _weighted(logits: Array, values: Array, guard: str) -> Array:
+    """Returns `softmax(logits) values`, with the rows that a guard names made 0."""
+    top = logits.max(axis=-1, keepdims=True, initial=-np.inf)
+    power = np.exp(logits - top)
+    weights = power / power.sum(axis=-1, keepdims=True)
+    if guard:
+        weights = np.where(np.isnan(weights) if guard == "nan" else np.isneginf(top), 0, weights)
+    return np.asarray(weights @ values)

@@ -1,0 +1,273 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from clew import te
+from clew.ir.dims import Dim, product
+from clew.ir.types import from_numpy, to_numpy
+from clew.ops.common import broadcast_place, broadcast_shapes, differ, f16, f32, f64, i8, u8
+from clew.ops.convolution.stages import product_dtypes
+from clew.ops.convolution.windows import blocks
+from clew.ops.math.parts import (
+    check_parts,
+    cut_parts,
+    flat_row,
+    holds_parts,
+    part_at,
+    part_products,
+    part_terms,
+    whole_parts,
+)
+from clew.ops.movement.layouts import logical_sizes, parse_layout, transform
+from clew.ops.registry import Sample, register_op
+from clew.ops.traits import Traits
+from clew.support.errors import GraphTypeError
+from clew.te import Scalar, Tensor, as_scalar
+
+Array = np.ndarray[Any, Any]
+
+
+def _narrow(result: Tensor, dtype: str, name: str) -> Tensor:
+    if result.dtype == dtype:
+        return result
+    return te.compute(result.shape, lambda *i: te.cast(dtype, result[i]), name)
+
+
+@register_op(
+    "nn.dense",
+    traits=Traits(product="weights"),
+    samples=(
+        Sample(f32(5, 7), f32(3, 7)),
+        Sample(f32(2, 3, 8), f32(4, 8)),
+        Sample(f32(7), f32(3, 7)),
+        Sample(f32(5, 7), f32(7, 3), weight_layout="KN"),
+        Sample(f32(5, 7), f32(2, 7, 4), weight_layout="NK4n", units=6),
+        Sample(f32(2, 5, 7), f32(2, 7, 4), weight_layout="NK4n"),
+        Sample(f16(5, 33), f16(3, 33)),
+        Sample(f16(5, 33), f16(3, 33), out_dtype="f32"),
+        Sample(f16(5, 7), f16(2, 4, 4, 2), weight_layout="NK4n2k", units=6),
+        Sample(u8(5, 7), i8(3, 7), low=0, high=9),
+        Sample(u8(5, 7), i8(1, 2, 4, 4), weight_layout="NK4n4k", low=0, high=9),
+        Sample(f16(1, 1, 3, 16, 32), f16(3, 21), parts=3, rows=(5,), out_dtype="f32"),
+        Sample(
+            f16(2, 2, 2, 16, 32),
+            f16(2, 32, 4, 2),
+            weight_layout="NK4n2k",
+            units=6,
+            parts=2,
+            rows=(3, 6),
+            start=32,
+        ),
+        Sample(f16(1, 1, 3, 16, 32), f32(3, 7), parts=3, rows=(5,), out_dtype="f32"),
+        Sample(
+            f16(2, 2, 2, 16, 32),
+            f32(2, 16, 4, 2),
+            weight_layout="NK4n2k",
+            units=6,
+            parts=2,
+            rows=(3, 6),
+            start=32,
+            out_dtype="f32",
+        ),
+        Sample(f16(2, 2, 3, 16, 32), f16(3, 21), parts=3, rows=(5,), error="T103"),
+        Sample(f16(2, 1, 3, 16, 32), f16(3, 99), parts=3, rows=(32,), error="T103"),
+        Sample(f16(5, 21), f16(3, 21), parts=3, rows=(5,), error="T103"),
+        Sample(f32(5, 8), f32(3, 8), parts=4, error="T107"),
+        Sample(f32(5, 7), f32(3, 8), error="T103"),
+        Sample(f32(5, 7), f32(3, 7), out_dtype="f16", error="T107"),
+        Sample(f32(5, 7), f16(3, 7), error="T101"),
+        Sample(f32(5, 7), f32(3, 7), units=4, error="T107"),
+        Sample(f32(), f32(3, 7), error="T102"),
+        Sample(f32(5, 7), f32(3, 7, 1), error="T109"),
+    ),
+)
+def dense(
+    data: Tensor,
+    weight: Tensor,
+    *,
+    weight_layout: str = "NK",
+    units: int = 0,
+    out_dtype: str = "",
+    parts: int = 1,
+    rows: tuple[int, ...] = (),
+    start: int = 0,
+) -> Tensor:
+    """`data[..., K]` times a matrix, `f32[..., N]`. The weight is `NK`, `KN`, or packed as `NK32n`
+    or, groups of K innermost, `NK32n2k`.
+
+    `units` is N where the packed weight rounds it up. Narrow floats are summed in `f32`, and the
+    result is that too with `out_dtype="f32"`.
+
+    With `parts`, 2 or 3, the operands hold each number as a sum of that many. The data is as
+    `split_parts` gives it for an `f32[*rows, ...]`, its numbers read from `start` on; the weight's
+    K is all first parts, then all second ones, or it is of finite `f32`, which the kernel takes
+    apart. Products of parts i and j with i + j < parts are summed; the others are too small to
+    matter.
+
+    Errors: T101, T102, T103, T107, T109. Source: ONNX Gemm-13, MatMul-13.
+    """
+    whole = parts > 1 and weight.dtype == "f32"
+    factors = data.dtype if whole else weight.dtype
+    wide, dtype = product_dtypes(data.dtype, factors, "nn.dense", out_dtype)
+    if data.rank == 0:
+        raise GraphTypeError("T102", f"nn.dense: data is {data.type}, expected at least one axis")
+    layout = parse_layout(weight_layout)
+    sizes = dense_sizes(weight, weight_layout)
+    check_parts("nn.dense", parts)
+    depth = data.shape[-1] if parts == 1 else sizes["K"] // (1 if whole else parts)
+    if parts > 1:
+        fits = holds_parts(data.shape, product(rows), start + depth, parts)
+    else:
+        fits = not _depth_differs(depth, sizes["K"], layout.factor("K"))
+    if not fits:
+        raise GraphTypeError(
+            "T103",
+            f"nn.dense: input has {data.shape[-1]} features, weight expects {sizes['K']}",
+            hint=f"data is {data.type}, weight is {weight.type} in layout {weight_layout}",
+        )
+    block, group = layout.factor("N"), layout.factor("K")
+    count = units or sizes["N"]
+    known = isinstance(count, int) and isinstance(sizes["N"], int)
+    if known and not sizes["N"] - block < count <= sizes["N"]:
+        raise GraphTypeError(
+            "T107", f"nn.dense: units={count}, and the weight {weight.type} has {sizes['N']}"
+        )
+    k = te.reduce_axis(depth, "k")
+    terms = part_terms(parts)
+    over = [k] if terms is None else [terms.axis, k]
+    pieces = whole_parts(weight, parts, factors) if whole else None
+
+    def body(*i: Scalar) -> Scalar:
+        n, right = i[-1], as_scalar(k)
+        if terms is None:
+            element = data[(*i[:-1], k)]
+        else:
+            right = k if whole else terms.right * te.size(depth) + k
+            element = part_at(data, terms.left, flat_row(i[:-1], rows), start + k)
+        places = {"K": right // group, "k": right % group, "N": n // block, "n": n % block}
+        place = [places[axis] for axis in layout.axes]
+        if pieces is None or terms is None:
+            factor = weight[tuple(place)]
+        else:
+            factor = pieces[(*place[:2], terms.right, *place[2:])]
+        return te.sum(te.cast(wide, element) * te.cast(wide, factor), over)
+
+    outer = data.shape[:-1] if terms is None else rows
+    shape = (*outer, count)
+    names = (*(f"i{axis}" for axis in range(len(outer) - 1)), *("m",)[: len(outer)], "n")
+    result = te.compute(shape, body, "dense" if wide == dtype else "dense_sum", axes=names)
+    return _narrow(result, dtype, "dense")
+
+
+def _depth_differs(depth: Dim, stored: Dim, group: int) -> bool:
+    """Whether a weight's depth is not the data's, rounded up to whole groups."""
+    if not isinstance(depth, int) or not isinstance(stored, int):
+        return False
+    return not stored - group < depth <= stored
+
+
+def dense_sizes(weight: Tensor, weight_layout: str) -> dict[str, Any]:
+    """Returns the sizes of the axes N and K of a dense weight.
+
+    Errors: T109.
+    """
+    layout = parse_layout(weight_layout)
+    if set(layout.plain) != {"N", "K"}:
+        raise GraphTypeError(
+            "T109", f"nn.dense: weight_layout {weight_layout!r} is not NK, KN, NK<b>n or NK<b>n<g>k"
+        )
+    return logical_sizes(layout, weight.shape)
+
+
+@dense.reference
+def _dense_reference(
+    data: Array,
+    weight: Array,
+    *,
+    weight_layout: str,
+    units: int,
+    out_dtype: str,
+    parts: int,
+    rows: tuple[int, ...],
+    start: int,
+) -> Array:
+    whole = parts > 1 and weight.dtype == np.float32
+    factors = data.dtype if whole else weight.dtype
+    wide, dtype = product_dtypes(from_numpy(data.dtype), from_numpy(factors), "nn.dense", out_dtype)
+    exact = np.float64 if wide[0] == "f" else to_numpy(wide)
+    matrix = transform(weight, weight_layout, "KN")[:, : units or None]
+    matrix = np.concatenate(cut_parts(matrix, parts)) if whole else matrix
+    lead = rows if parts > 1 else data.shape[:-1]
+    result = np.empty((*lead, matrix.shape[1]), to_numpy(dtype))
+    x = data.astype(exact)
+    for some in blocks(matrix.shape[1], len(matrix)):
+        factors = matrix[:, some].astype(exact)
+        if parts > 1:
+            flat = part_products(x, factors, parts, math.prod(rows), start)
+            product = flat.reshape(*rows, -1)
+        else:
+            product = np.matmul(x, factors[: data.shape[-1]])
+        result[..., some] = product.astype(result.dtype)
+    return result
+
+
+@register_op(
+    "nn.matmul",
+    traits=Traits(product="values"),
+    samples=(
+        Sample(f32(5, 7), f32(7, 3)),
+        Sample(f32(2, 3, 5, 7), f32(2, 3, 7, 4)),
+        Sample(f32(2, 1, 5, 7), f32(3, 7, 4)),
+        Sample(f32(7), f32(7)),
+        Sample(f32(7), f32(2, 7, 3)),
+        Sample(f32(2, 3, 7), f32(7)),
+        Sample(f64(1, 1), f64(1, 1)),
+        Sample(f16(5, 33), f16(33, 3)),
+        Sample(u8(5, 7), i8(7, 3), low=0, high=9),
+        Sample(f32(5, 7), f32(8, 3), error="T103"),
+        Sample(f32(2, 5, 7), f32(3, 7, 4), error="T100"),
+        Sample(f32(), f32(3, 7), error="T102"),
+        Sample(f16(5, 33), f16(33, 3), out_dtype="f32"),
+        Sample(f32(5, 7), f64(7, 3), error="T101"),
+        Sample(f32(5, 7), f32(7, 3), out_dtype="f16", error="T107"),
+    ),
+)
+def matmul(a: Tensor, b: Tensor, *, out_dtype: str = "") -> Tensor:
+    """Matrix product of the last two axes, the others broadcast; vectors as numpy's `matmul` takes
+    them. Narrow floats are summed in `f32`, and the result is that too with `out_dtype="f32"`.
+
+    Errors: T100, T101, T102, T103, T107. Source: ONNX MatMul-13.
+    """
+    wide, dtype = product_dtypes(a.dtype, b.dtype, "nn.matmul", out_dtype)
+    if not a.rank or not b.rank:
+        raise GraphTypeError("T102", f"nn.matmul: {a.type} by {b.type}: no product of scalars")
+    left, right = a.shape[-1], b.shape[-2] if b.rank > 1 else b.shape[0]
+    if differ(left, right):
+        raise GraphTypeError("T103", f"nn.matmul: {a.type} by {b.type}: {left} is not {right}")
+    rows, columns = int(a.rank > 1), int(b.rank > 1)
+    a_batch, b_batch = a.shape[:-2], b.shape[:-2]
+    batch = broadcast_shapes("nn.matmul", a_batch, b_batch)
+    k = te.reduce_axis(left if isinstance(left, int) else right, "k")
+
+    def body(*i: Scalar) -> Scalar:
+        place, tail = i[: len(batch)], i[len(batch) :]
+        x = a[(*broadcast_place(a_batch, batch, place), *tail[:rows], k)]
+        y = b[(*broadcast_place(b_batch, batch, place), k, *tail[rows:])]
+        return te.sum(te.cast(wide, x) * te.cast(wide, y), k)
+
+    shape = (*batch, *a.shape[-2:-1][:rows], *b.shape[-1:][:columns])
+    names = (*(f"b{axis}" for axis in range(len(batch))), *("m",) * rows, *("n",) * columns)
+    result = te.compute(shape, body, "matmul" if wide == dtype else "matmul_sum", axes=names)
+    return _narrow(result, dtype, "matmul")
+
+
+@matmul.reference
+def _matmul_reference(a: Array, b: Array, *, out_dtype: str) -> Array:
+    wide, dtype = product_dtypes(from_numpy(a.dtype), from_numpy(b.dtype), "nn.matmul", out_dtype)
+    exact = np.float64 if wide[0] == "f" else to_numpy(wide)
+    return np.asarray(np.matmul(a.astype(exact), b.astype(exact))).astype(to_numpy(dtype))

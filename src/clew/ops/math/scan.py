@@ -1,0 +1,132 @@
+"""Running sums and products."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from clew import te
+from clew.ir.dims import Dim
+from clew.ir.expr import Attrs
+from clew.ir.types import Type
+from clew.ops.common import (
+    axis_of,
+    boolean,
+    f32,
+    i32,
+    i64,
+    need_number,
+    widen,
+)
+from clew.ops.math.reduce import narrowed
+from clew.ops.registry import Sample, register_op
+from clew.ops.traits import Traits
+from clew.te import Scalar, Tensor
+
+Array = np.ndarray[Any, Any]
+
+
+_SCANS = (
+    Sample(f32(3, 5), axis=1),
+    Sample(i64(3, 5), axis=0, exclusive=True),
+    Sample(f32(3, 5), axis=-1, reverse=True),
+    Sample(i32(2, 131), axis=1, exclusive=True, reverse=True, low=-9, high=9),
+    Sample(i64(131, 2), axis=0, low=-9, high=9),
+    Sample(f32(3, 5), axis=2, error="T104"),
+    Sample(boolean(3), axis=0, error="T105"),
+)
+
+
+def _scanned(
+    name: str, x: Tensor, axis: int, exclusive: bool, reverse: bool, combiner: str
+) -> Tensor:
+    """Returns the elements up to each along an axis, combined.
+
+    A long axis is combined in blocks first: `n` elements take about `2 * n ** 1.5` operations.
+
+    Errors: T104, T105.
+    """
+    need_number(name, x)
+    n = axis_of(name, axis, x.rank)
+    size, neutral = x.shape[n], int(combiner == "prod")
+
+    def element(i: Sequence[Scalar], position: Scalar) -> Scalar:
+        p = te.size(size - 1) - position if reverse else position
+        return widen(x[(*i[:n], p, *i[n + 1 :])])
+
+    block = math.isqrt(size) if isinstance(size, int) and size > 64 else 1
+    blocks: Dim = -(-size // block) if block > 1 else 0
+    k = te.reduce_axis(block, "k")
+
+    def whole_block(*i: Scalar) -> Scalar:
+        place = i[n] * block + k
+        value = te.select(place < te.size(size), element(i, place), neutral)
+        return te.reduce(combiner, value, k)
+
+    partial = te.compute((*x.shape[:n], blocks, *x.shape[n + 1 :]), whole_block, f"{name}_blocks")
+    over = te.reduce_axis(blocks + block if block > 1 else size, "k")
+
+    def body(*i: Scalar) -> Scalar:
+        here = te.size(size - 1) - i[n] if reverse else i[n]
+        position = over - te.size(blocks) + (here // block * block if block > 1 else 0)
+        counts = position < here if exclusive else position <= here
+        value = te.select(counts, element(i, position), neutral)
+        if block > 1:
+            whole = partial[(*i[:n], over, *i[n + 1 :])]
+            earlier = te.select(over < here // block, whole, neutral)
+            value = te.select(over < te.size(blocks), earlier, value)
+        return te.reduce(combiner, value, over)
+
+    return narrowed(te.compute(x.shape, body, name), x.dtype, f"{name}_cast")
+
+
+def _scanned_reference(function: Any, x: Array, axis: int, exclusive: bool, reverse: bool) -> Array:
+    y = np.flip(x, axis) if reverse else x
+    if exclusive:
+        size = y.shape[axis]
+        first = np.take(y, range(min(1, size)), axis)
+        neutral = np.full_like(first, int(function is np.cumprod))
+        y = np.concatenate([neutral, np.take(y, range(size - 1), axis)], axis)
+    total = function(y, axis, dtype=x.dtype)
+    return np.flip(total, axis) if reverse else np.asarray(total)
+
+
+@register_op("cumsum", traits=Traits(sizes="computed from integers"), samples=_SCANS)
+def cumsum(x: Tensor, *, axis: int, exclusive: bool = False, reverse: bool = False) -> Tensor:
+    """Sums of the elements up to each (before it, with `exclusive`; from the end, with `reverse`).
+
+    Errors: T104, T105. Source: ONNX CumSum-14.
+    """
+    return _scanned("cumsum", x, axis, exclusive, reverse, "sum")
+
+
+@cumsum.reference
+def _cumsum_reference(x: Array, *, axis: int, exclusive: bool, reverse: bool) -> Array:
+    return _scanned_reference(np.cumsum, x, axis, exclusive, reverse)
+
+
+@cumsum.dynamic
+def _cumsum_dynamic(types: Sequence[Type], attrs: Attrs) -> Type:
+    return types[0]
+
+
+@register_op("cumprod", traits=Traits(sizes="computed from integers"), samples=_SCANS)
+def cumprod(x: Tensor, *, axis: int, exclusive: bool = False, reverse: bool = False) -> Tensor:
+    """Products of the elements up to each, as `cumsum` their sums.
+
+    Errors: T104, T105. Source: ONNX CumProd-26.
+    """
+    return _scanned("cumprod", x, axis, exclusive, reverse, "prod")
+
+
+@cumprod.reference
+def _cumprod_reference(x: Array, *, axis: int, exclusive: bool, reverse: bool) -> Array:
+    return _scanned_reference(np.cumprod, x, axis, exclusive, reverse)
+
+
+@cumprod.dynamic
+def _cumprod_dynamic(types: Sequence[Type], attrs: Attrs) -> Type:
+    return types[0]

@@ -1,0 +1,513 @@
+"""Elements put at places that indices name.
+
+A kernel says what each element of its result is: here the last update that names its place, or all
+that do, combined. That takes a look at every index for each element of the result, which is right
+for few updates (caches, masks, single rows) and runs natively; many updates of many elements are
+put one after another on the host. Indices may be negative, to count from the end; one out of range
+ends the run in an error, and nothing outside is ever written.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import ml_dtypes
+import numpy as np
+
+from clew import te
+from clew.ir.dims import Dim, product
+from clew.ir.expr import Expr
+from clew.ir.types import TensorType, Type, is_float, to_numpy
+from clew.ops.common import (
+    accumulator,
+    axis_of,
+    boolean,
+    differ,
+    f16,
+    f32,
+    f64,
+    i32,
+    i64,
+    need_integer,
+    tensor_type,
+)
+from clew.ops.math.reduce import narrowed
+from clew.ops.movement.indexing import index_at, indices_in
+from clew.ops.registry import Op, Sample, get_op, register_op
+from clew.ops.traits import Traits
+from clew.support.bounds import Places
+from clew.support.errors import GraphTypeError
+from clew.te import Scalar, Tensor
+from clew.te.expr import Index
+
+Array = np.ndarray[Any, Any]
+
+# Looks at indices up to which the native form is taken: about a millisecond of work.
+_MOST_LOOKS: Final = 1 << 22
+
+_COMBINE: Final[dict[str, Any]] = {
+    "add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum,
+}  # fmt: skip
+_REDUCERS: Final = {"add": "sum", "mul": "prod", "max": "max", "min": "min"}
+
+
+def check_reduction(name: str, reduction: str, x: TensorType, updates: TensorType) -> None:
+    """Checks how updates are combined with what is there.
+
+    Errors: T101, T105, T107.
+    """
+    if reduction != "none" and reduction not in _COMBINE:
+        raise GraphTypeError(
+            "T107",
+            f"{name}: reduction={reduction!r}",
+            hint=f"it is none, {', '.join(_COMBINE)}",
+        )
+    if x.dtype != updates.dtype:
+        raise GraphTypeError("T101", f"{name}: input is {x}, updates are {updates}")
+
+
+def put(x: Array, place: tuple[Array, ...], updates: Array, reduction: str) -> Array:
+    """Returns a copy of `x` with updates put, or combined, at places one after another."""
+    result = np.array(x)
+    if reduction == "none":
+        result[place] = updates
+    else:
+        _COMBINE[reduction].at(result, place, updates)
+    return result
+
+
+def _neutral(combiner: str, dtype: str) -> Scalar:
+    """Returns what changes nothing when it is combined."""
+    if combiner in ("sum", "prod"):
+        return te.as_scalar(int(combiner == "prod"), dtype)
+    if dtype == "bool":
+        return te.as_scalar(combiner == "min", dtype)
+    if is_float(dtype):
+        return te.as_scalar(-math.inf if combiner == "max" else math.inf, dtype)
+    info: Any = ml_dtypes.iinfo(to_numpy(dtype))  # type: ignore[no-untyped-call]
+    return te.as_scalar(int(info.min if combiner == "max" else info.max), dtype)
+
+
+def _joined(reduction: str, a: Scalar, b: Scalar) -> Scalar:
+    if reduction == "max":
+        return te.maximum(a, b)
+    if reduction == "min":
+        return te.minimum(a, b)
+    return a + b if reduction == "add" else a * b
+
+
+def _scattered(
+    name: str,
+    x: Tensor,
+    reduction: str,
+    over: Sequence[Index],
+    hits: Callable[[tuple[Scalar, ...], Sequence[Scalar]], Scalar],
+    update: Callable[[tuple[Scalar, ...], Sequence[Scalar]], Scalar],
+    places: int,
+) -> Tensor:
+    """Returns `x` with the updates whose number, over the axes `over`, `hits` a place.
+
+    Which update is put depends on the first `places` indices of an element alone.
+    """
+    if reduction != "none":
+        wide = accumulator(x.dtype)
+
+        def combined(*i: Scalar) -> Scalar:
+            value = te.select(
+                hits(i, over), te.cast(wide, update(i, over)), _neutral(_REDUCERS[reduction], wide)
+            )
+            return te.reduce(_REDUCERS[reduction], value, list(over))
+
+        total = te.compute(x.shape, combined, f"{name}_updates")
+        whole = te.compute(
+            x.shape, lambda *i: _joined(reduction, te.cast(wide, x[i]), total[i]), name
+        )
+        return narrowed(whole, x.dtype, f"{name}_cast")
+
+    sizes = [axis.extent for axis in over]
+
+    def latest(*i: Scalar) -> Scalar:
+        number = te.as_scalar(0)
+        for size, axis in zip(sizes, over, strict=True):
+            number = number * te.size(size) + axis
+        return te.max(te.select(hits(i, over), number, -1), list(over))
+
+    last = te.compute(x.shape[:places], latest, f"{name}_last")
+
+    def chosen(*i: Scalar) -> Scalar:
+        number = last[i[:places]]
+        rest, place = te.maximum(number, 0), []
+        for size in reversed(sizes):
+            place.append(rest % te.size(size))
+            rest = rest // te.size(size)
+        return te.select(number < 0, x[i], update(i, place[::-1]))
+
+    return te.compute(x.shape, chosen, name)
+
+
+def _looks(indices: Dim, elements: Dim) -> bool:
+    """Whether so many looks at indices, for so many elements, are few."""
+    known = isinstance(indices, int) and isinstance(elements, int)
+    return known and indices * elements <= _MOST_LOOKS  # type: ignore[operator]
+
+
+def _expanded(op: Op, few: bool, *args: Expr, **attrs: Any) -> Expr:
+    return get_op(f"{op.name}_{'few' if few else 'many'}")(*args, **attrs)
+
+
+# --- by one index each ----------------------------------------------------------------------------
+
+_ELEMENTS = (
+    Sample(f32(4, 3), np.array([[0, 2, 1], [3, 0, -1]]), f32(2, 3), axis=0),
+    Sample(f32(4, 3), np.array([[0, 2], [1, 0]], "i4"), f32(2, 2), axis=1),
+    Sample(f32(4, 3), np.array([[0, 0, 0], [0, 2, 2]]), f32(2, 3), axis=0, reduction="add"),
+    Sample(f16(4, 3), np.array([[0, 0, 0], [0, 2, 3]]), f16(2, 3), axis=-2, reduction="mul"),
+    Sample(i32(4, 3), np.array([[0, 0, 0], [0, 2, 2]]), i32(2, 3), axis=0, reduction="max"),
+    Sample(f64(5), np.array([4, -5, 4]), f64(3), reduction="min"),
+    Sample(boolean(5), np.array([4, 1, 4]), boolean(3)),
+    Sample(f32(5), np.zeros(0, "i8"), f32(0)),
+)
+_ELEMENTS_OUTSIDE = (
+    Sample(f32(4, 3), np.array([[0, 2, 4], [3, 0, -1]]), f32(2, 3), axis=0, error="I320"),
+    Sample(f16(4, 3), np.array([[0, 2, 3], [3, 0, -5]]), f16(2, 3), reduction="mul", error="I320"),
+)
+_BAD_ELEMENTS = (
+    *_ELEMENTS_OUTSIDE,
+    Sample(f32(4, 3), i64(2, 3), f32(2, 2), axis=0, error="T108"),
+    Sample(f32(4, 3), i64(2, 4), f32(2, 4), axis=0, error="T108"),
+    Sample(f32(4, 3), i64(2, 3), i32(2, 3), axis=0, error="T101"),
+    Sample(f32(4, 3), f32(2, 3), f32(2, 3), axis=0, error="T105"),
+    Sample(f32(4, 3), i64(2, 3), f32(2, 3), axis=2, error="T104"),
+    Sample(f32(4, 3), i64(2, 3), f32(2, 3), axis=0, reduction="mean", error="T107"),
+)
+
+
+def _check_elements(
+    name: str, x: Type, indices: Type, updates: Type, axis: int, reduction: str
+) -> int:
+    """Returns the axis, counted from the front."""
+    data, index, new = (tensor_type(name, t) for t in (x, indices, updates))
+    check_reduction(name, reduction, data, new)
+    n = axis_of(name, axis, data.rank)
+    wrong = not data.rank == index.rank == new.rank or any(map(differ, index.shape, new.shape))
+    if not wrong:
+        pairs = zip(index.shape, data.shape, strict=True)
+        ints = [(k, s, d) for k, (s, d) in enumerate(pairs) if isinstance(s, int)]
+        wrong = any(k != n and isinstance(d, int) and s > d for k, s, d in ints)
+        wrong = wrong or (data.shape[n] == 0 and index.size != 0)
+    if wrong:
+        raise GraphTypeError("T108", f"{name}: {new} put at {index} into {data}")
+    if index.dtype not in ("i32", "i64"):
+        raise GraphTypeError("T105", f"{name}: indices are {index}, expected i32 or i64")
+    return n
+
+
+@register_op(
+    "scatter_elements", traits=Traits(sizes="computed"), samples=(*_ELEMENTS, *_BAD_ELEMENTS)
+)
+def scatter_elements(  # type: ignore[empty-body]
+    x: Tensor, indices: Tensor, updates: Tensor, *, axis: int = 0, reduction: str = "none"
+) -> Tensor:
+    """`x` with each update put (or combined by `reduction`) in its own place with `axis` replaced
+    by its index; of several for one place, the last. Negative indices count from the end; one out
+    of range ends the run in an error.
+
+    Errors: T101, T104, T105, T107, T108, I320. Source: ONNX ScatterElements-18.
+    """
+
+
+@scatter_elements.types
+def _scatter_elements_types(
+    x: Type, indices: Type, updates: Type, *, axis: int, reduction: str
+) -> Type:
+    _check_elements("scatter_elements", x, indices, updates, axis, reduction)
+    return tensor_type("scatter_elements", x).with_(layout="")
+
+
+@scatter_elements.decompose
+def _scatter_elements_expanded(x: Expr, indices: Expr, updates: Expr, **attrs: Any) -> Expr:
+    along = indices.tensor.shape[attrs["axis"]]
+    few = _looks(along, x.tensor.size)
+    return _expanded(scatter_elements, few, x, indices, updates, **attrs)
+
+
+@register_op("scatter_elements_few", samples=(*_ELEMENTS, *_ELEMENTS_OUTSIDE))
+def scatter_elements_few(
+    x: Tensor, indices: Tensor, updates: Tensor, *, axis: int = 0, reduction: str = "none"
+) -> Tensor:
+    """`scatter_elements` as a kernel, which looks for each element at all indices along `axis`.
+
+    Errors: T101, T104, T105, T107, T108.
+    """
+    name = "scatter_elements"
+    n = _check_elements(name, x.type, indices.type, updates.type, axis, reduction)
+    if indices.size == 0:
+        return te.compute(x.shape, lambda *i: x[i], name)
+    over = te.reduce_axis(indices.shape[n], "update")
+
+    def inside(i: tuple[Scalar, ...]) -> Scalar:
+        """Whether an update may be for a place: the updates may be fewer along other axes."""
+        checks = [
+            i[k] < te.size(size)
+            for k, size in enumerate(indices.shape)
+            if k != n and size != x.shape[k]
+        ]
+        return te.all_of(*checks)
+
+    def place(i: tuple[Scalar, ...], number: Scalar) -> tuple[Scalar, ...]:
+        kept = [
+            i[k] if size == x.shape[k] else te.minimum(i[k], te.size(size - 1))
+            for k, size in enumerate(indices.shape)
+        ]
+        return (*kept[:n], number, *kept[n + 1 :])
+
+    def hits(i: tuple[Scalar, ...], number: Sequence[Scalar]) -> Scalar:
+        index = index_at(name, indices, place(i, number[0]), n, x.shape[n])
+        return te.all_of(inside(i), index.equal(i[n]))
+
+    def update(i: tuple[Scalar, ...], number: Sequence[Scalar]) -> Scalar:
+        return updates[place(i, number[0])]
+
+    return _scattered(name, x, reduction, [over], hits, update, x.rank)
+
+
+@register_op("scatter_elements_many", host=True, samples=(*_ELEMENTS, *_ELEMENTS_OUTSIDE))
+def scatter_elements_many(
+    x: Array, indices: Array, updates: Array, *, axis: int = 0, reduction: str = "none"
+) -> Array:
+    """`scatter_elements`, one update after another."""
+    if not indices.size:
+        return x
+    place: list[Array] = list(np.indices(indices.shape, sparse=True))
+    n = axis % x.ndim
+    place[n] = indices_in("scatter_elements", indices, n, x.shape[n])
+    return put(x, tuple(place), updates, reduction)
+
+
+scatter_elements_many.types(_scatter_elements_types)
+scatter_elements.reference(scatter_elements_many.reference_rule)  # type: ignore[arg-type]
+scatter_elements_few.reference(scatter_elements_many.reference_rule)  # type: ignore[arg-type]
+
+
+# --- by several indices each ----------------------------------------------------------------------
+
+_SLICES = (
+    Sample(f32(4, 3), np.array([[0], [-1]]), f32(2, 3)),
+    Sample(f32(4, 3), np.array([[0, 1], [3, 2], [0, 1]]), f32(3), reduction="add"),
+    Sample(f32(4, 3), np.array([[[0, 1]], [[3, -3]]]), f32(2, 1)),
+    Sample(i32(4, 3, 2), np.array([[1], [1]]), i32(2, 3, 2), reduction="mul"),
+    Sample(f16(4, 3), np.array([[1], [1]]), f16(2, 3), reduction="max"),
+    Sample(f64(3), np.array([[2], [0]]), f64(2), reduction="min"),
+    Sample(f32(2, 3), np.zeros((0, 1), "i8"), f32(0, 3)),
+    Sample(f32(2, 3), np.zeros((1, 0), "i8"), f32(1, 2, 3)),
+)
+_SLICES_OUTSIDE = (
+    Sample(f32(4, 3), np.array([[[0, 1]], [[3, 9]]]), f32(2, 1), error="I320"),
+    Sample(i32(4, 3), np.array([[0], [-5]]), i32(2, 3), reduction="add", error="I320"),
+)
+_BAD_SLICES = (
+    *_SLICES_OUTSIDE,
+    Sample(f32(4, 3), i64(2, 1), f32(2, 4), error="T108"),
+    Sample(f32(4, 3), i64(2, 3), f32(2), error="T108"),
+    Sample(f32(0, 3), i64(2, 1), f32(2, 3), error="T108"),
+    Sample(f32(4, 3), i64(2, 1), i32(2, 3), error="T101"),
+    Sample(f32(4, 3), f32(2, 1), f32(2, 3), error="T105"),
+    Sample(f32(4, 3), i64(2, 1), f32(2, 3), reduction="mean", error="T107"),
+)
+
+
+def _check_slices(name: str, x: Type, indices: Type, updates: Type, reduction: str) -> int:
+    """Returns how many axes the index tuples name."""
+    data, index, new = (tensor_type(name, t) for t in (x, indices, updates))
+    check_reduction(name, reduction, data, new)
+    depth = index.shape[-1] if index.rank else data.rank + 1
+    if not isinstance(depth, int) or depth > data.rank:
+        raise GraphTypeError("T108", f"{name}: {index} holds no index tuples into {data}")
+    wanted = (*index.shape[:-1], *data.shape[depth:])
+    wrong = len(wanted) != new.rank or any(map(differ, wanted, new.shape))
+    if wrong or (0 in data.shape[:depth] and index.size != 0):
+        raise GraphTypeError("T108", f"{name}: {new} put at {index} into {data}")
+    if index.dtype not in ("i32", "i64"):
+        raise GraphTypeError("T105", f"{name}: indices are {index}, expected i32 or i64")
+    return depth
+
+
+@register_op("scatter_nd", traits=Traits(sizes="computed"), samples=(*_SLICES, *_BAD_SLICES))
+def scatter_nd(x: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = "none") -> Tensor:  # type: ignore[empty-body]
+    """`x` with slices put (or combined by `reduction`) at the index tuples in the last axis of
+    `indices`; of several for one place, the last. Negative indices count from the end; one out of
+    range ends the run in an error.
+
+    Errors: T101, T105, T107, T108, I320. Source: ONNX ScatterND-18.
+    """
+
+
+@scatter_nd.types
+def _scatter_nd_types(x: Type, indices: Type, updates: Type, *, reduction: str) -> Type:
+    _check_slices("scatter_nd", x, indices, updates, reduction)
+    return tensor_type("scatter_nd", x).with_(layout="")
+
+
+@scatter_nd.decompose
+def _scatter_nd_expanded(x: Expr, indices: Expr, updates: Expr, *, reduction: str) -> Expr:
+    depth = indices.tensor.shape[-1]
+    assert isinstance(depth, int)
+    places = x.tensor.shape[:depth] if reduction == "none" else x.tensor.shape
+    few = _looks(product(indices.tensor.shape[:-1]), product(tuple(places)))
+    return _expanded(scatter_nd, few, x, indices, updates, reduction=reduction)
+
+
+@register_op("scatter_nd_few", samples=(*_SLICES, *_SLICES_OUTSIDE))
+def scatter_nd_few(
+    x: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = "none"
+) -> Tensor:
+    """`scatter_nd` as a kernel, which looks for each place at all index tuples.
+
+    Errors: T101, T105, T107, T108.
+    """
+    name = "scatter_nd"
+    depth = _check_slices(name, x.type, indices.type, updates.type, reduction)
+    outer = indices.shape[:-1]
+    if 0 in outer:
+        return te.compute(x.shape, lambda *i: x[i], name)
+    over = [te.reduce_axis(size, f"update{n}") for n, size in enumerate(outer)]
+    if not over:
+        over = [te.reduce_axis(1, "update")]
+
+    def tuple_of(number: Sequence[Scalar]) -> tuple[Scalar, ...]:
+        return tuple(number) if outer else ()
+
+    def hits(i: tuple[Scalar, ...], number: Sequence[Scalar]) -> Scalar:
+        return te.all_of(
+            *(
+                index_at(name, indices, (*tuple_of(number), te.as_scalar(k)), k, x.shape[k]).equal(
+                    i[k]
+                )
+                for k in range(depth)
+            )
+        )
+
+    def update(i: tuple[Scalar, ...], number: Sequence[Scalar]) -> Scalar:
+        return updates[(*tuple_of(number), *i[depth:])]
+
+    return _scattered(name, x, reduction, over, hits, update, depth)
+
+
+@register_op("scatter_nd_many", host=True, samples=(*_SLICES, *_SLICES_OUTSIDE))
+def scatter_nd_many(x: Array, indices: Array, updates: Array, *, reduction: str = "none") -> Array:
+    """`scatter_nd`, one update after another."""
+    if not updates.size:
+        return x
+    depth = indices.shape[-1]
+    if not depth:  # the whole of `x`, once for each tuple
+        parts = updates.reshape(-1, *x.shape)
+        whole: Array = put(x[None], (np.zeros(len(parts), np.int64),), parts, reduction)[0]
+        return whole
+    wide = indices.astype(np.int64, copy=False)
+    if wide.min() >= 0 and (wide < np.array(x.shape[:depth])).all():
+        return put(x, tuple(wide[..., n] for n in range(depth)), updates, reduction)
+    place = tuple(indices_in("scatter_nd", indices[..., n], n, x.shape[n]) for n in range(depth))
+    return put(x, place, updates, reduction)
+
+
+scatter_nd_many.types(_scatter_nd_types)
+scatter_nd.reference(scatter_nd_many.reference_rule)  # type: ignore[arg-type]
+scatter_nd_few.reference(scatter_nd_many.reference_rule)  # type: ignore[arg-type]
+
+
+# --- pieces along an axis, a place of its own for each in the batch -------------------------------
+
+
+@register_op(
+    "reverse_sequence",
+    samples=(
+        Sample(f32(3, 5, 2), np.array([5, 0, 3]), batch_axis=0, time_axis=1),
+        Sample(i32(4, 3), np.array([1, 4, 0]), batch_axis=1, time_axis=0),
+        Sample(i32(4, 3), np.array([1, 5, 0]), batch_axis=1, time_axis=0, error="I320"),
+        Sample(i32(4, 3), np.array([1, 0, -1]), batch_axis=1, time_axis=0, error="I320"),
+        Sample(f32(4, 3), i64(3), batch_axis=0, time_axis=0, error="T104"),
+        Sample(f32(4, 3), i64(3), batch_axis=2, time_axis=0, error="T104"),
+        Sample(f32(4, 3), i64(4), batch_axis=1, time_axis=0, error="T108"),
+        Sample(f32(4, 3), f32(3), batch_axis=1, time_axis=0, error="T105"),
+    ),
+)
+def reverse_sequence(x: Tensor, lengths: Tensor, *, batch_axis: int, time_axis: int) -> Tensor:
+    """`x` with the first elements along `time_axis` in reverse, as many as `lengths[n]` says for
+    element `n` of `batch_axis`: 0 to the axis's size.
+
+    Errors: T104, T105, T108, I320. Source: ONNX ReverseSequence-10.
+    """
+    name = "reverse_sequence"
+    need_integer(name, lengths)
+    batch, time = axis_of(name, batch_axis, x.rank), axis_of(name, time_axis, x.rank)
+    if batch == time:
+        raise GraphTypeError("T104", f"{name}: axis {batch} is both batch and time")
+    if lengths.rank != 1 or differ(lengths.shape[0], x.shape[batch]):
+        raise GraphTypeError("T108", f"{name}: {lengths.type} for axis {batch} of {x.type}")
+    size = x.shape[time]
+    places = Places(name, time, size, size + 1, from_end=False, noun="length")
+
+    def body(*i: Scalar) -> Scalar:
+        count = te.Checked(te.cast("i64", lengths[i[batch]]), places)
+        place = te.select(i[time] < count, count - 1 - i[time], i[time])
+        return x[(*i[:time], te.maximum(place, 0), *i[time + 1 :])]
+
+    return te.compute(x.shape, body, name)
+
+
+@register_op(
+    "tensor_scatter",
+    samples=(
+        Sample(f32(3, 6, 2), f32(3, 2, 2), np.array([0, 4, 1]), axis=1),
+        Sample(f32(2, 5), f32(2, 3), np.array([4, -1]), axis=1, circular=True),
+        Sample(f32(2, 5), f32(2, 3), np.array([9, -9]), axis=1, circular=True),
+        Sample(f32(2, 3, 5), f32(2, 3, 2), np.array([3, 0]), axis=-1),
+        Sample(f32(2, 3, 5), f32(2, 3, 2), np.array([4, 0]), axis=-1, error="I320"),
+        Sample(f32(2, 3, 5), f32(2, 3, 2), np.array([0, -1]), axis=-1, error="I320"),
+        Sample(f32(2, 5), f32(2, 6), i64(2), axis=1, error="T108"),
+        Sample(f32(2, 5), f32(3, 2), i64(2), axis=1, error="T108"),
+        Sample(f32(2, 5), f32(2, 2), i64(3), axis=1, error="T108"),
+        Sample(f32(2, 5), f32(2, 2), i64(2), axis=0, error="T104"),
+        Sample(f32(2, 5), i32(2, 2), i64(2), axis=1, error="T101"),
+        Sample(f32(2, 5), f32(2, 2), f32(2), axis=1, error="T105"),
+    ),
+)
+def tensor_scatter(
+    x: Tensor, updates: Tensor, begin: Tensor, *, axis: int = -2, circular: bool = False
+) -> Tensor:
+    """`x` with `updates` put in along `axis`, from `begin[n]` on for element `n` of axis 0; from
+    the front again after the end, with `circular`; else all of them must fit.
+
+    Errors: T101, T104, T105, T108, I320. Source: ONNX TensorScatter-24.
+    """
+    name = "tensor_scatter"
+    need_integer(name, begin)
+    check_reduction(name, "none", x.type, updates.type)
+    n = axis_of(name, axis, x.rank)
+    if n == 0:
+        raise GraphTypeError("T104", f"{name}: axis 0 is that of the batch")
+    fits = updates.rank == x.rank and begin.rank == 1 and not differ(begin.shape[0], x.shape[0])
+    for k, (new, old) in enumerate(zip(updates.shape, x.shape, strict=False)):
+        longer = isinstance(new, int) and isinstance(old, int) and new > old
+        fits = fits and not (longer if k == n else differ(new, old))
+    if not fits:
+        raise GraphTypeError("T108", f"{name}: {updates.type} put at {begin.type} into {x.type}")
+    if updates.shape[n] == 0:
+        return te.compute(x.shape, lambda *i: x[i], name)
+    size, count = te.size(x.shape[n]), te.size(updates.shape[n])
+    room = x.shape[n] - updates.shape[n] + 1
+    places = Places(name, n, x.shape[n], room, from_end=False, noun="place of the first update")
+
+    def body(*i: Scalar) -> Scalar:
+        first = te.cast("i64", begin[i[0]])
+        if not circular:  # without the check, places outside the axis are not written
+            first = te.Checked(first, places, hold=False)
+        place = i[n] - first
+        place = place % size if circular else place
+        new = (place >= 0) & (place < count)
+        held = te.minimum(te.maximum(place, 0), count - 1)
+        return te.select(new, updates[(*i[:n], held, *i[n + 1 :])], x[i])
+
+    return te.compute(x.shape, body, name)

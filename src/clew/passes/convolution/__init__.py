@@ -1,0 +1,1 @@
+"""Passes about convolutions: layouts, the algorithm of each, padding, scales."""

@@ -1,0 +1,568 @@
+"""AlterLayout: lays tensors out for vectors and register tiles."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from clew.ir.dims import Dim
+from clew.ir.expr import Attrs, Call, Constant, Expr, Function
+from clew.ir.module import Module
+from clew.ir.rewrite import Rewriter, rebuild
+from clew.ir.types import TensorType, is_float
+from clew.ir.visit import post_order
+from clew.ops.convolution.stages import product_group
+from clew.ops.registry import Op, argument_references, get_op
+from clew.passes.base import Pass, PassContext
+from clew.support.errors import GraphTypeError
+from clew.te.analysis import Kind
+
+_PLAIN: Final = "NCHW"
+_CHANNELS_LAST: Final = "NHWC"
+_FROM_CHANNELS_LAST: Final = (0, 3, 1, 2)
+_BLOCKS_OF_FEW: Final = (2, 4, 8)
+_LEAST_FILLED: Final = 0.8  # of the blocks of channels that no block divides
+_LEAST_DEPTH: Final = 0.25  # of a tile: less is not worth filling up
+_POINTWISE: Final = (Kind.ELEMENTWISE, Kind.BROADCAST)
+
+
+@dataclass(frozen=True)
+class AlterLayout(Pass):
+    """Keeps images in blocks of channels (`NCHW16c`), weights in the order kernels read them.
+
+    A convolution gets its weight as `OIHW<b>i<n>o`, `n` output channels being a register tile's
+    vectors, and its padding as an operator before it; one of few input channels takes the plain
+    image, or, where a matrix unit sums over the columns of a filter as well, short blocks filled up
+    with zeros (`NCHW4c`); one of clips (`nn.conv3d_frames`) keeps its padding between frames; a
+    depthwise one gets `OIHW<b>o`, and keeps its padding. Pooling, elementwise operators and
+    concatenations follow the layout of what they are given. Dense weights become `NK<n>n`, the
+    last block filled with zeros. `layout_transform` stands where layouts meet, once for each value;
+    model outputs are plain.
+
+    Before:
+        %1: f32[1, 64, 56, 56] = nn.conv2d(%0, w, padding=[1, 1, 1, 1]); %2 = add(%1, b)
+    After:
+        %3: f32[1, 4, 56, 56, 16]:NCHW16c = layout_transform(%0, "NCHW", "NCHW16c")
+        %4 = pad(%3, pads=[0, 0, 1, 1, 0, 0, 0, 1, 1, 0])
+        %5 = nn.conv2d(%4, layout_transform(w), weight_layout="OIHW16i64o"); %6 = add(%5, b')
+
+    The block of C channels is the largest of 32, 16, 8 and 4 that divides it and is no longer than
+    a vector (of the narrowest data that a convolution of the function reads, so that all agree);
+    where none does, the tensor stays plain. So do images of 1x1 convolutions in groups
+    that fill no whole vector, whose lanes are pixels, and what follows them channel by channel.
+    Where whole vectors are worth it, or no block divides the channels and few are missing or the
+    data are in blocks, zeros fill up the last block of a result (24 channels as 32, 45 as 48, 3 as
+    4), as far as operators follow that make no infinities of zeros; of `bf16` data, unless a
+    concatenation joins it to others, whole blocks. Weights of `bf16` and 8 bits hold together,
+    innermost, as many inputs as fit 32 bits: `OHWI32o2i`, `NK32n2k`.
+
+    Preconditions: weights are constants, layouts are plain; FoldConstant runs after it. Non-goals:
+    choosing between layouts by measuring.
+    """
+
+    opt_level: ClassVar[int] = 3
+
+    blocks: tuple[int, ...] = (32, 16, 8, 4)
+    max_tile_vectors: int = 2
+    dense_vectors: int = 2
+
+    def run(self, module: Module, ctx: PassContext) -> Module:
+        if ctx.target is None:
+            return module
+        return _Alterer(self, ctx).rewrite_module(module)
+
+
+class _Alterer(Rewriter):
+    """The memo maps a plain node to its value in whatever layout it now has: the type's
+    `layout`.
+    """
+
+    rebuilds = False
+    of_function = ("_most",)
+
+    def __init__(self, options: AlterLayout, ctx: PassContext) -> None:
+        super().__init__()
+        self._options = options
+        self._ctx = ctx
+        self._bodies: set[int] = set()
+        self._users: dict[int, list[Expr]] = {}
+        self._converted: dict[tuple[int, str], Expr] = {}
+        self._padded: dict[tuple[int, tuple[int, ...]], Expr] = {}
+        self._kept_plain: set[int] = set()  # images that a convolution gave so, and what follows
+        self._most = 0  # channels of a block of results: all convolutions agree
+
+    def enter(self, function: Function) -> None:
+        self._bodies.add(function.body.id)
+        self._most = 0
+        for node in post_order(function.body):
+            for child in dict.fromkeys(node.children):
+                self._users.setdefault(child.id, []).append(node)
+            if isinstance(node, Call) and _packs_weight(node) and node.attrs.groups == 1:
+                self._most = max(self._most, self._lanes_of_block(node))
+
+    # --- which operators change ---
+
+    def rewrite_call(self, old: Call, new: Call) -> Expr:
+        altered = None if any(map(_is_blocked, (old, *old.args))) else self._altered(old)
+        result = altered or self._over_plain(old)
+        return self._to(result, _layout_of(old), old, old) if old.id in self._bodies else result
+
+    def _altered(self, old: Call) -> Expr | None:
+        """Returns the call over values in other layouts; `None` where it needs plain ones."""
+        if not isinstance(old.op, Op) or not isinstance(old.type, TensorType):
+            return None
+        if argument_references(old.attrs):
+            return None
+        if self._stays_plain(old):
+            self._kept_plain.add(old.id)
+            return None
+        if _packs_weight(old):
+            return self._conv(old)
+        if old.op.name == "nn.dense":
+            return self._dense(old)
+        if old.op.name == "transpose":
+            return self._transpose(old)
+        layout = self._layout_of_args(old)
+        if not layout:
+            return None
+        filled = any(_is_filled(self.memo[a.id], a) for a in old.args)
+        if filled and not old.op.keeps_finite([a.tensor for a in old.args], old.attrs):
+            return None
+        try:
+            if old.op.layout_rule is not None:
+                built = self._by_rule(old, layout)
+            elif old.op.name == "concatenate":
+                built = self._concatenate(old)
+            elif old.op.name == "pad":
+                built = self._pad(old, layout)
+            elif self._ctx.kind(old) in _POINTWISE:
+                built = self._pointwise(old, layout)
+            else:
+                return None
+        except GraphTypeError as error:
+            self._ctx.remark(old, f"{old.op.name} does not take {layout}: {error.message}")
+            return None
+        if built is not None and not _is_blocked(built):
+            self._ctx.remark(old, f"{old.op.name} does not keep the layout {layout}")
+            return None
+        return built
+
+    def _stays_plain(self, old: Call) -> bool:
+        """Whether an image is better off plain: that of a convolution of many small groups, which
+        fill no block but whose pixels fill vectors, and all that follows it channel by channel.
+        """
+        assert isinstance(old.op, Op)
+        follows = any(a.id in self._kept_plain for a in old.args)
+        if old.op.name != "nn.conv2d":
+            return follows and isinstance(old.type, TensorType) and old.tensor.rank >= 4
+        weight, groups = old.args[1].tensor, old.attrs.groups
+        channels, inner, *kernel = weight.shape
+        if groups == 1 or not weight.is_static or old.attrs.data_layout != _PLAIN:
+            return False
+        if inner == 1:
+            return follows
+        assert isinstance(inner, int)
+        assert isinstance(channels, int)
+        lanes = self._lanes(old)
+        moves = any(old.attrs.padding) or any(s != 1 for s in old.attrs.strides)
+        pointwise = all(k == 1 for k in kernel) and not moves
+        if not pointwise or self._block(math.gcd(inner, channels // groups), lanes) == lanes:
+            return False
+        self._ctx.remark(old, f"stays plain: {inner} channels of a group fill no blocks of {lanes}")
+        return True
+
+    def _over_plain(self, old: Expr) -> Expr:
+        """Returns the node over children in the layouts they had."""
+        children = [self._to(self.memo[c.id], _layout_of(c), c, old) for c in old.children]
+        return rebuild(old, children)
+
+    def rewrite_other(self, old: Expr, new: Expr) -> Expr:
+        return self._over_plain(old)
+
+    def rewrite_control(self, old: Expr, new: Expr) -> Expr:
+        return self._over_plain(old)
+
+    def rewrite_tuple_get_item(self, old, new):  # type: ignore[no-untyped-def]
+        return super().rewrite_tuple_get_item(old, self._over_plain(old))  # type: ignore[arg-type]
+
+    # --- layers ---
+
+    def _conv(self, old: Call) -> Expr | None:
+        data, weight = old.args[:2]
+        plain = old.attrs.data_layout == _PLAIN and not old.attrs.out_layout
+        if not plain or not _packable(weight) or not self._packs(old):
+            return None
+        channels, inner, groups = weight.tensor.shape[0], weight.tensor.shape[1], old.attrs.groups
+        assert isinstance(channels, int)
+        assert isinstance(inner, int)
+        value = self.memo[data.id]
+        if _is_filled(value, data):
+            filled = value.tensor.shape[1] * _block_of(value.tensor)
+            assert isinstance(filled, int)
+            if groups == 1:
+                inner = filled
+            elif inner == 1 and groups == channels:
+                channels = groups = filled
+        inner = _filled_up(inner, self._block_of_few(old, inner) or 1)
+        found = self._conv_layouts(old, channels, inner, groups)
+        if found is None:
+            self._ctx.remark(
+                old, f"stays plain: no block divides {inner * groups} and {channels} channels"
+            )
+            return None
+        (data_layout, weight_layout), attrs = found
+        value = self._to(value, data_layout, data, old)
+        if inner > 1 or groups == 1:
+            around, kept = _spatial_padding(old.attrs.padding)
+            value = self._split_padding(value, around, data_layout)
+            attrs = attrs.with_(padding=kept)
+        source = self.memo[weight.id]
+        missing = inner - weight.tensor.shape[1]
+        if missing and product_group(weight.tensor.dtype):  # groups are filled up, not blocks
+            source = get_op("pad")(source, pads=(0, 0, 0, 0, 0, missing, 0, 0))
+        packed = get_op("layout_transform")(
+            source, src_layout=old.attrs.weight_layout, dst_layout=weight_layout
+        )
+        return Call(old.op, [value, packed], attrs)
+
+    def _conv_layouts(
+        self, old: Call, channels: int, inner: int, groups: int
+    ) -> tuple[tuple[str, str], Attrs] | None:
+        """Returns the layouts of data and weight, and the attributes of the altered convolution."""
+        assert isinstance(old.op, Op)
+        lanes = self._lanes(old)
+        of_result = self._block(channels, self._most if groups == 1 else lanes)
+        if groups == 1:
+            # Whole vectors, some channels of which are zero, may do more than shorter blocks.
+            whole = self._lanes_of_sums(old.args[0].tensor.dtype)
+            if product_group(old.args[0].tensor.dtype) and not self._is_joined(old):
+                whole = self._most
+            if of_result * _filled_up(channels, whole) < whole * channels and (
+                of_result or _LEAST_FILLED * _filled_up(channels, whole) <= channels
+            ):
+                of_result = whole
+            elif not of_result and self._block(inner, lanes):
+                of_result = self._block_of_odd(channels, whole)
+            block = self._block_of_few(old, inner) or self._block(inner, lanes) or of_result
+        elif inner == 1:
+            block = of_result
+        else:
+            block = self._block(math.gcd(inner, channels // groups), lanes)
+        if not block or old.op.layout_rule is None:
+            return None
+        stored = _filled_up(channels, of_result or 1)
+        tile = of_result * self._tile_vectors(stored, of_result) if groups == 1 else block
+        if of_result > lanes:
+            tile = of_result  # of several vectors
+        if product_group(old.args[0].tensor.dtype):
+            tile = of_result  # of two vectors of sums
+        data, weight, *rest = (a.tensor for a in old.args)
+        weight = weight.with_(shape=(channels, inner, *weight.shape[2:]))
+        attrs = old.attrs.with_(groups=groups)
+        types = (data, weight, *rest)
+        found = old.op.layout_rule(attrs, types, f"NCHW{block}c", weight_block=tile or block)
+        if found is None:
+            return None
+        arguments, attrs, _ = found
+        out_layout = f"NCHW{of_result if groups == 1 else block}c" if of_result else _PLAIN
+        return arguments, attrs.with_(out_layout=out_layout)
+
+    def _block_of_odd(self, channels: int, whole: int) -> int:
+        """Returns the shortest block that so many channels fill as few of as of whole vectors: the
+        lanes of pixels lie apart in blocked data, and would be gathered one by one.
+        """
+        blocks = [b for b in self._options.blocks if b <= whole]
+        return min(b for b in blocks if -(-channels // b) == -(-channels // whole))
+
+    def _block_of_few(self, old: Call, inner: int) -> int:
+        """Returns the block that few input channels are filled up to, where a matrix unit sums over
+        them and the columns of a filter at once; 0 where they need none, or are too few for that.
+        """
+        assert self._ctx.target is not None
+        data, weight = (a.tensor for a in old.args[:2])
+        group = product_group(data.dtype)
+        tile = self._ctx.target.tile_shape(data.dtype, weight.dtype)
+        if not group or tile is None or old.attrs.groups > 1 or self._block(inner, inner):
+            return 0
+        block = next((b for b in _BLOCKS_OF_FEW if group <= b and inner <= b), 0)
+        columns = weight.shape[-1]
+        deep = isinstance(columns, int) and columns * block >= _LEAST_DEPTH * tile[2]
+        return block if deep else 0
+
+    def _lanes(self, old: Call) -> int:
+        assert self._ctx.target is not None
+        return self._ctx.target.vector_lanes(old.args[0].tensor.dtype)
+
+    def _lanes_of_block(self, old: Call) -> int:
+        """Returns the most channels of a block that a convolution reads in one piece; 0 for one
+        that stays plain.
+        """
+        packs = _packable(old.args[1]) and old.args[0].tensor.rank == 4 and self._packs(old)
+        return self._lanes(old) if packs else 0
+
+    def _is_joined(self, old: Expr) -> bool:
+        """Whether a concatenation reads a result, or what is computed from it channel by channel:
+        it has no room for channels that blocks were filled up with.
+        """
+        return self._reaches(old, lambda user: user.op_name == "concatenate")
+
+    def _lanes_of_sums(self, dtype: str) -> int:
+        """Returns the lanes of a vector of sums, which are of 32 bits at least."""
+        assert self._ctx.target is not None
+        return self._ctx.target.vector_lanes("f64" if dtype == "f64" else "f32")
+
+    def _packs(self, old: Call) -> bool:
+        """Whether kernels are faster on packed operands: floats, and integers that the target has
+        instructions for.
+        """
+        assert self._ctx.target is not None
+        data, weight = (a.tensor.dtype for a in old.args[:2])
+        if is_float(data):
+            return True
+        target = self._ctx.target
+        return bool(target.dot_lanes(data, weight) or target.tile_shape(data, weight))
+
+    def _block(self, channels: int, lanes: int) -> int:
+        """Returns the block of so many channels; 0 where they stay plain."""
+        fitting = (b for b in self._options.blocks if b <= lanes and channels % b == 0)
+        return next(fitting, 0)
+
+    def _tile_vectors(self, channels: int, block: int) -> int:
+        """Returns how many vectors of output channels a register tile has; the last tile's weights
+        may be filled up.
+        """
+        blocks = channels // block if block else 1
+        return max(1, min(blocks, self._options.max_tile_vectors))
+
+    def _split_padding(self, value: Expr, padding: tuple[int, ...], layout: str) -> Expr:
+        """Returns the image within zeros; the same value padded alike is padded once."""
+        if not any(padding):
+            return value
+        found = self._padded.get((value.id, padding))
+        if found is None:
+            top, left, bottom, right = padding
+            rest = (0,) * (value.tensor.rank - 4)
+            pads = (0, 0, top, left, *rest, 0, 0, bottom, right, *rest)
+            found = get_op("pad")(value, pads=pads)
+            self._padded[value.id, padding] = found
+        return found
+
+    def _dense(self, old: Call) -> Expr | None:
+        data, weight = old.args[:2]
+        if not _packable(weight) or old.attrs.weight_layout not in ("NK", "KN"):
+            return None
+        units, dtype = old.tensor.shape[-1], data.tensor.dtype
+        lanes = self._lanes_of_sums(dtype)
+        vectors = self._options.dense_vectors
+        if not isinstance(units, int) or not self._packs(old) or lanes == 1:
+            return None
+        if 2 * units <= lanes:
+            self._ctx.remark(old, f"weight stays plain: {units} units would fill half a vector")
+            return None
+        block = lanes * (vectors if units > lanes else 1)
+        group = product_group(dtype)
+        layout = f"NK{block}n{group}k" if group else f"NK{block}n"
+        packed = get_op("layout_transform")(
+            self.memo[weight.id], src_layout=old.attrs.weight_layout, dst_layout=layout
+        )
+        value = self._to(self.memo[data.id], _PLAIN, data, old)
+        attrs = old.attrs.with_(weight_layout=layout, units=units)
+        return Call(old.op, [value, packed], attrs)
+
+    def _transpose(self, old: Call) -> Expr | None:
+        """An image with channels last goes to blocks at once, where a convolution wants them."""
+        if tuple(old.attrs.axes) != _FROM_CHANNELS_LAST or _is_blocked(self.memo[old.args[0].id]):
+            return None
+        channels, lanes = old.tensor.shape[1], self._lanes(old)
+        if not isinstance(channels, int) or channels % lanes or not self._meets_convolution(old):
+            return None
+        value = self.memo[old.args[0].id]
+        return get_op("layout_transform")(
+            value, src_layout=_CHANNELS_LAST, dst_layout=f"{_PLAIN}{self._block(channels, lanes)}c"
+        )
+
+    def _meets_convolution(self, old: Expr) -> bool:
+        """Whether a convolution reads an image, or what is computed from it element by element."""
+        return self._reaches(old, _packs_weight)
+
+    def _reaches(self, old: Expr, wanted: Callable[[Call], bool]) -> bool:
+        """Whether a call that is `wanted` reads an image, or what is computed from it element by
+        element.
+        """
+        seen = {old.id}
+        pending = [old]
+        while pending:
+            for user in self._users.get(pending.pop().id, ()):
+                if not isinstance(user, Call) or user.id in seen:
+                    continue
+                seen.add(user.id)
+                if wanted(user):
+                    return True
+                pointwise = self._ctx.kind(user) in _POINTWISE
+                if pointwise and user.tensor.shape == old.tensor.shape:
+                    pending.append(user)
+        return False
+
+    # --- what follows the layout it is given ---
+
+    def _layout_of_args(self, old: Call) -> str:
+        """Returns the layout of the first image in blocks among the arguments; "" if there is
+        none.
+        """
+        layouts = [self.memo[a.id].type for a in old.args]
+        return next((t.layout for t in layouts if isinstance(t, TensorType) and t.layout), "")
+
+    def _by_rule(self, old: Call, layout: str) -> Expr | None:
+        assert isinstance(old.op, Op)
+        assert old.op.layout_rule is not None
+        types = [_with_filled(self.memo[a.id], a.tensor) for a in old.args]
+        found = old.op.layout_rule(old.attrs, types, layout)
+        if found is None:
+            return None
+        layouts, attrs, _ = found
+        args = [
+            self._to(self.memo[a.id], wanted, a, old)
+            for a, wanted in zip(old.args, layouts, strict=True)
+        ]
+        return Call(old.op, args, attrs)
+
+    def _concatenate(self, old: Call) -> Expr | None:
+        """Blocks of the smallest size among the operands, if all of them have whole blocks."""
+        values = [self.memo[a.id] for a in old.args]
+        blocked = [v for v in values if _is_blocked(v)]
+        if old.tensor.rank != 4 or 2 * len(blocked) < len(values):
+            return None
+        channels = [a.tensor.shape[1] for a in old.args]
+        if not all(isinstance(c, int) for c in channels):
+            return None
+        smallest = min(_block_of(v.tensor) for v in blocked)
+        block = self._block(math.gcd(*channels), smallest)  # type: ignore[arg-type]
+        if not block:
+            return None
+        layout = f"NCHW{block}c"
+        args = [self._to(v, layout, a, old) for a, v in zip(old.args, values, strict=True)]
+        return Call(old.op, args, old.attrs.with_(axis=old.attrs.axis % 4))
+
+    def _pad(self, old: Call, layout: str) -> Expr | None:
+        pads = old.attrs.pads
+        if old.tensor.rank != 4 or pads[1] != 0 or pads[5] != 0:
+            return None
+        args = [self._to(self.memo[a.id], layout, a, old) for a in old.args]
+        return Call(old.op, args, old.attrs.with_(pads=(*pads[:4], 0, *pads[4:], 0)))
+
+    def _pointwise(self, old: Call, layout: str) -> Expr | None:
+        """Elementwise operators work in any layout, broadcast operands reshaped to it."""
+        if old.tensor.rank != 4:
+            return None
+        channels = old.tensor.shape[1]
+        return Call(old.op, [self._operand(a, layout, channels, old) for a in old.args], old.attrs)
+
+    def _operand(self, arg: Expr, layout: str, channels: Dim, user: Call) -> Expr:
+        value, shape = self.memo[arg.id], arg.tensor.shape
+        if _is_blocked(value):
+            return self._to(value, layout, arg, user)
+        if all(d == 1 for d in shape):
+            return value
+        shape = (1,) * (4 - len(shape)) + shape
+        if shape != arg.tensor.shape:
+            with self.covers(arg, user):
+                value = get_op("reshape")(value, shape=shape)
+        if shape[1] == channels:
+            return self._to(value, layout, arg, user)
+        with self.covers(arg, user):
+            return get_op("reshape")(value, shape=(*shape, 1))
+
+    # --- conversions ---
+
+    def _to(self, value: Expr, layout: str, old: Expr, user: Expr) -> Expr:
+        """Returns a value, `old` of the stage before, in a layout that `user` wants."""
+        if not isinstance(value.type, TensorType):
+            return value
+        have = value.type.layout or _PLAIN
+        if have == layout or (layout == _PLAIN and not value.type.layout):
+            return value
+        found = self._converted.get((value.id, layout))
+        if found is None:
+            with self.covers(old, user):
+                found = _convert(value, have, layout, old.tensor)
+            if not isinstance(value, Constant):
+                wants = user.op_name if isinstance(user, Call) else type(user).__name__
+                self._ctx.remark(user, f"{have} -> {layout}: {wants} wants it so")
+            self._converted[value.id, layout] = found
+            self._converted[found.id, have] = value
+        return found
+
+
+def _spatial_padding(padding: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Returns the padding of lines and columns, as (top, left, bottom, right), and what is left: an
+    operator of that padding, or, between the frames of clips, the convolution itself sees to it.
+    """
+    half = len(padding) // 2
+    around = (*padding[half - 2 : half], *padding[-2:])
+    kept = [0] * len(padding)
+    for n in range(half - 2):
+        kept[n], kept[half + n] = padding[n], padding[half + n]
+    return around, tuple(kept)
+
+
+def _convert(value: Expr, have: str, layout: str, plain: TensorType) -> Expr:
+    """Returns the value in another layout; to a plain image of one pixel by another shape only.
+    `plain` is its type without blocks.
+    """
+    shape = value.tensor.shape
+    if _holds_more(value.tensor, plain):
+        return get_op("layout_transform")(
+            value, src_layout=have, dst_layout=layout, shape=plain.shape
+        )
+    if layout == _PLAIN and shape[2:4] == (1, 1):
+        return get_op("reshape")(value, shape=(shape[0], shape[1] * shape[4], 1, 1))
+    return get_op("layout_transform")(value, src_layout=have, dst_layout=layout)
+
+
+def _holds_more(type_: TensorType, plain: TensorType) -> bool:
+    """Whether an image has more channels than it would without blocks: zeros that fill the last."""
+    if not type_.layout or plain.layout or plain.rank != 4 or type_.rank != 5:
+        return False
+    return type_.shape[1] * type_.shape[4] != plain.shape[1]
+
+
+def _is_filled(value: Expr, old: Expr) -> bool:
+    types = value.type, old.type
+    return all(isinstance(t, TensorType) for t in types) and _holds_more(*types)  # type: ignore[arg-type]
+
+
+def _with_filled(value: Expr, plain: TensorType) -> TensorType:
+    """Returns the plain type with the channels that the value holds."""
+    if not isinstance(value.type, TensorType) or not _holds_more(value.tensor, plain):
+        return plain
+    n, _, *size = plain.shape
+    return plain.with_(shape=(n, value.tensor.shape[1] * value.tensor.shape[4], *size))
+
+
+def _filled_up(channels: int, block: int) -> int:
+    return -(-channels // block) * block
+
+
+def _is_blocked(value: Expr) -> bool:
+    return isinstance(value.type, TensorType) and bool(value.type.layout)
+
+
+def _layout_of(value: Expr) -> str:
+    return (value.type.layout if isinstance(value.type, TensorType) else "") or _PLAIN
+
+
+def _block_of(type_: TensorType) -> int:
+    size = type_.shape[-1]
+    assert isinstance(size, int)
+    return size
+
+
+def _packable(weight: Expr) -> bool:
+    return isinstance(weight, Constant)
+
+
+def _packs_weight(call: Call) -> bool:
+    """Whether a call is a convolution that takes its data and weight in blocks of channels."""
+    return isinstance(call.op, Op) and call.op.traits.packs_weight

@@ -1,0 +1,57 @@
+"""bf16x3 emulation on a matrix unit as a way to compute a convolution of f32."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from clew.ir.expr import Call, Constant, Expr
+from clew.ir.types import TensorType
+from clew.ops.convolution.conv_parts import packed_shape, packed_weight, places_of
+from clew.ops.registry import get_op
+from clew.passes.base import Machine
+from clew.passes.convolution.convolutions import (
+    Algorithm,
+    layer_of,
+    parts_cycles,
+    plain_weight,
+    unpadded,
+)
+
+_BLOCKS = "NCHW16c"
+
+
+def in_parts(conv: Call, parts: int, target: Machine) -> Iterator[Algorithm]:
+    """Yields the convolution as products of `parts` of `bf16`, if there is a unit for these."""
+    if target.tile_shape("bf16", "bf16") is None:
+        return
+    weight = plain_weight(conv)
+    # How pixels are taken apart depends on their number: it has to be known.
+    if weight is None or conv.attrs.data_layout != _BLOCKS or not conv.tensor.is_static:
+        return
+    attrs, kernel = conv.attrs, weight.tensor.concrete[2:]
+    data, padding = unpadded(conv.args[0])
+    _, _, high, wide, _ = data.tensor.concrete
+    places = places_of("split_image", (high, wide), kernel, attrs.strides, padding, attrs.dilation)
+    lanes = target.vector_lanes(conv.tensor.dtype)
+    cycles = parts_cycles(layer_of(conv, weight), places, parts, lanes)
+
+    def build() -> Expr:
+        where = {
+            "kernel": kernel,
+            "strides": attrs.strides,
+            "padding": padding,
+            "dilation": attrs.dilation,
+            "parts": parts,
+        }
+        split, packed = get_op("split_image")(data, **where), _split_weight(weight, parts)
+        return get_op("nn.conv2d_parts")(
+            split, packed, image=(high, wide), channels=attrs.channels, **where
+        )
+
+    yield Algorithm(f"bf16x{parts}", cycles, build)
+
+
+def _split_weight(weight: Constant, parts: int) -> Constant:
+    """Returns the parts of a weight in the order that `nn.conv2d_parts` reads them in."""
+    packed = TensorType(packed_shape(weight.tensor.concrete, parts), "bf16")
+    return weight.derived(f"conv_parts{parts}", packed, lambda w: packed_weight(w, parts))

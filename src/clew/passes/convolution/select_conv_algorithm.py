@@ -1,0 +1,123 @@
+"""SelectConvAlgorithm: how each convolution is computed, by a cost model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import ClassVar, Final
+
+from clew.ir.expr import Call, Expr
+from clew.ir.module import Module
+from clew.ir.rewrite import Rewriter
+from clew.ops.registry import Op
+from clew.passes.base import Machine, Pass, PassContext
+from clew.passes.convolution.conv_in_parts import in_parts
+from clew.passes.convolution.convolutions import Algorithm, plain_weight
+from clew.passes.convolution.winograd import direct_cycles, winograd
+from clew.support.errors import InputError
+
+WINOGRAD, BF16X3 = "winograd", "bf16x3"
+_ALGORITHMS: Final = (WINOGRAD, BF16X3)
+
+
+@dataclass(frozen=True)
+class SelectConvAlgorithm(Pass):
+    """Computes each convolution of `f32` by the algorithm that a cost model expects to be fastest.
+
+    - Directly: `nn.conv2d` as it is.
+    - `winograd`: 3x3 windows of stride 1 between transforms of 4x4 or 2x2 tiles. A tile takes 36
+      products instead of 144, or 16 instead of 36. Its weights are 4 or 16/9 times as large, and
+      their transform is left to FoldConstant. A dilated convolution is one without of images of
+      every d-th line and column (`space_to_batch`). One of clips (`nn.conv3d_frames`) is one of
+      images whose channels are those of all frames that the window sees.
+    - `bf16x3`: six products of `bf16` parts on a matrix unit, as `SplitProducts` computes dense
+      layers: pixels are rows, channels the depth, once for each tap.
+
+    Padding is part of the transform or of the image in parts, so that the `pad` before the
+    convolution goes, if nothing else reads it.
+
+    Before:
+        %1 = pad(%0, pads=[0, 0, 1, 1, 0, 0, 0, 1, 1, 0])
+        %2 = nn.conv2d(%1, layout_transform(w, "OIHW", "OIHW16i32o"), data_layout="NCHW16c", ...)
+    After:
+        %2 = nn.conv2d_winograd(%0, nn.winograd_weight(w, tile=4, block=32), tile=4,
+                                padding=[1, 1, 1, 1])
+
+    `algorithms` are those that may be selected besides the direct one. Winograd's has to be
+    `min_gain` times as fast as the direct one, bf16x3 `min_gain_of_parts` times as fast as all
+    others. `tiles` are those that may be selected: (2,) bounds the error to that of 2x2 tiles
+    (`nn.conv2d_winograd` states both). `parts` is how many parts an f32 has. `exclude` are
+    patterns of names of layers that stay direct.
+
+    Preconditions: AlterLayout has laid images out in blocks; FoldConstant and DeadCode run after
+    it. Non-goals: groups, dtypes other than f32; selection by measurement.
+
+    Errors: I088 for an algorithm of another name.
+    """
+
+    opt_level: ClassVar[int] = 3
+
+    algorithms: tuple[str, ...] = _ALGORITHMS
+    tiles: tuple[int, ...] = (2, 4)
+    parts: int = 3
+    min_gain: float = 1.15
+    min_gain_of_parts: float = 1.1
+    exclude: tuple[str, ...] = ()
+
+    def run(self, module: Module, ctx: PassContext) -> Module:
+        unknown = [name for name in self.algorithms if name not in _ALGORITHMS]
+        if unknown:
+            raise InputError(
+                "I088",
+                f"no algorithm {unknown[0]!r} for convolutions",
+                hint=f"algorithms are {', '.join(_ALGORITHMS)}",
+            )
+        if ctx.target is None:
+            return module
+        return _Selector(self, ctx, ctx.target).rewrite_module(module)
+
+
+class _Selector(Rewriter):
+    def __init__(self, options: SelectConvAlgorithm, ctx: PassContext, target: Machine) -> None:
+        super().__init__()
+        self._options = options
+        self._ctx = ctx
+        self._target = target
+
+    def rewrite_call(self, old: Call, new: Call) -> Expr:
+        packs = isinstance(new.op, Op) and new.op.traits.packs_weight
+        if not packs or self._excluded(old):
+            return new
+        weight = plain_weight(new, new.op_name)
+        if weight is None:
+            return new
+        options, lanes = self._options, self._target.vector_lanes(new.tensor.dtype)
+        direct = Algorithm("direct", direct_cycles(new, weight, lanes), lambda: new)
+        in_f32, in_bf16 = [direct], list[Algorithm]()
+        if WINOGRAD in options.algorithms:
+            in_f32 += winograd(new, options.tiles, lanes)
+        if BF16X3 in options.algorithms:
+            in_bf16 += in_parts(new, options.parts, self._target)
+        if [*in_f32, *in_bf16] == [direct]:
+            return new
+        selected = self._select(in_f32, in_bf16)
+        costs = ", ".join(f"{a.name} {a.cycles / 1e3:.0f}" for a in (*in_f32, *in_bf16))
+        self._ctx.remark(old, f"{selected.name}: thousands of cycles expected: {costs}")
+        if selected is direct:
+            return new
+        with self.covers(old, *old.args):
+            return selected.build()
+
+    def _select(self, in_f32: list[Algorithm], in_bf16: list[Algorithm]) -> Algorithm:
+        """Returns the fastest, where it is as much faster as it has to be; the first of those in
+        f32 is the direct one.
+        """
+        options, direct = self._options, in_f32[0]
+        fastest = min(in_f32, key=lambda a: a.cycles)
+        for parts in in_bf16:
+            if fastest.cycles >= options.min_gain_of_parts * parts.cycles:
+                return parts
+        return fastest if direct.cycles >= options.min_gain * fastest.cycles else direct
+
+    def _excluded(self, old: Call) -> bool:
+        return any(fnmatchcase(name, p) for p in self._options.exclude for name in old.layers)

@@ -1,0 +1,251 @@
+"""SkipPadding: convolutions without the products of weights and padding."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from itertools import product
+from typing import ClassVar, Final
+
+import numpy as np
+
+from clew.ir.expr import Call, Constant, Expr
+from clew.ir.module import Module
+from clew.ir.rewrite import Rewriter
+from clew.ops.registry import get_op
+from clew.passes.base import Pass, PassContext
+from clew.passes.convolution.convolutions import DIRECT, KERNEL, Layer, cost_cycles, dilated_cycles
+
+_CONVS: Final = {"nn.conv1d": "W", "nn.conv2d": "HW", "nn.conv3d": "DHW"}
+_WINOGRAD_TILES: Final = (2, 4)
+_MOVE_CYCLES: Final = 4.0  # that a vector of a part's result takes to be added up
+
+
+@dataclass(frozen=True)
+class SkipPadding(Pass):
+    """Leaves out what a convolution adds up of its padding, where that is much: windows that reach
+    far beyond an image, as dilated ones do.
+
+    Taps that meet no pixel for any place of the window leave the weight. Where most of what is left
+    is padding as well, taps become convolutions of their own, each of the part of the image that it
+    meets, whose results are added up. A cost model decides: it has to expect a convolution to be
+    `min_gain` times as fast, of at most `max_parts` parts.
+
+    Before:
+        %1: f32[1, 8, 28, 28] = nn.conv2d(%0, w, padding=[24, 24, 24, 24], dilation=[24, 24])
+    After (of nine taps, here are two):
+        %2: f32[1, 64, 4, 4] = pad(%0, pads=[0, 0, 0, 0, 0, 0, -24, -24])
+        %3: f32[1, 8, 28, 28] = pad(nn.conv2d(%2, w_0), pads=[0, 0, 24, 24, 0, 0, 0, 0])
+        %4 = add(nn.conv2d(%0, w_4), %3)
+
+    Preconditions: sizes are known, layouts are plain, weights are constants and finite. Non-goals:
+    parts of convolutions in groups, of narrow floats, and of volumes.
+    """
+
+    opt_level: ClassVar[int] = 2
+
+    min_gain: float = 1.2
+    max_parts: int = 27
+
+    def run(self, module: Module, ctx: PassContext) -> Module:
+        return _Skipper(self, ctx).rewrite_module(module)
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """A spatial axis of a convolution."""
+
+    size: int
+    taps: int
+    stride: int
+    before: int
+    after: int
+    dilation: int
+
+    @property
+    def places(self) -> int:
+        """How many places the window has."""
+        reach = (self.taps - 1) * self.dilation + 1
+        return (self.size + self.before + self.after - reach) // self.stride + 1
+
+    def met(self, tap: int) -> tuple[int, int]:
+        """Returns the first place of the window at which a tap is in the image, and how many."""
+        offset = tap * self.dilation - self.before
+        first = max(0, -(offset // self.stride))
+        last = min(self.places - 1, (self.size - 1 - offset) // self.stride)
+        return first, max(0, last - first + 1)
+
+    def live(self) -> list[int]:
+        """Returns the taps that are ever in the image, and those between them."""
+        met = [tap for tap in range(self.taps) if self.met(tap)[1]]
+        return list(range(met[0], met[-1] + 1)) if met else []
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What one axis of a convolution of some of the taps is: `taps` of the window for `count`
+    places from the `first`, of pixels from `start` to before `stop`, padded.
+    """
+
+    taps: range
+    first: int
+    count: int
+    start: int
+    stop: int
+    padding: tuple[int, int]
+
+
+def _whole(axis: _Axis) -> _Part:
+    """Returns the axis with all taps that are ever in the image, for all places."""
+    live = axis.live()
+    offset = live[0] * axis.dilation - axis.before
+    reach = (axis.places - 1) * axis.stride + (live[-1] - live[0]) * axis.dilation + 1
+    start, stop = max(0, offset), min(axis.size, offset + reach)
+    padding = (start - offset, max(0, offset + reach - stop))
+    return _Part(range(live[0], live[-1] + 1), 0, axis.places, start, stop, padding)
+
+
+def _parts(axis: _Axis) -> list[_Part]:
+    """Returns the axis tap by tap, each for the places at which it is in the image."""
+    found = []
+    for tap in axis.live():
+        first, count = axis.met(tap)
+        start = first * axis.stride + tap * axis.dilation - axis.before
+        stop = start + (count - 1) * axis.stride + 1
+        if count:
+            found.append(_Part(range(tap, tap + 1), first, count, start, stop, (0, 0)))
+    return found
+
+
+class _Skipper(Rewriter):
+    def __init__(self, options: SkipPadding, ctx: PassContext) -> None:
+        super().__init__()
+        self._options = options
+        self._ctx = ctx
+
+    def rewrite_call(self, old: Call, new: Call) -> Expr:
+        axes = _axes(new)
+        if not axes or not all(axis.live() for axis in axes):
+            return new
+        dead = any(len(axis.live()) < axis.taps for axis in axes)
+        split = self._split(new, axes)
+        if not dead and not any(split):
+            return new
+        if not np.isfinite(new.args[1].data).all():  # type: ignore[attr-defined]
+            self._ctx.remark(old, "padding is multiplied with weights that are not finite")
+            return new
+        choices = [_parts(a) if s else [_whole(a)] for a, s in zip(axes, split, strict=True)]
+        parts = [_convolution(new, axes, part) for part in product(*choices)]
+        pixels = math.prod(axis.places for axis in axes)
+        kept = sum(math.prod(p.count * len(p.taps) for p in part) for part in product(*choices))
+        all_taps = math.prod(axis.taps for axis in axes)
+        self._ctx.remark(
+            old, f"{len(parts)} parts: {kept} of {pixels * all_taps} products of a channel are left"
+        )
+        # Those that are padded first: one kernel adds them up, and what is whole adds that.
+        padded = [p for p in parts if p.op_name == "pad"]
+        whole = [p for p in parts if p.op_name != "pad"]
+        sums = [reduce(get_op("add"), padded)] if padded else []
+        return reduce(get_op("add"), [*whole, *sums])
+
+    def _split(self, new: Call, axes: Sequence[_Axis]) -> tuple[bool, ...]:
+        """Returns along which axes taps become convolutions of their own."""
+        none = (False,) * len(axes)
+        exact = new.tensor.dtype in ("f32", "f64", "i32")
+        if self._ctx.target is None or new.attrs.groups != 1 or len(axes) != 2 or not exact:
+            return none
+        lanes = self._ctx.target.vector_lanes(new.tensor.dtype)
+        choices = list(product((False, True), repeat=len(axes)))
+        costs = {split: self._cycles(new, axes, split, lanes) for split in choices}
+        best = min(choices[1:], key=lambda split: costs[split])
+        return none if costs[none] < self._options.min_gain * costs[best] else best
+
+    def _cycles(
+        self, conv: Call, axes: Sequence[_Axis], split: Sequence[bool], lanes: int
+    ) -> float:
+        """Returns about how many cycles a convolution takes in parts."""
+        channels, inner = conv.args[1].tensor.concrete[:2]
+        batch = conv.tensor.concrete[0]
+        choices = [_parts(a) if s else [_whole(a)] for a, s in zip(axes, split, strict=True)]
+        count = math.prod(map(len, choices))
+        if count > self._options.max_parts:
+            return math.inf
+        total = 0.0
+        for part in product(*choices):
+            sizes, taps = [p.count for p in part], [len(p.taps) for p in part]
+            layer = Layer(batch, inner, channels, sizes[0], sizes[1], math.prod(taps))
+            costs = [cost_cycles(layer, DIRECT, lanes)]
+            transforms = taps == [KERNEL, KERNEL] and not (inner % lanes or channels % lanes)
+            if transforms and all(a.stride == 1 for a in axes):
+                dilation = axes[0].dilation, axes[1].dilation
+                costs += [dilated_cycles(layer, t, dilation, lanes) for t in _WINOGRAD_TILES]
+            total += min(costs)
+            if count > 1:
+                total += batch * channels * math.prod(a.places for a in axes) / lanes * _MOVE_CYCLES
+        return total
+
+
+def _axes(conv: Call) -> list[_Axis]:
+    """Returns the spatial axes of a convolution that may be cut; none of others."""
+    spatial = _CONVS.get(conv.op_name)
+    if spatial is None or not isinstance(conv.args[1], Constant) or not conv.tensor.is_static:
+        return []
+    data, weight, attrs = conv.args[0].tensor, conv.args[1].tensor, conv.attrs
+    if not data.is_static or attrs.data_layout != f"NC{spatial}" or attrs.out_layout:
+        return []
+    if attrs.weight_layout != f"OI{spatial}" or attrs.channels not in (0, weight.shape[0]):
+        return []
+    rank = len(spatial)
+    return [
+        _Axis(
+            data.concrete[2 + n],
+            weight.concrete[2 + n],
+            attrs.strides[n],
+            attrs.padding[n],
+            attrs.padding[rank + n],
+            attrs.dilation[n],
+        )
+        for n in range(rank)
+    ]
+
+
+def _convolution(conv: Call, axes: Sequence[_Axis], part: Sequence[_Part]) -> Call:
+    """Returns a part of a convolution, 0 where it has no part in the result."""
+    data, weight = conv.args
+    cut = [*(-p.start for p in part), *(p.stop - a.size for a, p in zip(axes, part, strict=True))]
+    changed = conv.attrs.with_(
+        padding=(*(p.padding[0] for p in part), *(p.padding[1] for p in part)),
+        dilation=tuple(
+            a.dilation if len(p.taps) > 1 else 1 for a, p in zip(axes, part, strict=True)
+        ),
+    )
+    result = Call(conv.op, [_padded(data, cut), _taps(weight, [p.taps for p in part])], changed)
+    around = [
+        *(p.first for p in part),
+        *(a.places - p.first - p.count for a, p in zip(axes, part, strict=True)),
+    ]
+    found = _padded(result, around)
+    assert isinstance(found, Call)
+    return found
+
+
+def _padded(image: Expr, pads: Sequence[int]) -> Expr:
+    """Returns an image within zeros, or cropped; itself where there is nothing to do."""
+    if not any(pads):
+        return image
+    half = len(pads) // 2
+    return get_op("pad")(image, pads=(0, 0, *pads[:half], 0, 0, *pads[half:]))
+
+
+def _taps(weight: Expr, taps: Sequence[range]) -> Constant:
+    """Returns some taps of a weight."""
+    assert isinstance(weight, Constant)
+    sizes = tuple(map(len, taps))
+    if sizes == weight.tensor.shape[2:]:
+        return weight
+    some = (slice(None), slice(None), *(slice(t.start, t.stop) for t in taps))
+    named = ",".join(f"{t.start}:{t.stop}" for t in taps)
+    cropped = weight.tensor.with_(shape=(*weight.tensor.shape[:2], *sizes))
+    return weight.derived(f"taps[{named}]", cropped, lambda w: w[some])

@@ -1,0 +1,118 @@
+"""Winograd's algorithm as a way to compute a convolution: when it applies, its cost, its graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+
+from clew.ir.expr import Call, Constant, Expr
+from clew.ops.movement.layouts import parse_layout
+from clew.ops.registry import get_op
+from clew.passes.convolution.convolutions import (
+    DIRECT,
+    KERNEL,
+    Algorithm,
+    cost_cycles,
+    dilated_cycles,
+    layer_of,
+    plain_weight,
+    unpadded,
+)
+
+_OF_FRAMES: Final = "nn.conv3d_frames"
+
+
+def winograd(conv: Call, tiles: tuple[int, ...], lanes: int) -> Iterator[Algorithm]:
+    """Yields Winograd's algorithm with tiles of each size, if the convolution has a 3x3 window of
+    stride 1, over blocks of `lanes` channels.
+    """
+    weight = _weight(conv)
+    if weight is None or conv.args[0].tensor.dtype != conv.tensor.dtype:
+        return  # or a product of narrow floats, which has instructions of its own
+    if parse_layout(conv.attrs.data_layout).factor("C") != lanes:
+        return
+    layer, dilation = layer_of(conv, weight), conv.attrs.dilation[-2:]
+    if conv.op_name == _OF_FRAMES:
+        depth = weight.tensor.concrete[2]
+        layer = replace(layer, inner=layer.inner * depth, taps=KERNEL * KERNEL)
+    for tile in tiles:
+        cycles = dilated_cycles(layer, tile, dilation, lanes)
+        yield Algorithm(f"{tile}x{tile} tiles", cycles, partial(_transformed, conv, weight, tile))
+
+
+def direct_cycles(conv: Call, weight: Constant, lanes: int) -> float:
+    """Returns about how many cycles a convolution takes on one core directly."""
+    layer = layer_of(conv, weight)
+    if conv.op_name == _OF_FRAMES:
+        share = _share_of_frames(conv, weight.tensor.concrete[2])
+        layer = replace(layer, taps=round(layer.taps * share))
+    return cost_cycles(layer, DIRECT, lanes)
+
+
+def _transformed(conv: Call, weight: Constant, tile: int) -> Expr:
+    """Returns the convolution between transforms of tiles."""
+    data, padding = unpadded(conv.args[0])
+    frames, dilation = conv.op_name == _OF_FRAMES, conv.attrs.dilation[-2:]
+    panel = parse_layout(conv.attrs.weight_layout).factor("O")
+    if weight.tensor.concrete[0] % panel:  # its last panel is filled up
+        panel = parse_layout(conv.attrs.data_layout).factor("C")
+    plain = _frames_as_channels(weight) if frames else weight
+    transformed = get_op("nn.winograd_weight")(plain, tile=tile, block=panel)
+    if dilation == (1, 1):
+        clips = _depth(conv, weight) if frames else {}
+        return get_op("nn.conv2d_winograd")(data, transformed, tile=tile, padding=padding, **clips)
+    phases = get_op("space_to_batch")(data, block=dilation, padding=padding)
+    found = get_op("nn.conv2d_winograd")(phases, transformed, tile=tile)
+    return get_op("batch_to_space")(found, block=dilation, size=conv.tensor.shape[2:4])
+
+
+def _weight(conv: Call) -> Constant | None:
+    """Returns the plain weight of a convolution that could be computed so; None for others."""
+    frames = conv.op_name == _OF_FRAMES
+    weight = plain_weight(conv, _OF_FRAMES) if frames else plain_weight(conv)
+    if weight is None or weight.tensor.shape[-2:] != (KERNEL, KERNEL):
+        return None
+    if weight.tensor.concrete[1] % parse_layout(conv.attrs.data_layout).factor("C"):
+        return None  # the image's last block is filled up, the weight has no rows for that
+    if frames and conv.attrs.dilation[1:] != (1, 1):
+        return None
+    return weight if conv.attrs.strides[-2:] == (1, 1) else None
+
+
+def _frames_as_channels(weight: Constant) -> Expr:
+    """Returns `[O, I, D, 3, 3]` as `[O, D * I, 3, 3]`."""
+    outer, inner, depth, *kernel = weight.tensor.concrete
+    moved = get_op("transpose")(weight, axes=(0, 2, 1, 3, 4))
+    return get_op("reshape")(moved, shape=(outer, depth * inner, *kernel))
+
+
+def _depth(conv: Call, weight: Constant) -> dict[str, Any]:
+    """Returns how a window moves over frames, as attributes of `nn.conv2d_winograd`."""
+    attrs = conv.attrs
+    return {
+        "frames": attrs.frames,
+        "depth": weight.tensor.concrete[2],
+        "depth_stride": attrs.strides[0],
+        "depth_padding": (attrs.padding[0], attrs.padding[3]),
+        "depth_dilation": attrs.dilation[0],
+    }
+
+
+def _share_of_frames(conv: Call, depth: int) -> float:
+    """Returns how many of the frames that a window takes are in the clip: the others cost a direct
+    convolution nothing.
+    """
+    attrs = conv.attrs
+    front, back = attrs.padding[0], attrs.padding[3]
+    stride, dilation = attrs.strides[0], attrs.dilation[0]
+    results = (attrs.frames + front + back - (depth - 1) * dilation - 1) // stride + 1
+    seen = [
+        0 <= result * stride + tap * dilation - front < attrs.frames
+        for result in range(results)
+        for tap in range(depth)
+    ]
+    return float(np.mean(seen))

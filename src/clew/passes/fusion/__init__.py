@@ -1,0 +1,1 @@
+"""Passes that choose which operators share a kernel, and which need none."""

@@ -1,0 +1,567 @@
+"""Which operators share a kernel.
+
+A group has one result, its root's; every other member is used inside the group only. So no value is
+computed twice, and no cycle can arise: a path that leaves a group leaves it from the root, and a
+path from there back to a member would have been a cycle before.
+
+Groups grow in three steps.
+
+1. Forwards from each *anchor* (convolution, matrix product) and then each *reduction*: the
+   elementwise and broadcast operators that follow, as long as their results have the anchor's
+   shape. Several users are followed where they meet again (`x * sigmoid(x)`).
+2. A depthwise convolution and the 1x1 ones around it, with their tails, where it pays to compute
+   them together (`melting`).
+3. Backwards: elementwise and injective operators join the group that holds all their users, if that
+   group has no anchor. What is broadcast by its user joins only if nothing is computed twice. An
+   anchor that reads views takes slices, transposes and reshapes as well, as long as its operand's
+   elements stay at constant strides. A cast joins the tail of an anchor, too, and so does a piece
+   that an index chooses: the operand is read as it is stored. So does a cast to a wider dtype join
+   windows that overlap. An anchor that melts its operand takes the operator that makes it, and
+   what is before that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from clew.ir.dims import Dim
+from clew.ir.expr import Call, Constant, Expr, Function
+from clew.ir.types import TensorType, bits
+from clew.ir.visit import post_order
+from clew.ops.registry import Op, runs_on_host
+from clew.passes.base import PassContext
+from clew.passes.fusion import melting
+from clew.passes.fusion.views import is_reshape, is_view, left_in_place
+from clew.te.analysis import Kind, is_chosen_piece
+from clew.te.expr import Index, Reduce, Scalar
+from clew.te.facts import view_steps
+from clew.te.tensor import Tensor, stages
+from clew.te.walk import loads
+
+_POINTWISE: Final = (Kind.ELEMENTWISE, Kind.BROADCAST)
+_MAX_NAMED: Final = 8
+# Of the second-level cache: a larger piece arrives faster in the order of its memory.
+_SHARE_OF_PIECE: Final = 1 / 32
+# What remarks call the kinds.
+_WORDS: Final = {
+    Kind.ELEMENTWISE: "elementwise",
+    Kind.BROADCAST: "elementwise",
+    Kind.INJECTIVE: "a move of elements",
+    Kind.REDUCTION: "a reduction",
+    Kind.ANCHOR: "a convolution or product",
+    Kind.OPAQUE: "fused with nothing",
+}
+
+
+@dataclass(eq=False)
+class Group:
+    """Operators of one kernel. `members` are in topological order, the root last."""
+
+    kind: Kind
+    members: list[Call]
+    inputs: set[int] = field(default_factory=set)
+
+    @property
+    def root(self) -> Call:
+        """The operator whose value is the kernel's result."""
+        return self.members[-1]
+
+    @property
+    def name(self) -> str:
+        """Operators' names in order, without their families: `conv2d_add_relu`."""
+        parts = [m.op_name.rpartition(".")[2] for m in self.members if not is_reshape(m)]
+        parts = parts or [m.op_name for m in self.members]
+        more = "_etc" if len(parts) > _MAX_NAMED else ""
+        return "_".join(parts[:_MAX_NAMED]) + more
+
+
+def _has_tensor_form(call: Call) -> bool:
+    """Whether kernels can hold a call. One that was to be decomposed, and is not for what it is
+    given, runs on the host, as host operators do.
+    """
+    return isinstance(call.op, Op) and call.op.compute is not None and not runs_on_host(call)
+
+
+def _asks_for_sizes(call: Call) -> bool:
+    """Whether a call tells sizes that values decide: with no kernel of its own, what is computed of
+    them has known sizes all the same.
+    """
+    assert isinstance(call.op, Op)
+    known = all(isinstance(a.type, TensorType) and a.type.is_static for a in call.args)
+    return call.op.traits.sizes == "read" and not known
+
+
+class Grouper:
+    """Finds the groups of one function's body."""
+
+    def __init__(self, function: Function, ctx: PassContext, max_ops: int, max_inputs: int) -> None:
+        self._ctx = ctx
+        self._max_ops = max_ops
+        self._max_inputs = max_inputs
+        self._order: dict[int, int] = {}
+        self._calls: list[Call] = []
+        self._users: dict[int, list[Expr]] = {}
+        self._kinds: dict[int, Kind] = {}
+        self._group: dict[int, Group] = {}
+        self._windows: dict[tuple[object, ...], bool] = {}
+        self._in_place: dict[int, str] = {}
+        for position, node in enumerate(post_order(function.body)):
+            self._order[node.id] = position
+            for child in dict.fromkeys(node.children):
+                self._users.setdefault(child.id, []).append(node)
+            if isinstance(node, Call) and _has_tensor_form(node) and not _asks_for_sizes(node):
+                self._calls.append(node)
+                self._kinds[node.id] = self._kind(node)
+        self._users.setdefault(function.body.id, []).append(function)
+
+    def _kind(self, call: Call) -> Kind:
+        if is_reshape(call):
+            return Kind.INJECTIVE
+        if not isinstance(call.type, TensorType):
+            return Kind.OPAQUE  # several results: a kernel of its own
+        return self._ctx.kind(call)
+
+    def singletons(self) -> dict[int, Group]:
+        """Returns each operator as a group of its own, by node id."""
+        return {c.id: Group(self._kinds[c.id], [c]) for c in self._calls if not is_reshape(c)}
+
+    def groups(
+        self, *, melt: bool = True, results: Collection[int] = frozenset()
+    ) -> dict[int, Group]:
+        """Returns the group of each operator that is to be in one, by node id.
+
+        The values of `results` are to be in memory: their groups are cut there, once it is settled
+        what belongs together, so that all others stay as they are.
+        """
+        self._leave_in_place()
+        for call in self._calls:
+            self._group[call.id] = Group(self._kinds[call.id], [call], self._inputs_of(call))
+        for kind in (Kind.ANCHOR, Kind.REDUCTION):
+            for call in self._calls:
+                if self._kinds[call.id] is kind:
+                    self._grow_forwards(self._group[call.id])
+        for call in self._calls if melt else ():
+            self._melt(call)
+        for call in reversed(self._calls):
+            group = self._group[call.id]
+            if group.root is call:
+                self._join_users(group)
+        for group in list(dict.fromkeys(self._group.values())):
+            self._cut(group, results)
+        for group in list(dict.fromkeys(self._group.values())):
+            self._peel_views(group)
+        return self._group
+
+    def _cut(self, group: Group, results: Collection[int]) -> None:
+        """Makes several groups of one, so that each of `results` is a group's result.
+
+        What two of the parts read becomes a result, too: a group has one.
+        """
+        if not any(m.id in results for m in group.members[:-1]):
+            return
+        inside = {m.id for m in group.members}
+        part_of = {group.root.id: Group(self._kinds[group.root.id], [group.root])}
+        for member in reversed(group.members[:-1]):
+            users = [u.id for u in self._users[member.id] if u.id in inside]
+            parts = {id(part_of[u]): part_of[u] for u in users}
+            kind = self._kinds[member.id]
+            if member.id in results or len(parts) > 1:
+                part = Group(kind, [])
+            else:
+                (part,) = parts.values()
+            part.members.insert(0, member)
+            part.kind = max(part.kind, kind)
+            part_of[member.id] = part
+        for part in part_of.values():
+            part.inputs = {i for m in part.members for i in self._inputs_of(m)} - {
+                m.id for m in part.members
+            }
+        self._group.update(part_of)
+
+    def _leave_in_place(self) -> None:
+        """Takes out the calls that need no kernel whatever their neighbours do: several results
+        that are views, and what is joined where it was computed.
+        """
+        for call in self._calls:
+            if not isinstance(call.type, TensorType):
+                if is_view(call):
+                    self._in_place[call.id] = "its results are views of this"
+            elif left_in_place(call, self._ctx):
+                self._in_place[call.id] = "this is written into its place there"
+        self._calls = [c for c in self._calls if c.id not in self._in_place]
+        for node in self._in_place:
+            del self._kinds[node]
+
+    def _inputs_of(self, call: Call) -> set[int]:
+        kind = self._kinds[call.id]
+        return {a.id for a in call.args if not stays_inside(a, kind)}
+
+    def _joint_inputs(self, group: Group, calls: Sequence[Call]) -> set[int]:
+        """Returns what a group reads from outside once it has `calls`, each of a group so far."""
+        inside = {m.id for m in (*group.members, *calls)}
+        return group.inputs.union(*(self._group[c.id].inputs for c in calls)) - inside
+
+    # --- forwards: the tail of an anchor or a reduction ---
+
+    def _grow_forwards(self, group: Group) -> None:
+        """Adds what follows the root, up to each place where all of it has come together again."""
+        while True:
+            tail = self._next_tail(group)
+            if not tail:
+                return
+            self._merge(group, tail)
+
+    def _next_tail(self, group: Group) -> list[Call]:
+        """Returns the fewest followers of the root of which one uses all the rest; [] if none."""
+        root, added = group.root, list[Call]()
+        inside: set[int] = {root.id}
+        pending = {u.id: u for u in self._users[root.id]}
+        while pending:
+            user = min(pending.values(), key=lambda u: self._order.get(u.id, len(self._order)))
+            reason = self._unfit_tail(group, root, user, len(added))
+            if reason:
+                self._ctx.remark(root, f"{_label(user)} not fused into {root.op_name}: {reason}")
+                return []
+            assert isinstance(user, Call)
+            del pending[user.id]
+            added.append(user)
+            inside.add(user.id)
+            if not pending and self._closed([root, *added[:-1]], inside):
+                return added
+            for following in self._users.get(user.id, ()):
+                pending.setdefault(following.id, following)
+        return []
+
+    def _closed(self, members: list[Call], inside: set[int]) -> bool:
+        return all(u.id in inside for m in members for u in self._users.get(m.id, ()))
+
+    def _unfit_tail(self, group: Group, root: Call, user: Expr, count: int) -> str:
+        """Returns why `user` cannot follow the root in its kernel; "" if it can."""
+        if user.id in self._in_place:
+            return self._in_place[user.id]
+        if user.id not in self._kinds:
+            return "its value is used outside kernels"
+        assert isinstance(user, Call)
+        if self._kinds[user.id] not in _POINTWISE:
+            return f"it is {_WORDS[self._kinds[user.id]]}, not elementwise"
+        if user.tensor.shape != root.tensor.shape:
+            return f"its result is {user.type}, not of the shape {root.type}"
+        if len(self._group[user.id].members) > 1:
+            return "it is part of another kernel"
+        if len(group.members) + count >= self._max_ops:
+            return f"the kernel has {self._max_ops} operators"
+        if len(group.inputs | self._group[user.id].inputs) > self._max_inputs:
+            return f"the kernel has {self._max_inputs} inputs"
+        return ""
+
+    def _merge(self, group: Group, calls: list[Call]) -> None:
+        group.inputs = self._joint_inputs(group, calls)
+        group.members.extend(calls)
+        for call in calls:
+            self._group[call.id] = group
+
+    # --- windows and the pointwise convolutions around them ---
+
+    def _melt(self, windows: Call) -> None:
+        """Makes the groups of a depthwise convolution and its neighbours one, where that pays."""
+        target = self._ctx.target
+        if target is None or not melting.is_windows(windows, target):
+            return
+        following = self._users.get(self._group[windows.id].root.id, ())
+        if len(following) == 1 and isinstance(following[0], Call):
+            after = following[0]
+            if after.id in self._kinds and melting.is_pointwise(after, target):
+                self._join(windows, after, melting.unfit_after(windows, after, target))
+        before = self._group.get(windows.args[0].id)
+        if before is None or before.root is not windows.args[0]:
+            return
+        pointwise = before.members[0]
+        if melting.is_pointwise(pointwise, target) and len(self._users[before.root.id]) == 1:
+            reason = melting.unfit_before(pointwise, windows, target)
+            self._join(pointwise, windows, reason)
+
+    def _join(self, producer: Call, user: Call, reason: str) -> None:
+        """Makes the group of one call a part of another's, unless there is a reason not to."""
+        group, target = self._group[producer.id], self._group[user.id]
+        reason = reason or self._too_large(group, target)
+        if reason or user.args[0] is not group.root:
+            text = f"{producer.op_name} not melted with {user.op_name}: {reason}"
+            self._ctx.remark(producer, text)
+            return
+        self._absorb(group, target)
+
+    # --- backwards: producers join the group of all their users ---
+
+    def _join_users(self, group: Group) -> None:
+        root, users = group.root, self._users.get(group.root.id, ())
+        target = self._group.get(users[0].id) if users else None
+        if target is None:
+            return
+        reason = self._unfit_producer(group, target)
+        if reason:
+            into = " and ".join(dict.fromkeys(map(_label, users)))
+            self._ctx.remark(root, f"{root.op_name} not fused into {into}: {reason}")
+            return
+        self._absorb(group, target)
+
+    def _absorb(self, group: Group, target: Group) -> None:
+        target.inputs = self._joint_inputs(target, group.members)
+        target.members = sorted([*group.members, *target.members], key=lambda m: self._order[m.id])
+        target.kind = max(target.kind, group.kind)
+        for call in group.members:
+            self._group[call.id] = target
+
+    def _unfit_producer(self, group: Group, target: Group) -> str:
+        """Returns why a group cannot join the one that uses it; "" if it can."""
+        root = group.root
+        if any(self._group.get(u.id) is not target for u in self._users[root.id]):
+            return "its value has several users, which are not all in one kernel"
+        if group.kind > Kind.INJECTIVE:
+            if group.kind is Kind.OPAQUE:
+                return "it is fused with nothing"
+            return f"what follows {_WORDS[group.kind]} in a kernel is elementwise"
+        melted = self._is_melted(group, target)
+        joins = melted or self._reads_in_place(group, target) or self._is_operand_of_tail(group)
+        if target.kind > Kind.REDUCTION and not joins:
+            if target.kind is Kind.OPAQUE:
+                return "that is fused with nothing"
+            return f"{_WORDS[target.kind]} reads its operands from memory"
+        reason = self._too_large(group, target)
+        if reason:
+            return reason
+        for user in self._users[root.id]:
+            assert isinstance(user, Call)
+            overlaps = self._kinds[user.id] is Kind.REDUCTION and self._reads_windows(user)
+            if overlaps and not _widens(group):
+                return f"{user.op_name} reads it in windows that overlap"
+            if not melted and self._reads_again(group, user):
+                return f"{user.op_name} would compute it again for each element it repeats"
+        return ""
+
+    def _too_large(self, group: Group, target: Group) -> str:
+        """Returns why two groups are too much for one kernel; "" if they are not."""
+        if len(group.members) + len(target.members) > self._max_ops:
+            return f"the kernel would have more than {self._max_ops} operators"
+        if len(self._joint_inputs(target, group.members)) > self._max_inputs:
+            return f"the kernel would have more than {self._max_inputs} inputs"
+        return ""
+
+    def _reads_in_place(self, group: Group, target: Group) -> bool:
+        """Whether a group only moves elements, which its user's anchor reads where they stand."""
+        anchors = [m for m in target.members if self._kinds[m.id] is Kind.ANCHOR]
+        if len(anchors) != 1 or not all(map(_is_strided, group.members)):
+            return False
+        anchor = anchors[0]
+        assert isinstance(anchor.op, Op)
+        if not anchor.op.reads_views:
+            return False
+        inside = {m.id: m for m in (*group.members, *target.members)}
+        for user in self._users[group.root.id]:
+            if user is not anchor and not _is_strided(user):
+                return False
+        return all(_at_strides(a, inside) for a in anchor.args)
+
+    def _is_operand_of_tail(self, group: Group) -> bool:
+        """Whether a group is a cast, or a small piece that an index chooses, which elementwise
+        users of the same shape read in place.
+        """
+        root, target = group.root, self._ctx.target
+        most = 0 if target is None else target.l2_bytes * _SHARE_OF_PIECE
+        return (
+            len(group.members) == 1
+            and (root.op_name == "cast" or _is_chosen(root, most))
+            and all(
+                isinstance(u, Call)
+                and self._kinds.get(u.id) in _POINTWISE
+                and u.tensor.shape == root.tensor.shape
+                for u in self._users[root.id]
+            )
+        )
+
+    def _is_melted(self, group: Group, target: Group) -> bool:
+        """Whether a group is what its user's anchor takes piece by piece, or comes before that in
+        the same kernel; not a change of layout, whose reads would lie far apart there.
+        """
+        for anchor in target.members:
+            assert isinstance(anchor.op, Op)
+            split = anchor.args[0] if anchor.op.melts else None
+            if not isinstance(split, Call) or split.op_name != anchor.op.melts:
+                continue
+            if group.root is split:
+                return True
+            if any(m.op_name == "layout_transform" for m in group.members):
+                return False
+            return self._group.get(split.id) is target and all(
+                user in target.members and self._order[user.id] <= self._order[split.id]
+                for user in self._users[group.root.id]
+            )
+        return False
+
+    def _reads_again(self, group: Group, user: Call) -> bool:
+        """Whether a user reads elements of the group's result several times, and they cost
+        anything.
+        """
+        if all(self._kinds[m.id] is Kind.INJECTIVE for m in group.members):
+            return False
+        if self._kinds[user.id] is Kind.REDUCTION or is_reshape(user):
+            return False
+        read, made = user.tensor.size, group.root.tensor.size
+        if self._kinds[user.id] is Kind.INJECTIVE:
+            tensors = [a.type for a in user.args if isinstance(a.type, TensorType)]
+            sizes = [t.size for t in tensors if t.dtype == group.root.tensor.dtype]
+            return not _at_most_double(read, sizes)
+        return not _at_most_double(read, [made])
+
+    def _reads_windows(self, user: Call) -> bool:
+        assert isinstance(user.op, Op)
+        key = (user.op.name, user.attrs, tuple(a.type for a in user.args))
+        found = self._windows.get(key)
+        if found is None:
+            outputs = user.op.computed([a.tensor for a in user.args], user.attrs)
+            found = self._windows[key] = any(map(_overlaps, stages(outputs)))
+        return found
+
+    # --- what comes first or last may be a view ---
+
+    def _peel_views(self, group: Group) -> None:
+        """Leaves outside the views that a group begins with, and reshapes at its end; the rest of
+        the group stays one. A piece cut off at its end stays: only the piece is computed.
+        """
+        while group.members and is_reshape(group.root):
+            del self._group[group.members.pop().id]
+        peeled = True
+        while peeled:
+            inside = {m.id for m in group.members}
+            first = [
+                m for m in group.members if is_view(m) and not any(a.id in inside for a in m.args)
+            ]
+            peeled = bool(first)
+            for view in first:
+                group.members.remove(view)
+                del self._group[view.id]
+
+
+def _widens(group: Group) -> bool:
+    """Whether a group is a cast to a wider dtype: it costs less than to read what it gives."""
+    root = group.root
+    return [m.op_name for m in group.members] == ["cast"] and bits(root.tensor.dtype) > bits(
+        root.args[0].tensor.dtype
+    )
+
+
+def _is_chosen(call: Call, most_bytes: float) -> bool:
+    """Whether a call takes a piece as it lies in memory, at a place that values decide."""
+    assert isinstance(call.op, Op)
+    if not call.op.is_computed(call.attrs):
+        return False
+    made = call.op.computed([a.tensor for a in call.args], call.attrs)
+    return len(made) == 1 and is_chosen_piece(made[0]) and call.tensor.size_bytes <= most_bytes
+
+
+def stays_inside(arg: Expr, user: Kind) -> bool:
+    """Whether an argument is a constant that the kernel holds itself: one element, or all equal.
+
+    Operands of an anchor are memory, whatever they hold: its loops are made for that.
+    """
+    return isinstance(arg, Constant) and arg.is_splat and user is not Kind.ANCHOR
+
+
+def _overlaps(stage: Tensor) -> bool:
+    """Whether a reduction reads at places that depend on result and reduced axes together."""
+    if not isinstance(stage.body, Reduce):
+        return False
+    over, kept = {id(a) for a in stage.body.axes}, {id(a) for a in stage.axes}
+    for load in loads(stage.body):
+        for index in load.indices:
+            used = {id(i) for i in _indices(index)}
+            if used & over and used & kept:
+                return True
+    return False
+
+
+def _steps_of(call: Call) -> list[tuple[int, int] | None] | None:
+    """Returns along which axis of its operand each axis of a call's result steps, and by how much;
+    None where it does more than that.
+    """
+    if not isinstance(call.op, Op) or len(call.args) != 1 or not _has_tensor_form(call):
+        return None
+    return call.op.derived(view_steps, [call.args[0].tensor], call.attrs)
+
+
+def _is_strided(node: Expr) -> bool:
+    """Whether a call gives elements of its operand at constant strides (a slice, a transposition),
+    or under another shape.
+    """
+    return isinstance(node, Call) and (is_reshape(node) or _steps_of(node) is not None)
+
+
+def _at_strides(value: Expr, inside: dict[int, Call]) -> bool:
+    """Whether an operand's elements stay at constant strides through the moves inside a group."""
+    moves: list[Call] = []
+    while value.id in inside:
+        moves.append(inside[value.id])
+        value = moves[-1].args[0]
+    if not all(isinstance(d, int) for m in (value, *moves) for d in m.tensor.shape):
+        return not moves
+    shape = value.tensor.concrete
+    steps: Sequence[int] | None = [math.prod(shape[n + 1 :]) for n in range(len(shape))]
+    for call in reversed(moves):
+        assert steps is not None
+        if is_reshape(call):
+            steps = _reshaped_strides(shape, steps, call.tensor.concrete)
+        else:
+            along = _steps_of(call)
+            assert along is not None
+            steps = [0 if step is None else steps[step[0]] * step[1] for step in along]
+        if steps is None:
+            return False
+        shape = call.tensor.concrete
+    return True
+
+
+def _reshaped_strides(
+    before: Sequence[int], steps: Sequence[int], after: Sequence[int]
+) -> list[int] | None:
+    """Returns the strides of a view under another shape; None where it is no view."""
+    if 0 in after:
+        return None
+    old = [(size, step) for size, step in zip(before, steps, strict=True) if size != 1]
+    found: list[int] = []
+    left, step = 1, 0  # what later axes of the new shape leave of the old axis at hand
+    for size in reversed(after):
+        if size == 1:
+            found.append(0)
+            continue
+        while left % size:
+            if not old or (left > 1 and old[-1][1] != step * left):
+                return None
+            more, own = old.pop()
+            step = own if left == 1 else step
+            left *= more
+        found.append(step)
+        left, step = left // size, step * size
+    return found[::-1]
+
+
+def _indices(scalar: Scalar) -> list[Index]:
+    found, pending = [], [scalar]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, Index):
+            found.append(node)
+        else:
+            pending.extend(node.children)
+    return found
+
+
+def _at_most_double(read: Dim, made: list[Dim]) -> bool:
+    if all(isinstance(d, int) for d in (read, *made)):
+        return read <= 2 * sum(made)  # type: ignore[operator]
+    return read in made
+
+
+def _label(node: Expr) -> str:
+    return node.op_name if isinstance(node, Call) else type(node).__name__

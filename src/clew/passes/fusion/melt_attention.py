@@ -1,0 +1,404 @@
+"""MeltAttention: scores, softmax and weighted sum become one operator."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import ClassVar, Final
+
+import numpy as np
+
+from clew.ir.dims import Dim
+from clew.ir.expr import Call, Constant, Expr, Function
+from clew.ir.module import Module
+from clew.ir.rewrite import Rewriter
+from clew.ir.types import is_float
+from clew.ir.visit import post_order
+from clew.ops.math.attention import AXES
+from clew.ops.registry import get_op
+from clew.passes.base import Pass, PassContext
+
+# What a mask holds where nothing is to be seen is at most this: such scores vanish beside others.
+_HIDDEN: Final = -1e9
+# A constant mask is looked at up to this many elements.
+_LARGEST_MASK: Final = 1 << 24
+_RANKS: Final = {4: "BHSD", 3: "BSD"}
+
+
+@dataclass(frozen=True)
+class MeltAttention(Pass):
+    """Makes one operator of a product with keys, a softmax, and a product with values.
+
+    It becomes one kernel, whose scores never leave the caches. What only prepares its operands goes
+    into its attributes: scalar factors into `scale`; transposes of queries, keys, values and the
+    result into layouts; heads of keys and values that are repeated for groups of queries are shared
+    instead. A constant causal mask becomes `causal`, any other is added. What exporters put after
+    the softmax, 0 for NaN or where the mask hides a whole row, becomes `guard`.
+
+    Before:
+        %2 = transpose(%k, axes=[0, 2, 3, 1]); %3 = nn.matmul(%q, %2); %4 = multiply(%3, 0.125)
+        %5 = nn.softmax(%4, axis=3); %6 = nn.matmul(%5, %v)
+    After:
+        %7 = nn.attention(%q, %k, %v, scale=0.125, k_layout="BSHD")
+
+    Preconditions: softmax is one operator (CanonicalizeOps). Non-goals: scores or weights that
+    something else reads, and dropout; bit-exactness; which of NaN and a number comes of scores that
+    are not finite under a mask: keys that a causal one hides are not read, and a row that is hidden
+    wholly is 0 where no score is NaN.
+    """
+
+    opt_level: ClassVar[int] = 2
+
+    def run(self, module: Module, ctx: PassContext) -> Module:
+        return _Melter(ctx).rewrite_module(module)
+
+
+@dataclass(eq=False)
+class _Operand:
+    """What is left of an operand: a node, its axes by letter (`1`: size 1), a factor, and the nodes
+    between.
+    """
+
+    node: Expr
+    axes: str
+    factor: float = 1.0
+    passed: list[Expr] = field(default_factory=list)
+
+    @property
+    def heads(self) -> Dim:
+        """How many heads there are."""
+        return self.node.tensor.shape[self.axes.index("H")] if "H" in self.axes else 1
+
+
+@dataclass(eq=False)
+class _Match:
+    """An attention of the old graph. `root` is the node whose place the operator takes."""
+
+    root: Call
+    product: Call
+    q: _Operand
+    k: _Operand
+    v: _Operand
+    mask: Expr | None
+    scale: float
+    causal: bool
+    guard: str
+    inner: list[Expr]
+
+    @property
+    def nodes(self) -> list[Expr]:
+        """All nodes that the operator stands for, the root first."""
+        absorbed = [*self.inner, *self.q.passed, *self.k.passed, *self.v.passed]
+        return list(dict.fromkeys((self.root, self.product, *absorbed)))
+
+
+class _Melter(Rewriter):
+    def __init__(self, ctx: PassContext) -> None:
+        super().__init__()
+        self._ctx = ctx
+        self._users: dict[int, list[Expr]] = {}
+        self._by_root: dict[int, _Match] = {}
+        self._masks: dict[int, Expr] = {}
+
+    def enter(self, function: Function) -> None:
+        nodes = post_order(function.body)
+        for node in nodes:
+            for child in dict.fromkeys(node.children):
+                self._users.setdefault(child.id, []).append(node)
+        self._users.setdefault(function.body.id, []).append(function)
+        for node in nodes:
+            if isinstance(node, Call) and node.op_name == "nn.matmul":
+                found = self._match(node)
+                if found is not None:
+                    self._by_root[found.root.id] = found
+
+    def rewrite_call(self, old: Call, new: Call) -> Expr:
+        found = self._by_root.get(old.id)
+        return new if found is None else self._build(found, old)
+
+    # --- finding ---
+
+    def _match(self, product: Call) -> _Match | None:
+        """Returns the attention whose last product a node is."""
+        axes = _RANKS.get(product.tensor.rank)
+        if axes is None or not is_float(product.tensor.dtype):
+            return None
+        inner: list[Expr] = []
+        softmax, guard, judged = _unguarded(product.args[0], inner)
+        if softmax is None:
+            return None
+        scores, mask, factor = _scores(softmax.args[0], inner)
+        if scores is None or (judged is not None and judged is not mask):
+            return None
+        lead = product.tensor.shape[:-2]
+        operands = (*scores.args, product.args[1])
+        if any(x.tensor.rank != len(axes) or x.tensor.shape[:-2] != lead for x in operands):
+            return None
+        if not self._private(inner, product):
+            self._ctx.remark(product, "not melted: something else reads the scores or weights")
+            return None
+        swapped = f"{axes[:-2]}DS"
+        q, k = _operand(scores.args[0], axes), _operand(scores.args[1], swapped)
+        v = _operand(product.args[1], axes, last="D")
+        if k.heads != v.heads:  # groups of queries share both, or neither
+            k = _operand(scores.args[1], swapped, shared=False)
+            v = _operand(product.args[1], axes, last="D", shared=False)
+        scale = factor * q.factor * k.factor
+        if v.factor != 1.0 or scale == 0.0 or not np.isfinite(scale):
+            return None
+        causal = mask is not None and _is_causal(mask, scores.tensor.shape)
+        root = self._with_transpose(product)
+        return _Match(root, product, q, k, v, None if causal else mask, scale, causal, guard,
+                      inner)  # fmt: skip
+
+    def _private(self, inner: list[Expr], product: Call) -> bool:
+        """Whether nothing outside reads what is between the two products."""
+        inside = {n.id for n in inner} | {product.id}
+        return all(u.id in inside for n in inner for u in self._users.get(n.id, ()))
+
+    def _with_transpose(self, product: Call) -> Call:
+        """Returns the transpose that alone reads a product of four axes, else the product."""
+        users = self._users.get(product.id, [])
+        if len(users) == 1 and product.tensor.rank == len(AXES):
+            user = users[0]
+            if isinstance(user, Call) and user.op_name == "transpose":
+                return user
+        return product
+
+    # --- building ---
+
+    def _build(self, found: _Match, old: Call) -> Expr:
+        with self.covers(*found.nodes):
+            operands, layouts = [], []
+            for part in (found.q, found.k, found.v):
+                node, layout = self._with_all_axes(part)
+                operands.append(node)
+                layouts.append(layout)
+            if found.mask is not None:
+                operands.append(self._mask(found.mask, found.product.tensor.rank))
+            layout = AXES
+            if found.root is not found.product:
+                layout = "".join(AXES[axis] for axis in found.root.attrs.axes)
+            result: Expr = get_op("nn.attention")(
+                *operands,
+                scale=found.scale,
+                causal=found.causal,
+                guard=found.guard,
+                q_layout=layouts[0],
+                k_layout=layouts[1],
+                v_layout=layouts[2],
+                layout=layout,
+            )
+            if result.type != old.type:
+                result = get_op("reshape")(result, shape=old.tensor.shape)
+        return result
+
+    def _with_all_axes(self, part: _Operand) -> tuple[Expr, str]:
+        """Returns an operand with all four axes, and its layout."""
+        node = self.memo[part.node.id]
+        named = part.axes.replace("1", "")
+        layout = "".join(a for a in AXES if a not in named) + named
+        sizes = [s for s, a in zip(node.tensor.shape, part.axes, strict=True) if a != "1"]
+        shape = (*(1,) * (len(AXES) - len(sizes)), *sizes)
+        return (
+            node if shape == node.tensor.shape else get_op("reshape")(node, shape=shape)
+        ), layout
+
+    def _mask(self, mask: Expr, rank: int) -> Expr:
+        """Returns a mask for scores of all four axes, without repetitions that a condition has."""
+        made = self._masks.get(mask.id)
+        if made is None:
+            made = self.memo[mask.id]
+            condition = _repeated_condition(mask)
+            with self.covers(mask):
+                if condition is not None:
+                    made = get_op("where")(self.memo[condition.id], *mask.children[1:])
+                if rank == 3 and made.tensor.rank == rank:
+                    batch, *rest = made.tensor.shape
+                    made = get_op("reshape")(made, shape=(batch, 1, *rest))
+            self._masks[mask.id] = made
+        return made
+
+
+def _is_call(node: Expr, *names: str) -> bool:
+    return isinstance(node, Call) and node.op_name in names
+
+
+def _splat(node: Expr) -> float | None:
+    """Returns the number that all elements of a constant are."""
+    if isinstance(node, Constant) and node.is_splat and node.tensor.dtype != "bool":
+        return float(node.splat_value)
+    return None
+
+
+def _unguarded(weights: Expr, inner: list[Expr]) -> tuple[Call | None, str, Expr | None]:
+    """Returns the softmax over the last axis that gives the weights, the guard after it, and the
+    mask that a guard judges rows by.
+    """
+    guard, mask = "", None
+    if isinstance(weights, Call) and weights.op_name == "where":
+        test, zero, value = weights.args
+        if _splat(zero) != 0.0 or value.type != weights.type:
+            return None, "", None
+        if _is_call(test, "isnan") and test.children[0] is value:
+            inner.append(test)
+            guard = "nan"
+        else:
+            guard, mask = "empty", _hidden_rows(test)
+            if mask is None:
+                return None, "", None
+        inner.append(weights)
+        weights = value
+    if not (isinstance(weights, Call) and weights.op_name == "nn.softmax"):
+        return None, "", None
+    if weights.attrs.axis not in (-1, weights.tensor.rank - 1):
+        return None, "", None
+    inner.append(weights)
+    return weights, guard, mask
+
+
+def _hidden_rows(test: Expr) -> Expr | None:
+    """Returns the mask of which a condition says where all of a row is -inf."""
+    if not isinstance(test, Call) or test.op_name != "equal" or _splat(test.args[1]) != -math.inf:
+        return None
+    top = test.args[0]
+    if not isinstance(top, Call) or top.op_name != "max" or not top.attrs.keepdims:
+        return None
+    mask = top.args[0]
+    last = mask.tensor.rank - 1
+    return mask if top.attrs.axes in ((-1,), (last,)) else None
+
+
+def _scores(logits: Expr, inner: list[Expr]) -> tuple[Call | None, Expr | None, float]:
+    """Returns the product of queries and keys that gives the logits, its mask and its factor."""
+    mask: Expr | None = None
+    factor = 1.0
+    while isinstance(logits, Call):
+        inner.append(logits)
+        if logits.op_name == "nn.matmul":
+            return logits, mask, factor
+        if logits.op_name in ("multiply", "divide"):
+            number = _splat(logits.args[1])
+            if not number or logits.type != logits.args[0].type:
+                break
+            factor = factor * number if logits.op_name == "multiply" else factor / number
+            logits = logits.args[0]
+        elif logits.op_name == "add" and mask is None and factor == 1.0:
+            scores = [a for a in logits.args if a.type == logits.type and _leads_to_product(a)]
+            if len(scores) != 1:
+                break
+            (mask,) = (a for a in logits.args if a is not scores[0])
+            logits = scores[0]
+        else:
+            break
+    return None, None, 1.0
+
+
+def _leads_to_product(node: Expr) -> bool:
+    while _is_call(node, "multiply", "divide"):
+        node = node.children[0]
+    return _is_call(node, "nn.matmul")
+
+
+def _is_causal(mask: Expr, shape: tuple[Dim, ...]) -> bool:
+    """Whether a mask is constant, and hides from each query the keys after it and nothing else."""
+    if not isinstance(mask, Constant) or mask.is_splat or mask.tensor.rank < 2:
+        return False
+    *lead, rows, columns = mask.tensor.concrete
+    if (rows, columns) != shape[-2:] or any(d != 1 for d in lead):
+        return False
+    if rows * columns > _LARGEST_MASK:
+        return False
+    values = mask.data.reshape(rows, columns)
+    seen = np.arange(columns)[None, :] <= np.arange(rows)[:, None]
+    return bool((values[seen] == 0).all() and (values[~seen] <= _HIDDEN).all())
+
+
+def _repeated_condition(mask: Expr) -> Expr | None:
+    """Returns the condition that a mask of two numbers repeats along further axes, if it does."""
+    if not (isinstance(mask, Call) and mask.op_name == "where"):
+        return None
+    condition, *numbers = mask.args
+    if any(_splat(n) is None or n.tensor.size != 1 for n in numbers):
+        return None
+    found = condition
+    while isinstance(found, Call):
+        if found.op_name == "broadcast_to":
+            found = found.args[0]
+        elif found.op_name == "logical_and" and any(_all_true(a) for a in found.args):
+            found = next((a for a in found.args if not _all_true(a)), found.args[0])
+        else:
+            break
+    return None if found is condition else found
+
+
+def _all_true(node: Expr) -> bool:
+    if not isinstance(node, Constant) or node.tensor.dtype != "bool":
+        return False
+    if node.is_splat:
+        return bool(node.splat_value)
+    return math.prod(node.tensor.concrete) <= _LARGEST_MASK and bool(node.data.all())
+
+
+def _operand(node: Expr, axes: str, last: str = "", *, shared: bool = True) -> _Operand:
+    """Returns an operand without what only moves, repeats or scales its elements; its heads are
+    repeated still where they are not to be `shared`.
+
+    `last` is the axis that must stay the last: its elements are read side by side.
+    """
+    found = here = _Operand(node, axes)
+    while isinstance(here.node, Call):
+        following = _before(here, here.node)
+        if following is None or ("G" in following.axes and not shared):
+            break
+        here = following
+        named = here.axes.replace("1", "")
+        if "G" not in named and (not last or named.endswith(last)):
+            found = here
+    return found
+
+
+def _before(here: _Operand, call: Call) -> _Operand | None:
+    """Returns an operand before an operator that it may do without."""
+    source = call.args[0] if call.args else call
+    axes: str | None = None
+    factor = here.factor
+    if call.op_name == "transpose":
+        order = [a % len(here.axes) for a in call.attrs.axes]
+        axes = "".join(here.axes[order.index(place)] for place in range(len(order)))
+    elif call.op_name in ("multiply", "divide") and source.type == call.type:
+        number = _splat(call.args[1])
+        if number:
+            axes = here.axes
+            factor = factor * number if call.op_name == "multiply" else factor / number
+    elif call.op_name == "reshape":
+        axes = _through_reshape(source.tensor.shape, call.tensor.shape, here.axes)
+    elif call.op_name == "broadcast_to" and "G" in here.axes:
+        sizes = zip(here.axes, call.tensor.shape, strict=True)
+        if source.tensor.shape == tuple(1 if axis == "G" else size for axis, size in sizes):
+            axes = here.axes.replace("G", "1")
+    if axes is None:
+        return None
+    return _Operand(source, axes, factor, [*here.passed, call])
+
+
+def _through_reshape(before: tuple[Dim, ...], after: tuple[Dim, ...], axes: str) -> str | None:
+    """Returns the axes before a reshape that adds or drops axes of size 1, or splits heads that
+    groups share into `H` and `G`; None for any other.
+    """
+    sizes = [(size, axis) for size, axis in zip(after, axes, strict=True) if size != 1]
+    found, place = "", 0
+    for size, axis in sizes:
+        while place < len(before) and before[place] == 1:
+            found, place = found + "1", place + 1
+        if place == len(before):
+            return None
+        if before[place] == size:
+            found, place = found + axis, place + 1
+        elif axis == "H" and place + 1 < len(before) and before[place] * before[place + 1] == size:
+            found, place = found + "HG", place + 2
+        else:
+            return None
+    if any(size != 1 for size in before[place:]):
+        return None
+    return found + "1" * (len(before) - place)

@@ -1,0 +1,1 @@
+"""Passes that choose the types that products are computed in."""

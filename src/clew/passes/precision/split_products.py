@@ -1,0 +1,170 @@
+"""SplitProducts: products of f32 on a unit for narrow ones, to the precision of f32."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from clew.ir.expr import Call, Constant, Expr
+from clew.ir.module import Module
+from clew.ir.rewrite import Rewriter
+from clew.ir.types import TensorType
+from clew.ops.math.parts import TILE_DEPTH, parts_of
+from clew.ops.registry import argument_references, get_op
+from clew.passes.base import Pass, PassContext
+
+# Numbers of a weight that are looked at together.
+_AT_ONCE = 1 << 18
+
+
+@dataclass(frozen=True)
+class SplitProducts(Pass):
+    """Computes large dense layers of `f32` as six products of `bf16` parts on a matrix unit.
+
+    A number is the sum of three parts (`split_parts`), and the products of parts that reach the
+    last bit of the result are summed in `f32`: as exact as fused multiply-adds are. Numbers below
+    1e-33 lose bits, as the unit takes its smallest ones for 0.
+
+    Before:
+        %1: f32[128, 3072] = nn.dense(%0, w)
+    After:
+        %1: bf16[8, 24, 3, 16, 32] = split_parts(%0)
+        %2: f32[128, 3072] = nn.dense(%1, w, out_dtype="f32", parts=3, rows=[128])
+
+    Weights stay whole in memory for up to `whole_rows` rows, which are bound by reading them: a
+    kernel takes them apart as it goes, each once for all rows. That is for finite ones only. With
+    more rows they are in parts before, half as large again, as sums then stay in tiles.
+
+    A deep layer is several products, each added to the one before, so that its operands stay in the
+    cache. A layer of fewer than `min_rows` rows is bound by reading its weights.
+
+    Preconditions: weights are constants, layouts are plain. Non-goals: convolutions.
+    """
+
+    opt_level: ClassVar[int] = 3
+
+    parts: int = 3
+    min_rows: int = 16
+    whole_rows: int = 100
+    min_depth: int = 64
+    min_units: int = 32
+    share_of_cache: float = 0.5
+    least_piece: int = 256
+
+    def run(self, module: Module, ctx: PassContext) -> Module:
+        fits = ctx.target is not None and ctx.target.tile_shape("bf16", "bf16") is not None
+        return _Splitter(self, ctx).rewrite_module(module) if fits else module
+
+
+class _Splitter(Rewriter):
+    def __init__(self, options: SplitProducts, ctx: PassContext) -> None:
+        super().__init__()
+        self._options = options
+        self._ctx = ctx
+        self._split: dict[int, Expr] = {}
+
+    def rewrite_call(self, old: Call, new: Call) -> Expr:
+        data, weight = new.args[:2] if self._is_dense(new) else (None, None)
+        if data is None or not isinstance(weight, Constant):
+            return new
+        reason = self._unfit(new)
+        whole = not reason and math.prod(data.tensor.concrete[:-1]) <= self._options.whole_rows
+        if whole:
+            reason = _not_finite(weight)
+        if reason:
+            self._ctx.remark(old, f"stays a product of f32: {reason}")
+            return new
+        parts = self._options.parts
+        found = self._split.get(data.id)
+        if found is None:
+            found = self._split[data.id] = get_op("split_parts")(data, parts=parts)
+        rows = data.tensor.shape[:-1]
+        attrs = new.attrs.with_(out_dtype="f32", parts=parts, rows=rows)
+        result: Expr | None = None
+        for start, end in self._pieces(new):
+            if whole:
+                piece = piece_of_weight(weight, attrs.weight_layout, start, end)
+            else:
+                shape = weight.tensor.concrete
+                piece = split_weight(weight, shape, attrs.weight_layout, parts, start, end)
+            product = Call(new.op, [found, piece], attrs.with_(start=start))
+            result = product if result is None else get_op("add")(product, result)
+        assert result is not None
+        return result
+
+    def _pieces(self, call: Call) -> list[tuple[int, int]]:
+        """Returns the parts of the depth that are multiplied one after the other: few enough rows
+        of operands for the cache.
+        """
+        assert self._ctx.target is not None
+        *outer, depth = call.args[0].tensor.concrete
+        data_bytes = 2 * self._options.parts * math.prod(outer) * depth
+        room = int(self._ctx.target.l2_bytes * self._options.share_of_cache)
+        return pieces_of(depth, data_bytes, room, self._options.least_piece)
+
+    def _is_dense(self, call: Call) -> bool:
+        """Whether a call is a dense layer of f32."""
+        if call.op_name != "nn.dense" or argument_references(call.attrs):
+            return False
+        plain = call.attrs.weight_layout in ("NK", "KN") and call.attrs.parts == 1
+        return plain and call.args[0].tensor.dtype == "f32"
+
+    def _unfit(self, call: Call) -> str:
+        """Returns why a dense layer is left alone; "" if it is not."""
+        if not all(isinstance(d, int) for d in (*call.args[0].tensor.shape, *call.tensor.shape)):
+            return "its sizes are not known"
+        *outer, depth = call.args[0].tensor.concrete
+        units = call.tensor.concrete[-1]
+        rows = math.prod(outer)
+        if rows < self._options.min_rows:
+            return f"{rows} rows read each weight too few times"
+        if depth < self._options.min_depth or units < self._options.min_units:
+            return f"{depth} by {units} weights are few"
+        if depth % TILE_DEPTH:
+            return f"{depth} is no multiple of {TILE_DEPTH}"
+        return ""
+
+
+def pieces_of(depth: int, data_bytes: int, room: int, least: int) -> list[tuple[int, int]]:
+    """Returns pieces of a depth for which so much data fits the room, none shorter than `least`."""
+    pieces = max(1, min(-(-data_bytes // room), depth // least))
+    size = -(-depth // pieces // TILE_DEPTH) * TILE_DEPTH
+    return [(at, min(at + size, depth)) for at in range(0, depth, size)]
+
+
+def _not_finite(weight: Constant) -> str:
+    data = weight.data
+    step = max(1, _AT_ONCE * len(data) // max(data.size, 1))
+    finite = all(np.isfinite(data[n : n + step]).all() for n in range(0, len(data), step))
+    return "" if finite else "its weight has infinities or NaN"
+
+
+def piece_of_weight(weight: Constant, layout: str, start: int, end: int) -> Constant:
+    """Returns a piece of a weight along its depth."""
+    axis = layout.index("K")
+    shape = list(weight.tensor.concrete)
+    if (start, end) == (0, shape[axis]):
+        return weight
+    shape[axis] = end - start
+    piece = (slice(None),) * axis + (slice(start, end),)
+    return weight.derived(f"[{start}:{end}]", TensorType(tuple(shape), "f32"), lambda w: w[piece])
+
+
+def split_weight(
+    weight: Constant, whole: tuple[int, ...], layout: str, parts: int, start: int, end: int
+) -> Constant:
+    """Returns the parts of a piece of a weight side by side along its depth. `whole` is its shape
+    as a matrix.
+    """
+    axis = layout.index("K")
+    shape = list(whole)
+    shape[axis] = parts * (end - start)
+    piece = (slice(None),) * axis + (slice(start, end),)
+
+    def make(data: Any) -> Any:
+        return np.concatenate(parts_of(data.reshape(whole)[piece], parts), axis=axis)
+
+    return weight.derived(f"parts{parts}[{start}:{end}]", TensorType(tuple(shape), "bf16"), make)

@@ -1,0 +1,199 @@
+"""Rules of CanonicalizeOps for single operators."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from clew.ir.dims import Dim
+from clew.ir.expr import Call, Constant, Expr, TupleGetItem
+from clew.ir.types import TensorType, is_float, to_numpy
+from clew.ops.registry import Op, get_op
+from clew.passes.simplify.simplify_rules import reshape_of_reshape, same_type_again
+from clew.patterns import (
+    Match,
+    Rule,
+    is_call,
+    is_constant,
+    is_op,
+    is_tuple_get_item,
+    rule,
+    wildcard,
+)
+
+_x, _c = wildcard(), is_constant()
+
+
+@rule(is_op("nn.matmul")(_x, _c))
+def matmul_with_constant_matrix(found: Match) -> Expr | None:
+    """A product with one constant matrix is a dense layer; leading axes of size 1 are dropped."""
+    data, matrix = found[_x], found[_c]
+    shape = matrix.tensor.shape
+    if len(shape) < 2 or any(d != 1 for d in shape[:-2]) or data.tensor.rank < len(shape):
+        return None
+    if len(shape) > 2:
+        matrix = get_op("reshape")(matrix, shape=shape[-2:])
+    return get_op("nn.dense")(data, matrix, weight_layout="KN")
+
+
+def _commutative_with_constant_first(node: Expr) -> bool:
+    return (
+        isinstance(node, Call)
+        and isinstance(node.op, Op)
+        and node.op.commutative
+        and len(node.args) == 2
+        and isinstance(node.args[0], Constant)
+        and not isinstance(node.args[1], Constant)
+    )
+
+
+@rule(is_call().check(_commutative_with_constant_first))
+def constant_second(found: Match) -> Expr | None:
+    """`c + x` is `x + c`."""
+    call = found.root
+    assert isinstance(call, Call)
+    return call.with_args((call.args[1], call.args[0]))
+
+
+@rule(is_op("subtract")(_x, _c))
+def subtract_constant(found: Match) -> Expr | None:
+    """`x - c` is `x + (-c)`, for signed numbers; the least integer is its own negative."""
+    constant = found.constant(_c)
+    dtype = constant.tensor.dtype
+    if isinstance(found[_x], Constant) or not (is_float(dtype) or dtype.startswith("i")):
+        return None
+    if constant.is_splat and constant.data.size:
+        one = -constant.data.flat[:1]
+        negated = Constant.splat(one.item(), constant.tensor)
+    else:
+        negated = Constant((-constant.data).astype(to_numpy(dtype)), name=constant.name)
+    return get_op("add")(found[_x], negated)
+
+
+def _over_image(axes: tuple[int, ...]) -> bool:
+    return tuple(sorted(a % 4 for a in axes)) == (2, 3)
+
+
+@rule(is_op("mean")(_x.has_rank(4)).has_attr(axes=_over_image))
+def mean_over_image(found: Match) -> Expr | None:
+    """The mean over height and width is a global average pool."""
+    if not is_float(found[_x].tensor.dtype):
+        return None
+    pooled = get_op("nn.global_avg_pool2d")(found[_x])
+    if found.attrs.keepdims:
+        return pooled
+    return get_op("reshape")(pooled, shape=pooled.tensor.shape[:2])
+
+
+_split = is_op("split")(_x)
+
+
+@rule(is_tuple_get_item(_split))
+def part_of_split(found: Match) -> Expr | None:
+    """A part of a split is a slice, which fuses into what follows."""
+    assert isinstance(found.root, TupleGetItem)
+    attrs, index = found.call(_split).attrs, found.root.index
+    begin: Dim = 0
+    for size in attrs.sizes[:index]:
+        begin = begin + size
+    axis = attrs.axis % found[_x].tensor.rank
+    end = begin + attrs.sizes[index]
+    return get_op("slice")(found[_x], begin=(begin,), end=(end,), axes=(axis,))
+
+
+# --- reshapes move before dense layers, where they meet the one that made a matrix and vanish ---
+
+_weight = wildcard()
+_dense = is_op("nn.dense")(_x, _weight)
+_biased = is_op("add")(_dense.used_once(), _c)
+
+
+@rule(is_op("reshape")(_dense.used_once()) | is_op("reshape")(_biased.used_once()))
+def reshape_of_dense(found: Match) -> Expr | None:
+    """Rows in another shape, then the layer: it takes data of any rank."""
+    layer, data = found.call(_dense), found[_x]
+    assert isinstance(found.root.type, TensorType)
+    shape = found.root.type.shape
+    if not shape or shape[-1] != layer.tensor.shape[-1]:
+        return None
+    rows = get_op("reshape")(data, shape=(*shape[:-1], data.tensor.shape[-1]))
+    result = Call(layer.op, (rows, layer.args[1]), layer.attrs)
+    if _biased not in found:
+        return result
+    bias = found.constant(_c)
+    if bias.data.size > 1 and bias.data.size != bias.data.shape[-1]:
+        return None
+    vector = get_op("reshape")(bias, shape=(bias.data.size,))
+    return get_op("add")(result, vector)
+
+
+# --- assignments to slices, which exporters write as places of all elements ---
+
+_updates = wildcard()
+
+
+@rule(is_op("scatter_nd")(_x, _c, _updates).has_attr(reduction="none"))
+def scatter_to_a_box(found: Match) -> Expr | None:
+    """Updates of all places in a box, in their order, are the box with padding around it, and
+    what was there before beside it.
+    """
+    target, updates = found[_x], found[_updates]
+    if not (target.tensor.is_static and updates.tensor.is_static):
+        return None
+    shape = target.tensor.concrete
+    box = _box_of(found.constant(_c).data, shape)
+    if box is None or target.tensor.dtype == "bool":
+        return None
+    low, high = box
+    depth = len(low)
+    sides = [h - n for n, h in zip(low, high, strict=True)]
+    block = get_op("reshape")(updates, shape=(*sides, *shape[depth:]))
+    if all(side == size for side, size in zip(sides, shape, strict=False)):
+        return block
+    rest = (0,) * (len(shape) - depth)
+    after = (size - h for size, h in zip(shape, high, strict=False))
+    padded = get_op("pad")(block, pads=(*low, *rest, *after, *rest))
+    inside = np.ones((1,) * len(shape), bool)
+    for axis, (n, h) in enumerate(zip(low, high, strict=True)):
+        if h - n < shape[axis]:
+            places = np.arange(shape[axis])
+            within = (n <= places) & (places < h)
+            inside = inside & within.reshape([-1 if a == axis else 1 for a in range(len(shape))])
+    return get_op("where")(Constant(inside), padded, target)
+
+
+def _box_of(
+    places: np.ndarray[Any, Any], shape: Sequence[int]
+) -> tuple[list[int], list[int]] | None:
+    """Returns where the box begins and ends whose elements places `i64[..., depth]` name, each
+    once and the last axis first; None where they name others, or some that do not exist.
+    """
+    if not places.size:
+        return None
+    rows = places.reshape(-1, places.shape[-1]).astype(np.int64)
+    sizes = np.array(shape[: rows.shape[1]], np.int64)
+    rows = np.where(rows < 0, rows + sizes, rows)
+    low, high = rows.min(0), rows.max(0) + 1
+    sides = (high - low).tolist()
+    if (low < 0).any() or (high > sizes).any() or math.prod(sides) != len(rows):
+        return None
+    order = np.ravel_multi_index(tuple((rows - low).T), sides)
+    if (order != np.arange(len(rows))).any():
+        return None
+    return low.tolist(), high.tolist()
+
+
+RULES: Final[tuple[Rule, ...]] = (
+    matmul_with_constant_matrix,
+    constant_second,
+    subtract_constant,
+    mean_over_image,
+    part_of_split,
+    scatter_to_a_box,
+    reshape_of_dense,
+    reshape_of_reshape,
+    same_type_again,
+)

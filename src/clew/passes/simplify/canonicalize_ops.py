@@ -1,0 +1,40 @@
+"""CanonicalizeOps: one spelling for what models spell in several ways."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from clew.ir.module import Module
+from clew.passes.base import Pass, PassContext
+from clew.passes.simplify.canonical_blocks import BLOCK_RULES
+from clew.passes.simplify.canonical_rules import RULES
+from clew.patterns import RuleRewriter
+
+
+@dataclass(frozen=True)
+class CanonicalizeOps(Pass):
+    """Rewrites to the operators that later passes and schedules know.
+
+    - `nn.matmul` with a constant matrix becomes `nn.dense`.
+    - Constant operands of commutative operators stand second; `x - c` becomes `x + (-c)`.
+    - `mean` over an image becomes `nn.global_avg_pool2d`.
+    - `scatter_nd` to all places of a box, which is how exporters write an assignment to a slice,
+      becomes `pad` and `where`.
+    - Blocks that exporters take apart become one operator again: `nn.gelu` (by erf and by tanh),
+      `nn.silu`, `nn.hard_swish`, `nn.mish`, `nn.softmax`, `nn.layer_norm`, `nn.rms_norm`.
+
+    Before:
+        %2 = sigmoid(%1); %3 = multiply(%1, %2); %4 = nn.matmul(%3, weight)
+    After:
+        %5 = nn.silu(%1); %6 = nn.dense(%5, weight, weight_layout="KN")
+
+    Preconditions: equal subexpressions are one node (EliminateCommonSubexpr), and powers and
+    quotients have their simple forms (SimplifyExpr). Non-goals: bit-exactness of the blocks that
+    are recognised.
+    """
+
+    opt_level: ClassVar[int] = 2
+
+    def run(self, module: Module, ctx: PassContext) -> Module:
+        return RuleRewriter((*BLOCK_RULES, *RULES)).rewrite_module(module)

@@ -1,0 +1,64 @@
+"""SimplifyExpr: operators that do nothing, undo each other, or have a cheaper form of equal
+value.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from clew.ir.expr import Constant, Expr, Function, If
+from clew.ir.inline import inlined
+from clew.ir.module import Module
+from clew.ir.rewrite import replaces
+from clew.passes.base import Pass, PassContext
+from clew.passes.simplify.simplify_rules import RULES
+from clew.patterns import RuleRewriter
+
+
+@dataclass(frozen=True)
+class SimplifyExpr(Pass):
+    """Applies identities that hold for every input, but for the sign of zeros and `pow(-inf, 0.5)`.
+
+    - Nothing done: `x * 1`, `x + 0`, `x - 0`, `x / 1`, `pow(x, 1)`, a cast to the same dtype, a
+      reshape, broadcast, transpose, pad, slice, tile or concatenation that changes nothing.
+    - Two as one: reshape of reshape, transpose of transpose, clip of clip, relu of relu, negative
+      of negative, cast of a cast that lost nothing.
+    - Cheaper: `x / c` as `x * (1/c)` where that is exact, `pow` by 2, 0.5, -1 and -0.5, `1 / x`,
+      `1 / sqrt(x)`, a transpose that moves only axes of size 1 as a reshape.
+    - Decided: `where` and `If` of a constant condition.
+
+    Before: `%2 = reshape(%1, shape=[6])`, `%3 = reshape(%2, shape=[2, 3])`, `%4 = multiply(%3, 1)`
+    After:  `%5 = reshape(%1, shape=[2, 3])`
+
+    Preconditions: none. Non-goals: `x * 0` (NaN and infinities matter) and reassociation.
+    """
+
+    opt_level: ClassVar[int] = 2
+
+    def run(self, module: Module, ctx: PassContext) -> Module:
+        return _Simplifier(RULES).rewrite_module(module)
+
+
+class _Simplifier(RuleRewriter):
+    def rewrite_control(self, old: Expr, new: Expr) -> Expr:
+        """Returns the branch of an `If` whose condition is constant, over its arguments."""
+        if not isinstance(new, If) or not isinstance(new.cond, Constant):
+            return new
+        branch = new.then if bool(new.cond.data.reshape(-1)[0]) else new.orelse
+        return self._inlined(branch, new.args) if branch.body.type == new.type else new
+
+    def _inlined(self, function: Function, args: tuple[Expr, ...]) -> Expr:
+        """Returns the function's body over arguments."""
+
+        def copied(node: Expr, new: Expr) -> None:
+            before = self.originals(node)
+            if before:
+                replaces(before[0], new)
+
+        return inlined(
+            function,
+            args,
+            building=lambda node: self.covers(*self.originals(node)),
+            copied=copied,
+        )

@@ -1,0 +1,47 @@
+"""SimplifyInference: expands operators that are simpler than they look once a model only infers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from clew.ir.expr import Call, Expr
+from clew.ir.module import Module
+from clew.ops.registry import Op
+from clew.passes.base import Pass, PassContext
+from clew.passes.simplify.expand import expand
+from clew.patterns import Match, is_op, rule, wildcard
+
+
+@dataclass(frozen=True)
+class SimplifyInference(Pass):
+    """Expands operators declared `simplify_inference` by their own `decompose`; drops identities.
+
+    Batch norm with known statistics is a multiply and an add per channel, dropout is nothing at
+    all. FoldConstant then computes the factors, and FoldScaleAxis moves them into weights.
+
+    Before: `%2 = nn.batch_norm(%1, gamma, beta, mean, var, epsilon=1e-5)`
+    After:  `%6 = multiply(%1, scale)`, `%7 = add(%6, shift)` with `scale` and `shift` computed
+    from the four parameters.
+
+    Preconditions: none. Non-goals: operators that have a kernel of their own worth keeping
+    (softmax, layer norm), which may declare a `decompose` but not `simplify_inference`.
+    """
+
+    opt_level: ClassVar[int] = 0
+
+    def run(self, module: Module, ctx: PassContext) -> Module:
+        return expand(module, _declared, identity)
+
+
+_x = wildcard()
+
+
+@rule(is_op("identity")(_x))
+def identity(found: Match) -> Expr | None:
+    """The identity, which dropout is imported as, is its operand."""
+    return found[_x]
+
+
+def _declared(call: Expr) -> bool:
+    return isinstance(call, Call) and isinstance(call.op, Op) and call.op.simplify_inference
