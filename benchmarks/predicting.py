@@ -24,13 +24,13 @@ from rich.table import Table
 
 import clew
 import zoo
+from clew.machine.target import host
 from clew.predict import Wanted, collect
 from clew.predict.dataset import Subject, drawn_networks
 from clew.predict.describe import describe_uses
 from clew.predict.plan import plan
 from clew.predict.predictor import Predictor, train
 from clew.predict.table import columns_of, columns_of_table, read_table
-from clew.target import host
 from harness.report import circumstances, console, fill, markdown, progress
 
 HELD_OUT = ("light_resnet50", "mobilenet_v2", "bert_base", "gpt2", "light_squeezenet")

@@ -16,10 +16,10 @@ from clew.ir.module import Module
 from clew.ir.parser import parse_module
 from clew.ir.types import TensorType
 from clew.loop.schedule import Schedule
+from clew.machine.target import Target
 from clew.ops.registry import get_op
 from clew.patterns import RuleRewriter, is_constant, is_op, rule, wildcard
 from clew.support.errors import ClewError
-from clew.target import Target
 
 Array = np.ndarray[Any, Any]
 

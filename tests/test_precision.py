@@ -18,9 +18,9 @@ from clew.ir.module import Module
 from clew.ir.types import TensorType, to_numpy
 from clew.loading import load_compiled
 from clew.machine.needs import check_machine, needs_of
+from clew.machine.target import host, target_of
 from clew.ops.registry import get_op
 from clew.support.errors import ClewError
-from clew.target import host, target_of
 
 MODELS = ("resnet_tiny", "bert_tiny")
 WORST = {"bf16": 3e-2, "f16": 3e-3}

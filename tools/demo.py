@@ -31,10 +31,10 @@ from rich.text import Text
 
 import clew
 import zoo
+from clew.machine.target import host
 from clew.support.difference import relative_error
 from clew.support.settings import usable_cpus
 from clew.support.tables import table
-from clew.target import host
 
 _COLUMNS = 100
 _MODELS = ("light_resnet50", "encoder_small")

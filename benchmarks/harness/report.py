@@ -8,8 +8,8 @@ from pathlib import Path
 
 from rich.console import Console
 
+from clew.machine.target import Target, host
 from clew.support.settings import usable_cpus
-from clew.target import Target, host
 
 console = Console(width=None if sys.stdout.isatty() else 120)
 progress = Console(stderr=True)

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from clew.frontends.text import parse
     from clew.ir.module import Module
     from clew.loading import LoadedModel, load_compiled
+    from clew.machine.target import Target
     from clew.operator_checks import check_op
     from clew.ops.extern import extern_op
     from clew.ops.registry import Sample, all_ops, get_op, register_op
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
     from clew.profile.report import Profile
     from clew.support.budgets import Budgets
     from clew.tap import Taps, tap_states
-    from clew.target import Target
 
 # Modules that pages name as attributes: `clew.pipelines.pipeline()`, whatever was imported before.
 _ROOMS: Final = ("ir", "loop", "ops", "passes", "patterns", "pipelines", "predict", "target", "te")
@@ -76,7 +76,7 @@ _HOMES: Final = {
     "PrecisionReport": "clew.precision",
     "Taps": "clew.tap",
     "Profile": "clew.profile.report",
-    "Target": "clew.target",
+    "Target": "clew.machine.target",
     "Verdict": "clew.bisection",
     "all_ops": "clew.ops.registry",
     "bisect": "clew.bisection",

@@ -34,6 +34,7 @@ from clew.ir.types import (
     TensorType,
 )
 from clew.loading import LoadedModel
+from clew.machine.target import Target
 from clew.passes.specialize import Specialize
 from clew.profiled import ProfiledModel
 from clew.runtime.cache import Cache
@@ -52,7 +53,6 @@ from clew.support.errors import GraphTypeError, Hint, InputError, locate
 from clew.support.locks import Lock
 from clew.support.rooms import room
 from clew.support.shown import counted
-from clew.target import Target
 from clew.te.analysis import product_dtypes_of
 from clew.trace.trace import Trace
 

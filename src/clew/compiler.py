@@ -13,6 +13,7 @@ from clew.compiled import CompiledModel
 from clew.extensions import Extension, extended
 from clew.ir.deferred import DeferredModule
 from clew.ir.module import Module
+from clew.machine.target import Target, target_of
 from clew.passes.base import Pass, Unmet
 from clew.passes.fusion.fuse_ops import FuseOps
 from clew.passes.manager import unknown_pass
@@ -24,7 +25,6 @@ from clew.runtime.threads import thread_count
 from clew.support.bounds import bounds_in_force, check_bounds
 from clew.support.budgets import Budgets, in_force
 from clew.support.errors import ClewWarning, InputError
-from clew.target import Target, target_of
 
 PRECISIONS: Final = ("f32", "bf16", "f16", "auto")
 

@@ -16,11 +16,11 @@ from clew.compiler import compile
 from clew.extensions import extensions_of
 from clew.ir.module import Module
 from clew.ir.rewrite import layer_names
+from clew.machine.target import Target
 from clew.passes.precision.convert_precision import ConvertPrecision, narrowed_products, products_of
 from clew.support.difference import relative_error, relative_length
 from clew.support.errors import InputError
 from clew.support.shown import Shown
-from clew.target import Target
 
 _NARROW: Final = ("bf16", "f16")
 

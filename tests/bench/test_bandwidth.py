@@ -7,8 +7,8 @@ import pytest
 
 from clew.bench import bandwidth
 from clew.bench.bandwidth import Bandwidth, Level, Pattern, level_of
+from clew.machine.target import Target
 from clew.support.arrays import aligned_empty
-from clew.target import Target
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from clew.bench import peak
-from clew.target import host
+from clew.machine.target import host
 
 
 def test_kernel_runs_and_reports_a_plausible_rate() -> None:

@@ -9,7 +9,7 @@ import pytest
 from explorer_page import TEXT, ExplorerPage
 from playwright.sync_api import expect
 
-from clew.target import host
+from clew.machine.target import host
 
 # Both builds are compiled and run.
 _COMPARING_MS = 60_000

@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 import clew
 from clew.explorer.session import Session
 from clew.explorer.views.source import source
-from clew.target import host
+from clew.machine.target import host
 from clew.trace.refs import AsmRef, KernelRef, LayerRef, LoopRef, Reach
 
 

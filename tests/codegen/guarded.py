@@ -12,6 +12,7 @@ from clew.codegen.worker import emit_object
 from clew.ir.types import to_numpy
 from clew.loop.ir import Buffer, Nest, expressions, walk
 from clew.loop.printer import print_nest
+from clew.machine.target import Target
 from clew.runtime.guard import GuardSide
 from clew.runtime.jit import Library
 from clew.runtime.memory import plan_segment
@@ -19,7 +20,6 @@ from clew.runtime.plan import BufferKind, BufferRef, BufferSpec, Step
 from clew.runtime.segment import NativeSegment
 from clew.runtime.threads import shared_pool
 from clew.support.bounds import Places
-from clew.target import Target
 from clew.te.expr import Checked
 from clew.te.walk import nodes
 

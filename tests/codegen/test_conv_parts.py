@@ -10,10 +10,10 @@ import clew.ops
 from clew.ir.expr import Constant, Function, Var
 from clew.ir.module import Module
 from clew.ir.types import TensorType
+from clew.machine.target import host
 from clew.ops.convolution.conv_parts import packed_weight
 from clew.ops.convolution.stages import convolved
 from clew.ops.registry import get_op
-from clew.target import host
 
 # batch, channels, height, width, filters, taps, stride, padding, dilation
 SHAPES = [

@@ -16,10 +16,10 @@ from clew.loop.ir import Nest
 from clew.loop.lower import lower
 from clew.loop.printer import print_nest
 from clew.loop.schedule import Schedule
+from clew.machine.target import host
 from clew.runtime.guard import GuardSide
 from clew.support.bounds import Places
 from clew.support.errors import ClewError
-from clew.target import host
 from clew.te import Scalar, Tensor
 from clew.te.interpret import evaluate
 

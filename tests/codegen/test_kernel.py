@@ -21,8 +21,8 @@ from clew.ir.types import TensorType
 from clew.loop.lower import lower
 from clew.loop.printer import print_nest
 from clew.loop.schedule import Schedule
+from clew.machine.target import host
 from clew.ops.registry import get_op
-from clew.target import host
 
 
 def _weight(*shape: int) -> Constant:

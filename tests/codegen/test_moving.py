@@ -14,10 +14,10 @@ from clew.loop.interpret import interpret
 from clew.loop.ir import Nest, Store, walk
 from clew.loop.lower import lower
 from clew.loop.schedule import Schedule
+from clew.machine.target import Target, host, target_of
 from clew.runtime.guard import GuardSide
 from clew.schedules.plan import schedule_kernel
 from clew.support.errors import ScheduleError
-from clew.target import Target, host, target_of
 
 TURNS = [
     ((37, 50), (1, 0)),

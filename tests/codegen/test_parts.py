@@ -10,8 +10,8 @@ import clew.ops
 from clew.ir.expr import Constant, Function, Var
 from clew.ir.module import Module
 from clew.ir.types import TensorType
+from clew.machine.target import host
 from clew.ops.registry import get_op
-from clew.target import host
 
 SIZES = [
     ((16,), 64, 32), ((5,), 32, 16), ((33,), 96, 58), ((1, 37), 64, 33), ((70,), 128, 100),

@@ -12,9 +12,9 @@ from products import Product, conv, dense, plain
 
 from clew.codegen.kernel import emit_kernel
 from clew.loop.printer import print_nest
+from clew.machine.target import Target, host
 from clew.runtime.guard import GuardSide
 from clew.schedules.plan import schedule_kernel
-from clew.target import Target, host
 
 Array = np.ndarray[Any, Any]
 LACKING: dict[str, tuple[str, ...]] = {

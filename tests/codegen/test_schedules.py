@@ -19,6 +19,7 @@ from clew.loop.ir import Buffer, Nest
 from clew.loop.lower import lower
 from clew.loop.printer import print_nest
 from clew.loop.schedule import Schedule
+from clew.machine.target import host
 from clew.runtime.guard import GuardSide
 from clew.runtime.jit import Library
 from clew.runtime.memory import plan_segment
@@ -26,7 +27,6 @@ from clew.runtime.plan import BufferKind, BufferRef, BufferSpec, Step
 from clew.runtime.segment import NativeSegment
 from clew.runtime.threads import shared_pool
 from clew.support.errors import ScheduleError
-from clew.target import host
 
 Array = np.ndarray[Any, Any]
 

@@ -15,11 +15,11 @@ from clew.ir.module import Module
 from clew.ir.types import TensorType
 from clew.loop.interpret import interpret
 from clew.loop.lower import lower
+from clew.machine.target import Target, host
 from clew.ops.registry import get_op
 from clew.passes.fusion.fuse_ops import FuseOps
 from clew.runtime.guard import GuardSide
 from clew.schedules import schedule_kernel
-from clew.target import Target, host
 from clew.te.tensor import Tensor, placeholder
 
 Array = np.ndarray[Any, Any]

@@ -27,10 +27,10 @@ from clew.loop.affine import Simplifier
 from clew.loop.lower import lower
 from clew.loop.printer import print_nest
 from clew.loop.schedule import Schedule
+from clew.machine.target import host
 from clew.ops.registry import get_op
 from clew.runtime.guard import GuardSide
 from clew.schedules import schedule_kernel
-from clew.target import host
 from clew.te.analysis import kind_of
 from clew.te.expr import Index, Scalar, binary, minimum, spelled_out
 from clew.te.interpret import evaluate

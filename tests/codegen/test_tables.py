@@ -10,11 +10,11 @@ from clew import te
 from clew.loop.interpret import interpret
 from clew.loop.ir import Nest
 from clew.loop.lower import lower
+from clew.machine.target import host
 from clew.ops.images.regions import roi_align
 from clew.runtime.guard import GuardSide
 from clew.schedules.plan import schedule_kernel
 from clew.schedules.shape import stage_infos
-from clew.target import host
 
 REGIONS = np.array([[0, 0, 3, 3], [1.5, -2, 9, 4], [4, 4, 1, 1], [-9, 2, -5, 30]], "f4")
 

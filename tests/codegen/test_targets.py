@@ -14,8 +14,8 @@ import pytest
 import clew
 import zoo
 from clew.machine.needs import check_machine, needs_of
+from clew.machine.target import target_of
 from clew.support.errors import ClewError
-from clew.target import target_of
 
 TILED = {"conv", "matmul"}
 # The least multiply-adds of a full tile, how one looks, and what the stack is called.

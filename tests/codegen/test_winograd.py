@@ -14,11 +14,11 @@ from clew.ir.module import Module
 from clew.ir.types import TensorType
 from clew.loop.interpret import interpret
 from clew.loop.lower import lower
+from clew.machine.target import host
 from clew.ops.convolution.stages import convolved
 from clew.ops.registry import get_op
 from clew.runtime.guard import GuardSide
 from clew.schedules import schedule_kernel
-from clew.target import host
 from clew.te.tensor import placeholder
 
 Array = np.ndarray[Any, Any]

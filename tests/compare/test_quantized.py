@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import clew
-from clew.target import host
+from clew.machine.target import host
 
 SIZES = {"w1": (32, 32), "w2": (32, 32), "w3": (32, 8)}
 _STEP = 6 / 255

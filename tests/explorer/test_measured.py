@@ -24,8 +24,8 @@ from clew.explorer.steps import replayed
 from clew.ir.expr import Function
 from clew.loop.ir import loops
 from clew.loop.schedule import Schedule
+from clew.machine.target import host
 from clew.support.errors import ClewError, ScheduleError, TextError
-from clew.target import host
 
 QUIET = {"seconds": 0.01, "sample": 0.2}
 

@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner
 
-from clew.target import host
+from clew.machine.target import host
 from exports import __main__ as command
 from exports import optimized
 from exports.optimized import Case

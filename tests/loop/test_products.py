@@ -13,9 +13,9 @@ from products import Product, conv, dense, plain
 from clew.loop.interpret import interpret
 from clew.loop.ir import TileProduct, loops, walk
 from clew.loop.schedule import Schedule
+from clew.machine.target import Target
 from clew.schedules.plan import schedule_kernel
 from clew.support.errors import ScheduleError
-from clew.target import Target
 
 WITHOUT = Target("test", "x86_64-unknown-linux-gnu", "x86-64", "", 512, 32, masked_memory=True)
 DOTS = replace(WITHOUT, features="+avx512vl,+avx512bf16,+avx512vnni")

@@ -10,8 +10,8 @@ import clew
 import zoo
 from clew.loading import load_compiled
 from clew.machine.needs import MachineNeeds, check_machine, needs_of
+from clew.machine.target import host, target_of
 from clew.support.errors import ClewError
-from clew.target import host, target_of
 
 LINUX = "x86_64-unknown-linux-gnu"
 

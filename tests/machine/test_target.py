@@ -10,7 +10,7 @@ import onnx.parser
 import pytest
 
 import clew
-from clew.target import Target, host
+from clew.machine.target import Target, host
 
 EXP = """<ir_version: 9, opset_import: ["" : 18]>
 agraph (float[64, 64] x) => (float[64, 64] y) { y = Exp (x) }"""

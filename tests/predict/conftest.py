@@ -10,11 +10,11 @@ import pytest
 
 from clew.frontends import onnx
 from clew.ir.module import Module
+from clew.machine.target import host
 from clew.predict import predictor
 from clew.predict.dataset import Subject, Wanted, collect
 from clew.predict.network import Network
 from clew.predict.table import COLUMNS, read_table, write_table
-from clew.target import host
 from clew.version import VERSION
 
 

@@ -12,13 +12,13 @@ from clew.build.build import KernelUse
 from clew.ir.expr import Constant, Function, Tuple, Var
 from clew.ir.module import Module
 from clew.ir.types import TensorType
+from clew.machine.target import host
 from clew.ops.registry import get_op
 from clew.predict.describe import describe_uses
 from clew.predict.instructions import work_of_text
 from clew.predict.plan import plan
 from clew.predict.program import DISTANCES
 from clew.support.errors import ClewError
-from clew.target import host
 
 
 def _dense(m: int, n: int, k: int, opt_level: int = 0) -> list[dict[str, Any]]:

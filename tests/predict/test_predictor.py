@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from clew.frontends import onnx
+from clew.machine.target import host
 from clew.predict import Forecast, extras, forecast, load_predictors, save_predictors, train
 from clew.predict.predictor import LEVEL, Predictor, quantile, select, train_columns
 from clew.predict.table import columns_of, columns_of_table, read_table, write_table
 from clew.support.budgets import Budgets, in_force
 from clew.support.errors import ClewError, InputError
-from clew.target import host
 from zoo import loops
 
 

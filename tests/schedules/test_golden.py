@@ -22,10 +22,10 @@ from clew.compiler import passes_for
 from clew.ir.expr import Constant, Expr, Function, Tuple, Var
 from clew.ir.module import Module
 from clew.ir.types import TensorType
+from clew.machine.target import Target, target_of
 from clew.ops.registry import get_op
 from clew.passes.manager import PassManager
 from clew.schedules import RULES
-from clew.target import Target, target_of
 
 GOLDEN: Final = Path(__file__).parent / "golden"
 _AMX: Final = "+amx-bf16,+amx-int8,+amx-tile,+avx512bf16,+avx512fp16,+avx512vnni"

@@ -8,9 +8,9 @@ from clew.build.tracing import trace_of
 from clew.ir.parser import parse_module
 from clew.ir.printer import printed
 from clew.ir.structural import structural_equal
+from clew.machine.target import target_of
 from clew.passes.manager import PassManager
 from clew.pipelines import pipeline
-from clew.target import target_of
 from clew.trace.export import from_document, to_document
 from clew.trace.fates import FateKind
 from clew.trace.trace import Trace

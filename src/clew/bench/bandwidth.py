@@ -15,8 +15,8 @@ from typing import Final, Literal
 import numpy as np
 
 from clew.bench.jit import NativeFunction, seconds_together
+from clew.machine.target import Target, host
 from clew.support.arrays import aligned_empty
-from clew.target import Target, host
 
 Pattern = Literal["read", "copy", "triad"]
 # Arrays that each pattern reads, then those that it writes.

@@ -11,7 +11,7 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
-from clew.target import host, initialize_llvm
+from clew.machine.target import host, initialize_llvm
 
 
 class NativeFunction:

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from clew.bench.jit import NativeFunction, seconds_together
-from clew.target import host
+from clew.machine.target import host
 
 _CHAINS = 20  # independent accumulators: more than latency × units on any current core
 _OPERANDS = 2  # registers of the other factor and the summand

@@ -17,8 +17,8 @@ from clew.bench.roofline import Roof, rooflines
 from clew.compiled import CompiledModel
 from clew.compiler import compile
 from clew.ir.module import Module
+from clew.machine.target import host
 from clew.support.settings import usable_cpus
-from clew.target import host
 
 PEERS = ("onnxruntime", "openvino")
 

@@ -22,12 +22,12 @@ from clew.frontends import onnx
 from clew.ir.module import Module
 from clew.ir.textfile import load_module, save_module
 from clew.ir.types import from_numpy, to_numpy
+from clew.machine.target import Target
 from clew.passes.base import Pass
 from clew.support.archives import Archive
 from clew.support.errors import InputError
 from clew.support.files import read_bytes, read_json_file, reason_of, run_program
 from clew.support.writing import write_arrays, write_bytes, write_text
-from clew.target import Target
 
 _SCRIPT: Final = '''"""{summary}
 

@@ -20,6 +20,7 @@ from clew.ir.module import Module
 from clew.ir.types import TensorType, leaves
 from clew.ir.visit import inner_functions, post_order
 from clew.machine.needs import check_machine, needs_of
+from clew.machine.target import Target
 from clew.passes.base import Pass, Unmet
 from clew.passes.fusion.views import is_settled
 from clew.passes.manager import PassManager
@@ -38,7 +39,6 @@ from clew.support.budgets import Budgets, current, exceeded
 from clew.support.errors import CompileError, UnsupportedError, locate
 from clew.support.lazy import cached_property
 from clew.support.shown import Brief, Shown, counted
-from clew.target import Target
 from clew.te.analysis import flops_of
 from clew.trace.stages import StageRecord
 

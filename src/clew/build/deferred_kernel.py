@@ -21,6 +21,7 @@ from clew.ir.module import Module
 from clew.ir.parser import parse_module
 from clew.ir.printer import printed
 from clew.ir.types import TensorType, Type
+from clew.machine.target import Target
 from clew.ops.registry import Op
 from clew.passes.base import PassContext
 from clew.passes.specialize import Specialize
@@ -30,7 +31,6 @@ from clew.support.bounds import bounds_in_force
 from clew.support.budgets import MAX_DECIDING_ELEMENTS
 from clew.support.errors import CompileError, GraphTypeError, locate
 from clew.support.locks import Lock
-from clew.target import Target
 from clew.te.analysis import Kind
 
 MakeProgram: TypeAlias = Callable[[Specialize, Module], "Program | None"]

@@ -29,12 +29,12 @@ from clew.loop.ir import Nest
 from clew.loop.lower import lower
 from clew.loop.printer import PrintedNest, print_nest
 from clew.loop.schedule import Schedule
+from clew.machine.target import Target
 from clew.ops.registry import Op
 from clew.schedules import schedule_kernel, schedule_melted, schedule_stack
 from clew.support.errors import CompileError
 from clew.support.lazy import cached_property
 from clew.support.shown import Brief, Shown
-from clew.target import Target
 from clew.te.expr import Checked, Imm, Scalar
 from clew.te.tensor import Tensor, compute, placeholder, stages
 from clew.te.walk import nodes, over

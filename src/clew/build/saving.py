@@ -15,6 +15,7 @@ from clew.build.deferred_kernel import DeferredKernel
 from clew.build.host_steps import HostStep
 from clew.codegen.artifact import KernelCode
 from clew.machine.needs import needs_of
+from clew.machine.target import Target
 from clew.runtime.container import write_container
 from clew.runtime.input_spec import InputSpec
 from clew.runtime.model import SizesKey
@@ -29,7 +30,6 @@ from clew.runtime.program import (
     View,
 )
 from clew.support.text_arrays import dtype_name, is_text, packed
-from clew.target import Target
 from clew.version import VERSION
 
 Array = np.ndarray[Any, Any]

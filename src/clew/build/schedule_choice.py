@@ -13,10 +13,10 @@ from clew.ir.expr import Call, Function
 from clew.ir.visit import post_order
 from clew.loop.ir import Nest
 from clew.loop.schedule import Schedule, Step
+from clew.machine.target import Target
 from clew.ops.registry import Op
 from clew.patterns import Pattern, find_all
 from clew.support.errors import ClewError, CompileError, InputError, ScheduleError, locate
-from clew.target import Target
 
 ScheduleFunction = Callable[..., Any]
 

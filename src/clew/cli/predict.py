@@ -107,9 +107,9 @@ def _learned(path: Path, target: str, threads: int) -> Predictor:
 
     Errors: those of `clew.predict.train`.
     """
+    from clew.machine.target import target_of  # noqa: PLC0415
     from clew.predict import load_predictors, train  # noqa: PLC0415
     from clew.predict.predictor import predictors_to_bytes  # noqa: PLC0415
-    from clew.target import target_of  # noqa: PLC0415
     from clew.version import package_version  # noqa: PLC0415
 
     machine = target_of(target)
@@ -130,8 +130,8 @@ def _learned(path: Path, target: str, threads: int) -> Predictor:
 def _train(path: Path, output: Path | None, target: str, json: bool) -> None:
     if output is None:
         raise typer.BadParameter("where to? -o PREDICTOR.clewp", param_hint="--train")
+    from clew.machine.target import target_of  # noqa: PLC0415
     from clew.predict.predictor import save_predictors, thread_counts, train  # noqa: PLC0415
-    from clew.target import target_of  # noqa: PLC0415
 
     machine = target_of(target)
     with progress(f"learning from {path}") as say:

@@ -17,8 +17,8 @@ def choices() -> dict[str, Any]:
     number of threads. Imports much: not for the event loop's thread.
     """
     from clew.compiler import PRECISIONS  # noqa: PLC0415
+    from clew.machine.target import target_names  # noqa: PLC0415
     from clew.pipelines import pipeline  # noqa: PLC0415
-    from clew.target import target_names  # noqa: PLC0415
 
     return {
         "targets": list(target_names()),

@@ -23,6 +23,7 @@ from clew.compiled import CompiledModel
 from clew.compiler import compile
 from clew.frontends import onnx
 from clew.ir.module import Module
+from clew.machine.target import host
 from clew.predict.convnets import convnet, small_convnet
 from clew.predict.describe import describe_uses
 from clew.predict.extras import needed
@@ -31,7 +32,6 @@ from clew.predict.table import read_table, write_table
 from clew.predict.transformers import transformer
 from clew.support.errors import ClewError, InputError
 from clew.support.files import reason_of
-from clew.target import host
 from clew.version import VERSION
 
 Array = np.ndarray[Any, Any]

@@ -8,13 +8,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from clew.ir.module import Module
+from clew.machine.target import target_of
 from clew.predict.describe import describe_uses
 from clew.predict.plan import plan
 from clew.predict.predictor import LEVEL, Predictor
 from clew.predict.table import columns_of
 from clew.support.errors import Hint, InputError
 from clew.support.shown import Brief, Shown, counted
-from clew.target import target_of
 
 
 @dataclass(frozen=True, repr=False)

@@ -16,8 +16,8 @@ import numpy as np
 from clew.bench.bandwidth import Bandwidth
 from clew.bench.peak import FmaPeak
 from clew.build.build import Build, KernelUse
+from clew.machine.target import host
 from clew.runtime.program import Instruction, RunSegment
-from clew.target import host
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 _TURN_S: Final = 0.1  # of a turn's runs

@@ -19,12 +19,12 @@ from clew.ir.expr import Call, Constant, Expr, Function
 from clew.ir.loops import loops_around, turns_of
 from clew.ir.module import Module
 from clew.ir.types import TensorType, to_numpy
+from clew.machine.target import Target, target_of
 from clew.passes.manager import PassManager
 from clew.runtime.plan import SegmentPlan
 from clew.runtime.threads import thread_count
 from clew.support.bounds import bounds_in_force, check_bounds
 from clew.support.errors import Hint, InputError
-from clew.target import Target, target_of
 
 
 @dataclass(frozen=True)

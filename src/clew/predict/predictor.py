@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from clew.machine.target import Target
 from clew.predict.features import (
     BASIS_COUNT,
     NUMBERS,
@@ -37,7 +38,6 @@ from clew.support.files import json_of, reason_of
 from clew.support.near import did_you_mean
 from clew.support.shown import Brief, Shown, counted
 from clew.support.writing import npy_bytes, write_bytes
-from clew.target import Target
 from clew.version import VERSION
 
 Array = np.ndarray[Any, Any]

@@ -11,13 +11,13 @@ import math
 
 from clew.loop.products import product_of
 from clew.loop.schedule import Schedule
+from clew.machine.target import Target
 from clew.schedules import dot
 from clew.schedules.depth import join, joined
 from clew.schedules.matmul import bands, spread
 from clew.schedules.shape import StageInfo, flatten_axes, stage_infos
 from clew.schedules.streaming import stream
 from clew.schedules.tiles import balanced
-from clew.target import Target
 
 NAME = "tiles"
 _IMAGE_RANK = 5

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from clew.loop.affine import Simplifier
 from clew.loop.ir import buffer_loads
 from clew.loop.schedule import Schedule
+from clew.machine.target import Target
 from clew.schedules import elementwise
 from clew.schedules.matmul import register_tile, spread
 from clew.schedules.shape import StageInfo, lane_stride, stage_infos
 from clew.schedules.tiles import balanced, rows_of_tile, vectors_of_tile
-from clew.target import Target
 from clew.te.expr import Imm, Index
 
 NAME = "attention"

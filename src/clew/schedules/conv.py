@@ -13,12 +13,12 @@ import math
 from clew.loop.affine import contains
 from clew.loop.ir import buffer_loads
 from clew.loop.schedule import Schedule
+from clew.machine.target import Target
 from clew.schedules.matmul import register_tile, spread
 from clew.schedules.shape import StageInfo, stage_infos
 from clew.schedules.streaming import stream
 from clew.schedules.tiles import balanced, rows_of_tile
 from clew.support.errors import ScheduleError
-from clew.target import Target
 from clew.te.expr import Load
 
 NAME = "conv"

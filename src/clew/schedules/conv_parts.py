@@ -16,12 +16,12 @@ from clew.loop.affine import Simplifier
 from clew.loop.ir import buffer_loads
 from clew.loop.products import TILE_ROWS, product_of
 from clew.loop.schedule import Schedule
+from clew.machine.target import Target
 from clew.schedules.matmul import spread
 from clew.schedules.shape import StageInfo, stage_infos
 from clew.schedules.streaming import stream
 from clew.schedules.tiles import balanced
 from clew.support.errors import ScheduleError
-from clew.target import Target
 
 NAME = "conv_parts"
 _DATA_RANK = 7

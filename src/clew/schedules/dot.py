@@ -11,10 +11,10 @@ import math
 from clew.loop.affine import Simplifier
 from clew.loop.products import Product, offset_of, packed_step, product_of, step_along
 from clew.loop.schedule import Schedule
+from clew.machine.target import Target
 from clew.schedules.matmul import spread
 from clew.schedules.shape import StageInfo
 from clew.schedules.tiles import balanced, reduction_unroll, rows_of_tile
-from clew.target import Target
 
 NAME = "dot"
 _IMAGE_RANK = 5

@@ -10,12 +10,12 @@ import math
 from clew.loop.affine import Simplifier, contains
 from clew.loop.ir import buffer_loads, reads
 from clew.loop.schedule import Schedule
+from clew.machine.target import Target
 from clew.schedules import interleave
 from clew.schedules.matmul import spread
 from clew.schedules.shape import StageInfo, lane_stride, offset_stride, stage_infos
 from clew.schedules.tiles import lanes_of_chains, passes_caches, vector_factor
 from clew.support.errors import ScheduleError
-from clew.target import Target
 
 NAME = "elementwise"
 _TILE = 16

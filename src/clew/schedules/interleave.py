@@ -9,8 +9,8 @@ from __future__ import annotations
 from clew.loop.affine import Simplifier
 from clew.loop.ir import buffer_loads
 from clew.loop.schedule import Schedule
+from clew.machine.target import Target
 from clew.schedules.shape import StageInfo, lane_stride
-from clew.target import Target
 
 # Of channels: longer blocks are vectors by themselves, or tiles of a transpose.
 _MOST = 8

@@ -12,6 +12,7 @@ import math
 from clew.loop.affine import Simplifier
 from clew.loop.ir import buffer_loads
 from clew.loop.schedule import Schedule
+from clew.machine.target import Target
 from clew.schedules.shape import StageInfo, flatten_axes, lane_stride, stage_infos
 from clew.schedules.streaming import stream
 from clew.schedules.tiles import (
@@ -21,7 +22,6 @@ from clew.schedules.tiles import (
     vectors_of_tile,
 )
 from clew.support.errors import ScheduleError
-from clew.target import Target
 from clew.te.expr import Binary, Imm
 from clew.te.walk import nodes
 

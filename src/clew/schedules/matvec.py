@@ -11,9 +11,9 @@ import math
 from clew.loop.affine import Simplifier
 from clew.loop.ir import buffer_loads
 from clew.loop.schedule import Schedule
+from clew.machine.target import Target
 from clew.schedules.matmul import spread
 from clew.schedules.shape import StageInfo, lane_stride
-from clew.target import Target
 
 NAME = "matvec"
 _VECTORS = 4

@@ -13,12 +13,12 @@ import math
 from clew.loop.affine import Simplifier
 from clew.loop.ir import Store, buffer_loads, walk
 from clew.loop.schedule import Schedule
+from clew.machine.target import Target
 from clew.schedules import elementwise, rows
 from clew.schedules.matmul import register_tile, spread
 from clew.schedules.shape import StageInfo, lane_stride, stage_infos
 from clew.schedules.tiles import balanced, rows_of_tile, vectors_of_tile
 from clew.support.errors import ScheduleError
-from clew.target import Target
 
 NAME = "melt"
 # How often a value may be computed where tiles overlap.

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from clew.loop.affine import contains
 from clew.loop.ir import buffer_loads
 from clew.loop.schedule import Schedule
+from clew.machine.target import Target
 from clew.schedules.matmul import spread
 from clew.schedules.shape import StageInfo, stage_infos
 from clew.schedules.tiles import balanced
 from clew.support.errors import ScheduleError
-from clew.target import Target
 
 NAME = "neighbours"
 _IMAGE_RANK = 5

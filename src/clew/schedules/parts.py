@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from clew.ir.types import bits
 from clew.loop.products import product_of
 from clew.loop.schedule import Schedule
+from clew.machine.target import Target
 from clew.schedules.matmul import spread
 from clew.schedules.shape import StageInfo, flatten_axes, stage_infos
 from clew.schedules.streaming import stream
-from clew.target import Target
 
 NAME = "parts"
 # Tiles of sums at once.

@@ -7,6 +7,7 @@ from typing import Final
 
 from clew.loop.ir import Nest
 from clew.loop.schedule import Schedule
+from clew.machine.target import Target
 from clew.schedules import (
     amx,
     attention,
@@ -27,7 +28,6 @@ from clew.schedules import (
     winograd,
 )
 from clew.schedules.shape import StageInfo, stage_infos
-from clew.target import Target
 
 # Rules that know a kernel by all of its stages; the first that fits has it. One that gives up may
 # have begun.

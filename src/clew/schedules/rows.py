@@ -10,10 +10,10 @@ from __future__ import annotations
 from clew.loop.affine import Simplifier
 from clew.loop.ir import buffer_loads
 from clew.loop.schedule import Schedule
+from clew.machine.target import Target
 from clew.schedules.elementwise import write_past_caches
 from clew.schedules.matmul import spread
 from clew.schedules.shape import StageInfo, lane_stride, largest_load
-from clew.target import Target
 from clew.te.expr import Index, Load
 
 NAME = "rows"

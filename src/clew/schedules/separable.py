@@ -23,12 +23,12 @@ from dataclasses import dataclass
 from clew.loop.affine import contains
 from clew.loop.ir import Buffer, buffer_loads
 from clew.loop.schedule import Schedule
+from clew.machine.target import Target
 from clew.schedules import windows
 from clew.schedules.matmul import register_tile, spread
 from clew.schedules.shape import StageInfo, stage_infos
 from clew.schedules.tiles import balanced, rows_of_tile, window_tile
 from clew.support.errors import ScheduleError
-from clew.target import Target
 
 NAME = "separable"
 _RANK = 5

@@ -8,10 +8,10 @@ import contextlib
 
 from clew.loop.affine import Simplifier
 from clew.loop.schedule import Schedule
+from clew.machine.target import Target
 from clew.schedules.matmul import register_tile, spread
 from clew.schedules.shape import StageInfo, flatten_axes, largest_load, stage_infos, stride
 from clew.support.errors import ScheduleError
-from clew.target import Target
 
 NAME = "spatial"
 _NEIGHBOURS = 4

@@ -13,10 +13,10 @@ from clew.loop.ir import loops
 from clew.loop.primitives.prefetch import CACHE_LINE_BYTES, iterations
 from clew.loop.products import product_of
 from clew.loop.schedule import Schedule
+from clew.machine.target import Target
 from clew.schedules.matmul import spread
 from clew.schedules.parts import DATA_RANK, HIGH, WIDE, panels_of
 from clew.schedules.shape import StageInfo, stage_infos
-from clew.target import Target
 
 NAME = "split_weights"
 # Steps of the depth whose parts lie side by side, twice, in the first-level cache.

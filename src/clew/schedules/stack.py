@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from clew.loop.ir import Nest, Store, walk
 from clew.loop.part import part_of
 from clew.loop.schedule import Schedule
+from clew.machine.target import Target
 from clew.schedules.plan import schedule_kernel
-from clew.target import Target
 
 NAME = "stack"
 

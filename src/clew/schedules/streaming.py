@@ -8,9 +8,9 @@ from clew.loop.affine import Simplifier
 from clew.loop.ir import buffer_loads, loops, reads
 from clew.loop.primitives.prefetch import CACHE_LINE_BYTES, iterations
 from clew.loop.schedule import Schedule
+from clew.machine.target import Target
 from clew.schedules.shape import StageInfo
 from clew.support.errors import ScheduleError
-from clew.target import Target
 
 # The most cache lines asked for at once: more would wait for each other and hold up loads.
 _MOST_LINES = 8

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from clew.target import Target
+from clew.machine.target import Target
 
 _BROADCASTS = 1
 _ENOUGH_ACCUMULATORS = 8

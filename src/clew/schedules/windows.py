@@ -14,11 +14,11 @@ import contextlib
 from clew.loop.affine import Simplifier, contains
 from clew.loop.ir import buffer_loads
 from clew.loop.schedule import Schedule
+from clew.machine.target import Target
 from clew.schedules.matmul import spread
 from clew.schedules.shape import StageInfo, stride
 from clew.schedules.tiles import window_tile
 from clew.support.errors import ScheduleError
-from clew.target import Target
 from clew.te.expr import Imm, Inlined, Load, Scalar, Select
 
 NAME = "windows"

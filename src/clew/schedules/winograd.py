@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from clew.ir.types import bits
 from clew.loop.ir import buffer_loads
 from clew.loop.schedule import Schedule
+from clew.machine.target import Target
 from clew.schedules.matmul import register_tile, spread
 from clew.schedules.shape import StageInfo, stage_infos
 from clew.schedules.streaming import stream
 from clew.schedules.tiles import balanced, rows_of_tile
-from clew.target import Target
 
 NAME = "winograd"
 _IMAGE_RANK = 5

@@ -14,7 +14,7 @@ from clew.explorer.session import Session
 from clew.explorer.views.refs import parse_ref
 from clew.explorer.views.stories.parts import amount, duration, percent
 from clew.explorer.views.story import story, story_refs
-from clew.target import host
+from clew.machine.target import host
 
 
 def text(section: Section) -> str:

@@ -14,7 +14,7 @@ from onnx import GraphProto, TensorProto, helper, numpy_helper
 
 import clew
 from clew.frontends.onnx.contrib import nchwc
-from clew.target import target_of
+from clew.machine.target import target_of
 
 from .one_node import RNG, agrees, draw, fails, run
 

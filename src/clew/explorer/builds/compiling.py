@@ -18,9 +18,9 @@ from clew.explorer.session import Session
 from clew.explorer.steps import LONGEST, MOST_STEPS, replayed
 from clew.frontends import load
 from clew.loop.schedule import Schedule
+from clew.machine.target import Target
 from clew.runtime.drawing import settled
 from clew.support.budgets import Budgets, in_force
-from clew.target import Target
 
 # How much of the work is behind when a step begins: shares of a network compiled without the cache.
 _PASSES, _KERNELS, _LINKING, _TRACE = 0.05, 0.2, 0.85, 0.9

@@ -15,7 +15,7 @@ from onnx import GraphProto, NodeProto
 
 from clew.frontends.onnx.contrib.schemas import NCHWC
 from clew.frontends.onnx.file.survey import subgraphs
-from clew.target import host
+from clew.machine.target import host
 
 _NARROW: Final = 8
 _WIDE: Final = 16
