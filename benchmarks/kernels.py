@@ -26,10 +26,10 @@ from rich.table import Table
 from rich.text import Text
 
 import clew
-from clew.bench.bandwidth import Bandwidth, Pattern
 from clew.bench.flops import model_flops
-from clew.bench.peak import FmaPeak
 from clew.bench.roofline import work_of
+from clew.machine.probes.bandwidth import Bandwidth, Pattern
+from clew.machine.probes.peak import FmaPeak
 from harness import single_op
 from harness.report import circumstances, console, fill, markdown, progress
 from harness.single_op import OneOp

@@ -9,6 +9,7 @@ are this machine and the named ones, for which code is written and compiled but 
 """
 
 import hashlib
+import io
 import json
 import sys
 from collections.abc import Mapping
@@ -16,6 +17,8 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
+from elftools.elf.constants import SH_FLAGS
+from elftools.elf.elffile import ELFFile
 from rich.table import Table
 
 import clew
@@ -38,9 +41,20 @@ def hashes_of(model: str, target: str, precision: str) -> dict[str, str]:
         made = clew.compile(
             zoo.path(model), target=target, precision=precision, inputs=shapes, trace=False
         )
-        return {k.name: hashlib.sha256(k.object_code).hexdigest()[:16] for k in made.kernels}
+        return {k.name: hash_of(k.object_code) for k in made.kernels}
     except clew.ClewError as error:
         return {"error": str(error).splitlines()[0]}
+
+
+def hash_of(object_code: bytes) -> str:
+    """Returns the hash of what an ELF object loads: code and constants. Symbols are not part of it:
+    they have the kernel's key in them.
+    """
+    digest = hashlib.sha256()
+    for section in ELFFile(io.BytesIO(object_code)).iter_sections():
+        if section["sh_flags"] & SH_FLAGS.SHF_ALLOC:
+            digest.update(section.data())
+    return digest.hexdigest()[:16]
 
 
 @app.command()

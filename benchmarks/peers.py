@@ -27,7 +27,7 @@ from rich.text import Text
 import zoo
 from clew.bench.engines import PRECISIONS
 from clew.bench.measure import Figures, Measured, geometric_mean, measure
-from clew.bench.peak import FmaPeak
+from clew.machine.probes.peak import FmaPeak
 from harness.engines import Engine, engines
 from harness.flops import model_flops
 from harness.report import circumstances, console, fill, markdown, progress

@@ -14,10 +14,10 @@ import typer
 
 import clew
 import zoo
-from clew.bench.bandwidth import Bandwidth, Level
-from clew.bench.peak import FmaPeak
 from clew.bench.roofline import Roof, rooflines
 from clew.cli.bench import roofs_table
+from clew.machine.probes.bandwidth import Bandwidth, Level
+from clew.machine.probes.peak import FmaPeak
 from harness.report import circumstances, console, fill, markdown, progress
 
 _PEAKS = 5

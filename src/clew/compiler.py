@@ -10,6 +10,7 @@ from clew import frontends
 from clew.build.build import Options
 from clew.build.wishes import kept_layers, tell, unknown_layers
 from clew.compiled import CompiledModel
+from clew.cost.products import fastest_float
 from clew.extensions import Extension, extended
 from clew.ir.deferred import DeferredModule
 from clew.ir.module import Module
@@ -176,4 +177,4 @@ def _narrowed(precision: str, target: Target) -> str:
         raise InputError("I013", f"no precision {precision!r}", hint=f"it is one of {known}")
     if precision != "auto":
         return precision
-    return "bf16" if target.multiplies_bf16 else "f32"
+    return fastest_float(target)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from clew.bench import bandwidth
-from clew.bench.bandwidth import Bandwidth, Level, Pattern, level_of
+from clew.machine.probes.bandwidth import Bandwidth, Level, Pattern, level_of
 from clew.machine.target import Target
 from clew.support.arrays import aligned_empty
 

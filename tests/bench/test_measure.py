@@ -7,7 +7,7 @@ import pytest
 
 from clew.bench.engines import Feed, Outputs, Runner
 from clew.bench.measure import Figures, Measured, flat, geometric_mean, measure
-from clew.bench.peak import FmaPeak
+from clew.machine.probes.peak import FmaPeak
 
 
 class Constant(FmaPeak):

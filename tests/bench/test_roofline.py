@@ -8,8 +8,8 @@ import pytest
 import clew
 import zoo
 from clew import te
-from clew.bench.bandwidth import Level
 from clew.bench.roofline import Work, rooflines, work_of
+from clew.machine.probes.bandwidth import Level
 from clew.runtime.model import KernelTime
 
 LEVELS = [Level("L2", 1 << 14, 10.0), Level("memory", 1 << 62, 1.0)]

@@ -11,8 +11,8 @@ from onnx.reference import ReferenceEvaluator
 
 import clew
 import kernels
-from clew.bench.bandwidth import Bandwidth
-from clew.bench.peak import FmaPeak
+from clew.machine.probes.bandwidth import Bandwidth
+from clew.machine.probes.peak import FmaPeak
 from clew.support.difference import relative_error
 from harness import single_op
 from harness.single_op import OneOp

@@ -7,7 +7,7 @@ import pytest
 import peers
 import zoo
 from clew.bench.measure import Figures, Measured
-from clew.bench.peak import FmaPeak
+from clew.machine.probes.peak import FmaPeak
 from harness import report
 from harness.engines import Engine, Runner
 

@@ -11,9 +11,9 @@ import pytest
 import zoo
 from clew.bench import engines as bench_engines
 from clew.bench import session
-from clew.bench.bandwidth import Bandwidth, Level
 from clew.bench.engines import Engine, Runner
 from clew.cli import app
+from clew.machine.probes.bandwidth import Bandwidth, Level
 
 
 def command(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:

@@ -21,7 +21,7 @@ from clew.support.links import current_links, set_default_links
 
 COMMANDS = typer.main.get_command(app.app).commands  # type: ignore[attr-defined]
 # `ops` lists operators, `cache` shows and clears the cache.
-COMPILING = sorted(COMMANDS.keys() - {"ops", "cache"})
+COMPILING = sorted(COMMANDS.keys() - {"ops", "cache", "machine"})
 STEPS = "fuse(outer='relu.i0', inner='relu.i1')"
 TINY = """clew 1
 def @main(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,7 @@ from clew.ir.interpret import interpret
 from clew.ir.module import Module
 from clew.ir.types import TensorType, to_numpy
 from clew.ir.visit import post_order
+from clew.machine.target import Target, target_of
 from clew.ops.registry import get_op
 from clew.passes.base import Pass
 from clew.passes.manager import PassManager
@@ -21,26 +23,16 @@ from clew.trace.lineage import building
 from clew.trace.span import Source, Span
 
 
-class Lanes:
-    """A target with 512-bit vectors, and dot products of `bf16`, and of `u8` and `i8`."""
-
-    l2_bytes = 1 << 20
-
-    def vector_lanes(self, dtype: str) -> int:
-        return 64 // {"f32": 4, "f64": 8, "f16": 2, "bf16": 2}.get(dtype, 4)
-
-    def dot_lanes(self, data: str, weight: str) -> int:
-        return 16 if (data, weight) in (("bf16", "bf16"), ("u8", "i8")) else 0
-
-    def tile_shape(self, data: str, weight: str) -> tuple[int, int, int] | None:
-        return None
+def lanes() -> Target:
+    """Returns a target with 512-bit vectors, and dot products of `bf16`, and of `u8` and `i8`."""
+    wide = target_of("cpu-avx512")
+    return replace(wide, features=f"{wide.features},+avx512bf16,+avx512vnni")
 
 
-class Tiles(Lanes):
-    """One with a matrix unit, too."""
-
-    def tile_shape(self, data: str, weight: str) -> tuple[int, int, int] | None:
-        return (16, 16, 32) if data == weight == "bf16" else None
+def tiles() -> Target:
+    """Returns one with a matrix unit for `bf16`, too."""
+    wide = lanes()
+    return replace(wide, features=f"{wide.features},+amx-tile,+amx-bf16")
 
 
 class Layer:
@@ -91,7 +83,7 @@ def random(*shape: int, seed: int = 0, dtype: Any = np.float32) -> Any:
 
 def apply(given: Module, *passes: Pass, **options: Any) -> Module:
     """The module after the passes; every node of it must know where it came from."""
-    manager = PassManager(passes, target=Lanes(), **options)
+    manager = PassManager(passes, target=lanes(), **options)
     result = manager.run(given)
     for stage in manager.stages:
         assert stage.lineage is not None or stage is manager.stages[0]
@@ -132,7 +124,7 @@ def kit() -> SimpleNamespace:
         apply=apply,
         same=same,
         interpret=outputs,
-        Lanes=Lanes,
-        Tiles=Tiles,
+        lanes=lanes,
+        tiles=tiles,
         PassManager=PassManager,
     )

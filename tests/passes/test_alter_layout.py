@@ -284,7 +284,7 @@ def test_without_a_target_nothing_changes(kit: Any) -> None:
 def test_each_conversion_says_why(kit: Any) -> None:
     x = kit.var("x", 1, 16, 4, 4)
     y = kit.layer("nn.conv2d", x, kit.const(kit.random(16, 16, 1, 1)))
-    manager = kit.PassManager([AlterLayout()], target=kit.Lanes())
+    manager = kit.PassManager([AlterLayout()], target=kit.lanes())
     manager.run(kit.module([x], y))
     texts = [r.text for r in manager.stages[-1].remarks]
     assert texts == ["NCHW -> NCHW16c: nn.conv2d wants it so", "NCHW16c -> NCHW: Tuple wants it so"]

@@ -182,7 +182,7 @@ def test_images_where_a_matrix_unit_sums_over_columns(
     given = kit.module([x], kit.layer("nn.relu", y))
     assert kit.apply(given, ConvertPrecision()) is given
     passes = [ConvertPrecision(), AlterLayout(), FoldConstant()]
-    after = kit.PassManager(passes, target=kit.Tiles()).run(given)
+    after = kit.PassManager(passes, target=kit.tiles()).run(given)
     (conv,) = calls(after, "nn.conv2d")
     assert (conv.args[0].tensor.dtype == "bf16") is narrow
     if narrow:

@@ -27,7 +27,7 @@ def network(
 
 def after(kit: Any, module: Any, options: SelectConvAlgorithm | None = None) -> Any:
     passes = [AlterLayout(), options or SelectConvAlgorithm(), FoldConstant(), DeadCode()]
-    return kit.PassManager(passes, target=kit.Tiles()).run(module)
+    return kit.PassManager(passes, target=kit.tiles()).run(module)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_layers_can_be_kept(kit: Any) -> None:
 
 def test_without_a_matrix_unit_nothing_changes(kit: Any) -> None:
     module = network(kit, 128, 256, (28, 28))
-    assert kit.PassManager([SelectConvAlgorithm()], target=kit.Lanes()).run(module) is module
+    assert kit.PassManager([SelectConvAlgorithm()], target=kit.lanes()).run(module) is module
 
 
 def test_algorithms_that_are_left_out_are_not_waited_for(kit: Any) -> None:

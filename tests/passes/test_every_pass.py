@@ -31,7 +31,7 @@ def chain(kit: Any, length: int) -> Module:
 def test_deep_chains_pass(kit: Any, current: Pass) -> None:
     """Far deeper than Python recurses."""
     given = chain(kit, 6_000)
-    manager = kit.PassManager([current], target=kit.Tiles())
+    manager = kit.PassManager([current], target=kit.tiles())
     after = manager.run(given)
     assert len(kit.op_names(after)) == 6_000
 
@@ -49,7 +49,7 @@ def test_work_is_linear(kit: Any, current: Pass, monkeypatch: pytest.MonkeyPatch
     for length in (200, 2_000):
         given = chain(kit, length)
         counts.append(0)
-        kit.PassManager([current], target=kit.Tiles()).run(given)
+        kit.PassManager([current], target=kit.tiles()).run(given)
     # Without a call of a function, a list, an empty value, or a loop these do not start to rewrite.
     idle = current.name in ("InlineComposites", "FoldStructure", "FoldEmpty", "UnrollLoops")
     assert 0 < counts[1] <= 11 * counts[0] or (idle and not counts[1])
@@ -116,7 +116,7 @@ def test_every_same_link_holds(kit: Any) -> None:
     """What a stage says computes an old node's value does, layouts aside."""
     given = network(kit)
     manager = kit.PassManager(
-        [p for p in pipeline(3) if p.name not in ("AlterLayout", "FuseOps")], target=kit.Lanes()
+        [p for p in pipeline(3) if p.name not in ("AlterLayout", "FuseOps")], target=kit.lanes()
     )
     manager.run(given)
     data = {"x": kit.random(1, 3, 12, 12)}

@@ -313,7 +313,7 @@ def _blocks(kit: Any, size: int, given: int, between: int, result: int, stride: 
 
 
 def _fused(kit: Any, module: Module, **options: Any) -> list[str]:
-    manager = PassManager([FuseOps(**options)], target=kit.Lanes())
+    manager = PassManager([FuseOps(**options)], target=kit.lanes())
     return names(manager.run(module))
 
 

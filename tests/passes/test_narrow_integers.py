@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,34 +11,14 @@ import pytest
 from clew.ir.expr import Call
 from clew.ir.module import Module
 from clew.ir.visit import post_order
+from clew.machine.target import target_of
 from clew.passes.precision.narrow_integers import NarrowIntegers
 
 ROWS, DEPTH, UNITS = 5, 12, 7
 
 
-class Signed:
-    """A target whose matrix unit takes signed data, too."""
-
-    l2_bytes = 1 << 20
-
-    def vector_lanes(self, dtype: str) -> int:
-        return 16
-
-    def dot_lanes(self, data: str, weight: str) -> int:
-        return 16 if (data, weight) == ("u8", "i8") else 0
-
-    def tile_shape(self, data: str, weight: str) -> tuple[int, int, int] | None:
-        return (16, 16, 64) if weight == "i8" else None
-
-
-class Plain(Signed):
-    """One without any instruction for 8-bit integers."""
-
-    def dot_lanes(self, data: str, weight: str) -> int:
-        return 0
-
-    def tile_shape(self, data: str, weight: str) -> tuple[int, int, int] | None:
-        return None
+PLAIN = target_of("cpu-avx512")  # without any instruction for 8-bit integers
+SIGNED = replace(PLAIN, features=f"{PLAIN.features},+avx512vnni,+amx-tile,+amx-int8")
 
 
 def draw(dtype: str, *shape: int, seed: int = 0) -> Any:
@@ -96,13 +77,13 @@ WEIGHT_ZEROS = {
 
 @pytest.mark.parametrize("weight", ["i8", "u8"])
 @pytest.mark.parametrize("data", ["i8", "u8"])
-@pytest.mark.parametrize("target", [Signed(), None], ids=["signed", "unsigned"])
+@pytest.mark.parametrize("target", [SIGNED, None], ids=["signed", "unsigned"])
 def test_all_zero_points(kit: Any, data: str, weight: str, target: Any) -> None:
     matrix = draw(weight, DEPTH, UNITS, seed=3)
     for zero in ZEROS:
         for weight_zero in WEIGHT_ZEROS[weight]:
             before = product(kit, data, matrix, (zero, weight_zero))
-            found = after(kit, before, target or kit.Lanes())
+            found = after(kit, before, target or kit.lanes())
             dense = dense_of(found)
             assert dense is not None
             assert dense.args[1].tensor.dtype == "i8"
@@ -115,7 +96,7 @@ def test_a_zero_point_that_a_run_tells(kit: Any) -> None:
     point = kit.layer("cast", zero, dtype="i32")
     y = kit.layer("nn.matmul", operand(kit, x, point), operand(kit, weight, None))
     before = kit.module([x, zero], y)
-    found = after(kit, before, kit.Lanes())
+    found = after(kit, before, kit.lanes())
     assert dense_of(found) is not None
     inputs = {"x": draw("u8", ROWS, DEPTH), "z": np.array(9, np.uint8)}
     for a, b in zip(kit.interpret(before, inputs), kit.interpret(found, inputs), strict=True):
@@ -134,7 +115,7 @@ def test_scales(kit: Any, layout: str, *, each: bool) -> None:
     weight = operand(kit, kit.const(draw("i8", *shape)), zero, scale)
     y = kit.layer("nn.dense", data, weight, weight_layout=layout)
     before = kit.module([x], y)
-    found = after(kit, before, kit.Lanes())
+    found = after(kit, before, kit.lanes())
     dense = dense_of(found)
     assert dense is not None
     assert dense.tensor.dtype == "i32"
@@ -144,14 +125,14 @@ def test_scales(kit: Any, layout: str, *, each: bool) -> None:
 def test_many_rows_of_signed_data_stay_signed(kit: Any) -> None:
     for rows, dtype in ((32, "i8"), (3, "u8")):
         before = product(kit, "i8", draw("i8", DEPTH, UNITS), (None, None), rows=rows)
-        dense = dense_of(after(kit, before, Signed()))
+        dense = dense_of(after(kit, before, SIGNED))
         assert dense is not None
         assert dense.args[0].tensor.dtype == dtype
 
 
 def test_what_stays(kit: Any) -> None:
     whole = product(kit, "u8", draw("i8", DEPTH, UNITS), (None, None))
-    assert after(kit, whole, Plain()) is whole  # without an instruction
+    assert after(kit, whole, PLAIN) is whole  # without an instruction
     x = kit.var("x", ROWS, DEPTH, dtype="u8")
     weight = kit.const(draw("i8", DEPTH, UNITS))
     along_depth = kit.random(DEPTH, 1)
@@ -161,8 +142,8 @@ def test_what_stays(kit: Any) -> None:
         operand(kit, weight, None, along_depth),
     )
     module = kit.module([x], y)
-    assert after(kit, module, kit.Lanes()) is module  # a scale of each step is none of the sum
+    assert after(kit, module, kit.lanes()) is module  # a scale of each step is none of the sum
     wide = kit.const(kit.random(DEPTH, UNITS))
     y = kit.layer("nn.matmul", operand(kit, x, None, np.float32(0.5)), wide)
     module = kit.module([x], y)
-    assert after(kit, module, kit.Lanes()) is module
+    assert after(kit, module, kit.lanes()) is module

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import hypothesis.strategies as st
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from clew.ir.interpret import interpret
 from clew.ir.module import Module
 from clew.ir.types import TensorType
 from clew.ir.visit import post_order
+from clew.machine.target import target_of
 from clew.ops.registry import get_op
 from clew.passes.fusion.views import is_view, part_offsets
 from clew.passes.manager import PassManager
@@ -21,17 +24,8 @@ from clew.pipelines import pipeline
 CHANNELS = (1, 3, 4, 5, 8, 12, 16, 20, 24, 32, 48)
 
 
-class Lanes:
-    l2_bytes = 1 << 20
-
-    def vector_lanes(self, dtype: str) -> int:
-        return 16
-
-    def dot_lanes(self, data: str, weight: str) -> int:
-        return 0
-
-    def tile_shape(self, data: str, weight: str) -> tuple[int, int, int] | None:
-        return (16, 16, 32) if data == weight == "bf16" else None
+WIDE = target_of("cpu-avx512")
+TILES = replace(WIDE, features=f"{WIDE.features},+amx-tile,+amx-bf16")
 
 
 def data(draw: st.DrawFn, *shape: int) -> Constant:
@@ -124,7 +118,7 @@ def networks(draw: st.DrawFn) -> Module:
 @given(module=networks())
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_the_pipeline_keeps_the_values(level: int, module: Module) -> None:
-    manager = PassManager(pipeline(level), level, target=Lanes())
+    manager = PassManager(pipeline(level), level, target=TILES)
     after = manager.run(module)
     shape = module.main.params[0].tensor.concrete
     inputs = {"x": np.random.default_rng(1).standard_normal(shape).astype("f4")}

@@ -34,13 +34,13 @@ def names(kit: Any, module: Any, options: SplitProducts, machine: Any) -> list[s
 def test_large_layers_are_split(
     kit: Any, rows: int, depth: int, units: int, *, split: bool
 ) -> None:
-    found = names(kit, dense(kit, rows, depth, units), SplitProducts(), kit.Tiles())
+    found = names(kit, dense(kit, rows, depth, units), SplitProducts(), kit.tiles())
     assert found == (["split_parts", "nn.dense"] if split else ["nn.dense"])
 
 
 def test_nothing_is_split_without_a_matrix_unit(kit: Any) -> None:
     module = dense(kit, 64, 64, 64)
-    manager = kit.PassManager([SplitProducts()], target=kit.Lanes())
+    manager = kit.PassManager([SplitProducts()], target=kit.lanes())
     assert manager.run(module) is module
 
 
@@ -49,12 +49,12 @@ def test_only_finite_weights_are_split(kit: Any) -> None:
     for value in (np.inf, np.nan):
         values[17, 5] = value
         module = kit.module([x], kit.layer("nn.dense", x, kit.const(values)))
-        assert names(kit, module, SplitProducts(), kit.Tiles()) == ["nn.dense"]
+        assert names(kit, module, SplitProducts(), kit.tiles()) == ["nn.dense"]
 
 
 def test_a_deep_layer_is_several_products(kit: Any) -> None:
     options = SplitProducts(share_of_cache=0.05, least_piece=64)
-    found = names(kit, dense(kit, 64, 256, 32), options, kit.Tiles())
+    found = names(kit, dense(kit, 64, 256, 32), options, kit.tiles())
     assert found.count("nn.dense") == 2
     assert found.count("split_parts") == found.count("add") == 1
 
@@ -63,7 +63,7 @@ def test_a_deep_layer_is_several_products(kit: Any) -> None:
 def test_as_exact_as_products_of_f32(kit: Any, scale: float) -> None:
     options = SplitProducts(share_of_cache=0.05, least_piece=64)
     before = dense(kit, 20, 256, 32)
-    manager = kit.PassManager([options], target=kit.Tiles())
+    manager = kit.PassManager([options], target=kit.tiles())
     x = (kit.random(20, 256, seed=5) * scale).astype(np.float32)
     (found,) = interpret(manager.run(before), {"x": x}).values()
     weight = kit.random(32, 256, seed=3).astype(np.float64)

@@ -27,7 +27,7 @@ def test_before_and_after(kit: Any, file: Path) -> None:
     assert print_module(module) == before
     name = file.stem.split("-")[0]
     on_tiles = name.startswith("Split") or file.stem.endswith("-parts")
-    target = kit.Tiles() if on_tiles else kit.Lanes()
+    target = kit.tiles() if on_tiles else kit.lanes()
     manager = kit.PassManager([_passes()[name]], target=target)
     found = print_module(manager.run(module))
     if os.environ.get("CLEW_UPDATE_TEXT"):

@@ -160,7 +160,7 @@ def test_filled_blocks_go_on_where_finite_values_stay_finite(
     kit: Any, body: Any, declared: bool | None, channels: int
 ) -> None:
     activation(body, traits=Traits(keeps_finite=declared))
-    manager = kit.PassManager([AlterLayout()], target=kit.Lanes())
+    manager = kit.PassManager([AlterLayout()], target=kit.lanes())
     after = manager.run(filled_channels(kit))
     (found,) = calls(after, "user.activation")
     assert math.prod(found.tensor.concrete) == channels * 64

@@ -12,14 +12,11 @@ from clew.ir.expr import Call
 from clew.ir.module import Module
 from clew.ir.visit import calls
 from clew.passes.convolution.alter_layout import AlterLayout
-from clew.passes.convolution.convolutions import DIRECT, Layer, cost_cycles
 from clew.passes.convolution.select_conv_algorithm import SelectConvAlgorithm
 from clew.passes.precision.convert_precision import ConvertPrecision
 from clew.passes.simplify.dead_code import DeadCode
 from clew.passes.simplify.fold_constant import FoldConstant
 from clew.runtime.guard import GuardSide
-
-LANES = 16
 
 
 def network(
@@ -171,21 +168,10 @@ def test_without_a_target_nothing_is_done(kit: Any) -> None:
 
 
 def test_it_says_why(kit: Any) -> None:
-    manager = kit.PassManager([AlterLayout(), SelectConvAlgorithm()], target=kit.Lanes())
+    manager = kit.PassManager([AlterLayout(), SelectConvAlgorithm()], target=kit.lanes())
     manager.run(network(kit, 32, 32, (3, 3)))
     remarks = [r.text for r in manager.stages[-1].remarks]
     assert any(text.startswith("direct: ") and "2x2 tiles" in text for text in remarks)
-
-
-def best(layer: Layer) -> int:
-    return min((DIRECT, 2, 4), key=lambda tile: cost_cycles(layer, tile, LANES))
-
-
-def test_small_images_with_large_weights_get_smaller_tiles() -> None:
-    assert best(Layer(1, 64, 64, 56, 56)) == 4
-    assert best(Layer(1, 512, 512, 7, 7)) == 2
-    assert best(Layer(1, 512, 512, 3, 3)) == DIRECT
-    assert best(Layer(16, 512, 512, 7, 7)) == 4
 
 
 def test_narrow_products_stay(kit: Any) -> None:

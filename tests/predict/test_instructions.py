@@ -36,7 +36,7 @@ def _module(params: list[Var], y: Any) -> Module:
 @pytest.mark.parametrize(("m", "n", "k"), [(16, 32, 64), (31, 48, 17), (64, 96, 128)])
 def test_a_product_has_its_multiply_adds(m: int, n: int, k: int) -> None:
     rows = _dense(m, n, k)
-    lanes = 512 / 32
+    lanes = host().vector_lanes("f32")
     wanted = m * n * k / lanes
     found = sum(r["count_fma"] for r in rows)
     assert sum(r["product_flops"] for r in rows) == 2 * m * n * k
@@ -63,7 +63,9 @@ def test_an_elementwise_kernel_loads_and_stores_each_register() -> None:
 
 
 def test_text_without_an_entry_counts_nothing() -> None:
-    work = work_of_text("define void @other(ptr %args) {\nentry:\n  ret void\n}\n", [], [], (1, 2))
+    work = work_of_text(
+        "define void @other(ptr %args) {\nentry:\n  ret void\n}\n", [], [], (1, 2), host()
+    )
     assert not any(work.counts.values())
     assert work.traffic == (0, 0)
 

@@ -292,7 +292,7 @@ def test_loading_needs_nothing_that_compiles(
     ends = {"support", "version", "rooms", "loading", "profiled"}
     assert folders == {*ends, "machine", "runtime", "codegen"}
     codegen = {m for m in ours if m.startswith("clew.codegen.")}
-    names = ("artifact", "native", "native_flow", "native_run", "worker")
+    names = ("artifact", "driver", "driver.driver", "driver.flow", "driver.run", "worker")
     assert codegen == {f"clew.codegen.{name}" for name in names}
     assert not {"onnx", "capstone", "elftools"} & set(ended.stdout.split())
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from clew.bench.engines import Feed, Outputs, Runner
 from clew.bench.interleave import interleaved_ns, median_ms
-from clew.bench.peak import FmaPeak
+from clew.machine.probes.peak import FmaPeak
 from clew.support.difference import relative_error
 from clew.support.errors import CompileError
 

@@ -8,15 +8,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from clew.bench.bandwidth import Bandwidth, Level
 from clew.bench.engines import Feed, Runner, engines, runner_of
 from clew.bench.flops import model_flops
 from clew.bench.measure import Measured, measure
-from clew.bench.peak import FmaPeak
 from clew.bench.roofline import Roof, rooflines
 from clew.compiled import CompiledModel
 from clew.compiler import compile
 from clew.ir.module import Module
+from clew.machine.probes.bandwidth import Bandwidth, Level
+from clew.machine.probes.peak import FmaPeak
 from clew.machine.target import host
 from clew.support.settings import usable_cpus
 

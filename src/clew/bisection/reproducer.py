@@ -8,7 +8,6 @@ import contextlib
 import inspect
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -91,14 +90,14 @@ def _record(check: Check, folder: Path) -> dict[str, Any]:
             return found | {
                 "kind": "pass",
                 "pass": made,
-                "target": asdict(check.target) if check.target is not None else None,
+                "target": check.target.to_record() if check.target is not None else None,
                 "opt_level": check.opt_level,
             }
         case BuildCheck():
             options = check.options
             return found | {
                 "kind": "build",
-                "target": asdict(options.target),
+                "target": options.target.to_record(),
                 "threads": options.threads,
                 "opt_level": options.opt_level,
                 "bounds": options.bounds,
@@ -187,7 +186,7 @@ def _module(record: Mapping[str, Any], folder: Path) -> Module:
 
 def _check(record: Mapping[str, Any], folder: Path) -> Check:
     tolerance = record["tolerance"]
-    target = Target(**record["target"]) if record.get("target") else None
+    target = Target.of_record(record["target"]) if record.get("target") else None
     match record["kind"]:
         case "pass":
             return PassCheck(tolerance, _pass(record["pass"], folder), target, record["opt_level"])

@@ -350,7 +350,7 @@ def _specialised(
 
 def saved_kernel(step: Mapping[str, Any], pool: ThreadPool) -> DeferredKernel:
     """Returns a kernel of a saved model that is compiled for the shapes it meets."""
-    target, bounds = Target(**step["target"]), step.get("bounds", "check")
+    target, bounds = Target.of_record(step["target"]), step.get("bounds", "check")
     options = Options(target, pool.threads, 3, (), bounds=bounds)
     make = partial(_specialised, options, default_cache(), pool)
     return DeferredKernel.from_json(step, target, bounds, make)

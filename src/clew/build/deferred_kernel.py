@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -103,7 +102,7 @@ class DeferredKernel:
                 hint="such a model cannot be saved; fix the shapes, or keep the compiled model",
                 layer=", ".join(self.function.span.layers),
             )
-        step = {"kernel": form.text, "sizes": self.sizes, "target": asdict(self.target)}
+        step = {"kernel": form.text, "sizes": self.sizes, "target": self.target.to_record()}
         return step if self.bounds == "check" else {**step, "bounds": self.bounds}
 
     @staticmethod

@@ -179,6 +179,7 @@ class KernelSource(Shown):
             self.symbol,
             target.triple,
             features=target.features,
+            costs=target.costs,
             masks_cheap=target.masked_memory,
         )
 

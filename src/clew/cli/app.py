@@ -8,9 +8,10 @@ from __future__ import annotations
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from rich.text import Text
@@ -29,6 +30,7 @@ from clew.cli.diff import diff
 from clew.cli.explore import explore
 from clew.cli.extract import extract
 from clew.cli.help import Command
+from clew.cli.machine import machine
 from clew.cli.options import (
     SAVED_SUFFIX,
     Compiling,
@@ -202,7 +204,7 @@ def compile_(
     note(build_summary(compiled))
 
 
-for _name, _command in {
+_COMMANDS: Final[dict[str, Callable[..., Any]]] = {
     "run": run,
     "compile": compile_,
     "bench": bench,
@@ -220,7 +222,9 @@ for _name, _command in {
     "explore": explore,
     "report": report,
     "ops": ops,
-}.items():
+    "machine": machine,
+}
+for _name, _command in _COMMANDS.items():
     app.command(_name, cls=Command)(_command)
 app.add_typer(storage.app)
 

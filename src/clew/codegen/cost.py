@@ -8,26 +8,17 @@ from dataclasses import dataclass, field
 
 from clew.codegen.address import element_bytes
 from clew.loop.ir import Block, Buffer, For, If, Stmt, Store, TileProduct, buffer_loads
+from clew.machine.costs import Costs
 from clew.te.expr import INDEX, Binary, Inlined, Intrinsic, Scalar
 
-# Nanoseconds of one core at some 4 GHz, for an operation on one vector (or one number).
-_NS_PER_STORE = 0.5
-_NS_PER_OPERATION = 0.05
-_NS_PER_MULTIPLY_ADD = 0.2
-_NS_PER_FUNCTION = 2.0
-# Of numbers, that a matrix unit does in the time of one operation.
-_PRODUCTS_OF_TILES = 1000
-# Through the caches that cores share.
-_NS_PER_BYTE = 0.04
 
-
-def cost_ns(stmt: Stmt) -> float:
+def cost_ns(stmt: Stmt, costs: Costs) -> float:
     """Returns a rough time of one run on one core in nanoseconds: of its arithmetic, or of moving
     its operands where that takes longer.
     """
     traffic = _Traffic()
-    arithmetic = _arithmetic(stmt, 1, 1, traffic)
-    return max(arithmetic, traffic.size_bytes * _NS_PER_BYTE)
+    arithmetic = _arithmetic(stmt, 1, 1, traffic, costs)
+    return costs.ns(max(arithmetic, traffic.size_bytes * costs.phase_byte))
 
 
 @dataclass
@@ -48,41 +39,41 @@ class _Traffic:
         return sum(min(b.size_bytes, accessed) for b, accessed in self.buffers.values())
 
 
-def _arithmetic(stmt: Stmt, times: int, lanes: int, traffic: _Traffic) -> float:
-    """Returns the time of a statement run `times` times on so many lanes, and notes its traffic."""
+def _arithmetic(stmt: Stmt, times: int, lanes: int, traffic: _Traffic, costs: Costs) -> float:
+    """Returns the cycles of a statement run `times` times on `lanes` lanes; adds its traffic."""
     match stmt:
         case Block():
-            return sum(_arithmetic(s, times, lanes, traffic) for s in stmt.stmts)
+            return sum(_arithmetic(s, times, lanes, traffic, costs) for s in stmt.stmts)
         case For(kind="vector"):
-            return _arithmetic(stmt.body, times, stmt.extent, traffic)
+            return _arithmetic(stmt.body, times, stmt.extent, traffic, costs)
         case For(kind="dot"):
-            return _arithmetic(stmt.body, times, lanes, traffic)
+            return _arithmetic(stmt.body, times, lanes, traffic, costs)
         case For():
-            return _arithmetic(stmt.body, times * stmt.extent, lanes, traffic)
+            return _arithmetic(stmt.body, times * stmt.extent, lanes, traffic, costs)
         case TileProduct():
-            return _arithmetic(stmt.body, times, lanes, traffic) / _PRODUCTS_OF_TILES
+            return _arithmetic(stmt.body, times, lanes, traffic, costs) / costs.tile_speedup
         case If():
-            return _arithmetic(stmt.body, times, lanes, traffic)
+            return _arithmetic(stmt.body, times, lanes, traffic, costs)
         case Store():
             traffic.add(stmt.buffer, times * lanes)
             for load in buffer_loads(stmt.value):
                 if isinstance(load.source, Buffer):
                     traffic.add(load.source, times * lanes)
-            return times * _store_ns(stmt)
+            return times * _store_cycles(stmt, costs)
     return 0.0
 
 
-def _store_ns(stmt: Store) -> float:
+def _store_cycles(stmt: Store, costs: Costs) -> float:
     if stmt.buffer.scope == "register" and stmt.combiner == "sum" and _is_product(stmt.value):
-        return _NS_PER_MULTIPLY_ADD
-    total, seen, stack = _NS_PER_STORE, set[int](), [stmt.value]
+        return costs.phase_multiply_add
+    total, seen, stack = costs.phase_store, set[int](), [stmt.value]
     while stack:
         node = stack.pop()
         if id(node) in seen or node.dtype == INDEX:
             continue
         seen.add(id(node))
         function = isinstance(node, Intrinsic) and node.name != "fma"
-        total += _NS_PER_FUNCTION if function else _NS_PER_OPERATION
+        total += costs.phase_function if function else costs.phase_operation
         stack.extend(node.children)
     return total
 

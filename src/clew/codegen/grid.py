@@ -8,16 +8,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from clew.codegen.artifact import Access, EntryPoint
 from clew.codegen.cost import cost_ns
 from clew.loop.ir import Buffer, For, Stmt, Store, parallel_lines, reads, walk
+from clew.machine.costs import Costs
 from clew.te.expr import Binary, Scalar
 
 
 def entry_point(
-    symbol: str, phase: Stmt, arguments: Mapping[int, int], before: Stmt | None
+    symbol: str, phase: Stmt, arguments: Mapping[int, int], before: Stmt | None, costs: Costs
 ) -> EntryPoint:
     """Returns the entry point of a phase that follows another one, or None. `arguments` are the
     numbers of buffers by their identity.
     """
-    cost = cost_ns(phase)
+    cost = cost_ns(phase, costs)
     if not isinstance(phase, For) or phase.kind != "parallel":
         return EntryPoint(symbol, 1, cost)
     lines = parallel_lines(phase)
@@ -28,7 +29,7 @@ def entry_point(
         symbol,
         phase.extent,
         cost,
-        tuple((n.extent, cost_ns(n.body)) for n in lines),
+        tuple((n.extent, cost_ns(n.body, costs)) for n in lines),
         _accesses(read, along, arguments),
         _accesses([(s.buffer, s.indices) for s in stores], along, arguments),
         before is not None and _independent(before, phase),

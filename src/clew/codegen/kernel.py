@@ -40,12 +40,12 @@ from clew.loop.ir import (
     walk,
 )
 from clew.loop.printer import PrintedNest
+from clew.machine.costs import DEFAULTS, Costs
 from clew.te.expr import INDEX, Binary, Inlined, Scalar
 from clew.te.interpret import identity_of
 
 _CACHE_LINE_BYTES = 64
 _LEAST_PAST_CACHES_BYTES = 16
-# How many products of two numbers a matrix unit does in the time of a vector store.
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,7 @@ def emit_kernel(
     *,
     masks_cheap: bool = False,
     features: str = "",
+    costs: Costs = DEFAULTS,
     debug: bool = True,
 ) -> EmittedKernel:
     """Returns the LLVM module of a scheduled nest. `masks_cheap` says that the machine loads under
@@ -73,6 +74,7 @@ def emit_kernel(
 
     Functions follow the kernel ABI (`EntryPoint`); debug lines are those of `printed`, the nest's
     own text. `features` are the target's: dot products and tiles are plain loops without them.
+    `costs` estimate the phases' times.
     """
     module = ModuleBuilder(f"{symbol}.loops", triple, debug, features)
     layout = _Layout(nest)
@@ -82,7 +84,7 @@ def emit_kernel(
         name = symbol if len(phases) == 1 else f"{symbol}.{number}"
         module.add_function(_Function(nest, printed, layout, module, masks_cheap).emit(name, phase))
         before = phases[number - 1] if number else None
-        entries.append(entry_point(name, phase, layout.arguments, before))
+        entries.append(entry_point(name, phase, layout.arguments, before, costs))
     workspace = tuple(b.size_bytes for b in layout.workspace)
     return EmittedKernel(tuple(entries), layout.scratch_bytes, workspace, module.text())
 

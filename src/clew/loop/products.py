@@ -13,14 +13,11 @@ from dataclasses import dataclass
 from clew.ir.types import bits
 from clew.loop.affine import Linear, Simplifier, contains
 from clew.loop.ir import Block, Buffer, For, Prefetch, Stmt, Store, TileProduct, walk
+from clew.machine.units import TILE_ROW_BYTES, TILE_ROWS, TILES
 from clew.support.errors import ScheduleError
 from clew.te.expr import INDEX, Binary, Cast, Imm, Index, Inlined, Load, Scalar, binary
 from clew.te.walk import substitute
 
-TILES = 8
-"""How many tiles a matrix unit holds: sums and operands together."""
-TILE_ROWS = 16
-TILE_ROW_BYTES = 64
 _GROUP_BITS = 32
 _SMALL = ("i8", "u8")
 

@@ -7,13 +7,13 @@ from functools import cached_property, lru_cache
 from typing import Final
 
 # By operands' dtypes, unsigned first: the instruction's name in LLVM and its elements.
-_DOTS: Final = {
+DOTS: Final = {
     ("bf16", "bf16"): ("llvm.x86.avx512bf16.dpbf16ps", "bfloat"),
     ("u8", "i8"): ("llvm.x86.avx512.vpdpbusd", "i8"),
 }
 _DOT_BITS: Final = (128, 256, 512)
 # By operands' dtypes: the feature and the instruction.
-_TILES: Final = {
+TILE_PRODUCTS: Final = {
     ("bf16", "bf16"): ("amx-bf16", "llvm.x86.tdpbf16ps"),
     ("u8", "i8"): ("amx-int8", "llvm.x86.tdpbusd"),
     ("i8", "u8"): ("amx-int8", "llvm.x86.tdpbsud"),
@@ -56,19 +56,19 @@ class Instructions:
         AVX-512, up to 256 bits.
         """
         bits = lanes * _LANE_BITS
-        if (data, weight) not in _DOTS or bits not in _DOT_BITS:
+        if (data, weight) not in DOTS or bits not in _DOT_BITS:
             return None
         if data == "bf16":
             there = self.has("avx512bf16") and self.has("avx512vl") and not self.has("avx512fp16")
         else:
             wide = self.has("avx512vnni") and self.has("avx512vl")
             there = wide or (self.has("avxvnni") and bits <= _DOT_BITS[1])
-        function, element = _DOTS[data, weight]
+        function, element = DOTS[data, weight]
         return DotInstruction(f"{function}.{bits}", element) if there else None
 
     def tile_product(self, data: str, weight: str) -> str:
         """Returns LLVM's function for products of tiles; "" where there is none."""
-        feature, function = _TILES.get((data, weight), ("", ""))
+        feature, function = TILE_PRODUCTS.get((data, weight), ("", ""))
         return function if feature and self.has(feature) else ""
 
     @property

@@ -1,16 +1,21 @@
-"""What a machine offers: vector width, registers, caches, dot products, threads."""
+"""The machine to compile for: a description of its units and caches, and what work costs on it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import llvmlite.binding as llvm
 
 from clew.ir.types import bits
-from clew.machine.instructions import Instructions, instructions_of
+from clew.machine.costs import DEFAULTS, Costs
+from clew.machine.instructions import DOTS, TILE_PRODUCTS, Instructions, instructions_of
+from clew.machine.kept import kept_costs
+from clew.machine.units import TILE_ROWS, CacheLevel, DotUnit, TileUnit, VectorUnit, tile_depth
 from clew.support import markup
 from clew.support.errors import InputError
 from clew.support.system import system_text
@@ -22,7 +27,10 @@ class Target:
     """A machine to compile for.
 
     `vector_bits` and `vector_registers` bound the register tiles, the cache sizes (bytes; of one
-    core for L1 and L2) bound the blocks. `features` is LLVM's comma-separated feature list.
+    core for L1 and L2) bound the blocks. `features` is LLVM's comma-separated feature list. `costs`
+    has what work costs on a core; passes choose by it.
+
+    Native code may depend on any field, so `key` has all of them.
     """
 
     name: str
@@ -35,6 +43,7 @@ class Target:
     l2_bytes: int = 512 << 10
     l3_bytes: int = 8 << 20
     masked_memory: bool = False
+    costs: Costs = DEFAULTS
 
     def vector_lanes(self, dtype: str) -> int:
         """Returns how many elements of a dtype one vector register holds."""
@@ -49,10 +58,28 @@ class Target:
         return instructions_of(self.features)
 
     @property
-    def multiplies_bf16(self) -> bool:
-        """Whether products of `bf16` are faster than those of f32."""
-        dots = self._instructions.dot("bf16", "bf16", self.vector_lanes("f32")) is not None
-        return dots or self.tile_shape("bf16", "bf16") is not None
+    def vectors(self) -> VectorUnit:
+        """The vector registers."""
+        return VectorUnit(self.vector_bits, self.vector_registers, self.masked_memory)
+
+    @property
+    def dot_units(self) -> tuple[DotUnit, ...]:
+        """The dot-product instructions that are worth their while, at full vector width."""
+        lanes = self.vector_lanes("f32")
+        found = [DotUnit(data, weight, lanes) for data, weight in DOTS]
+        return tuple(u for u in found if self._instructions.dot(u.data, u.weight, lanes))
+
+    @property
+    def tile_units(self) -> tuple[TileUnit, ...]:
+        """The products of the matrix unit; none without one."""
+        shapes = [(data, weight, self.tile_shape(data, weight)) for data, weight in TILE_PRODUCTS]
+        return tuple(TileUnit(data, weight, *s) for data, weight, s in shapes if s is not None)
+
+    @property
+    def caches(self) -> tuple[CacheLevel, ...]:
+        """The caches, nearest first."""
+        sizes = {"L1": self.l1_bytes, "L2": self.l2_bytes, "L3": self.l3_bytes}
+        return tuple(CacheLevel(name, size, name == "L3") for name, size in sizes.items())
 
     def dot_lanes(self, data: str, weight: str) -> int:
         """Returns how many lanes of 32 bits sums of products of pairs of `bf16`, or of fours of
@@ -69,7 +96,7 @@ class Target:
         """
         if not self._instructions.tile_product(data, weight):
             return None
-        return 16, 16, 64 * 8 // bits(data)
+        return TILE_ROWS, TILE_ROWS, tile_depth(data)
 
     def __repr__(self) -> str:
         vectors = f"{self.vector_bits}-bit vectors, {self.vector_registers} registers"
@@ -81,8 +108,27 @@ class Target:
 
     @property
     def key(self) -> str:
-        """All that native code may depend on: every field, as schedules may read any."""
+        """Every field as text: all that native code may depend on."""
         return "|".join(f"{f.name}={getattr(self, f.name)}" for f in fields(self))
+
+    @property
+    def identity(self) -> str:
+        """A hash of the description without its costs: which machine the costs are of."""
+        described = replace(self, costs=DEFAULTS).key
+        return hashlib.blake2b(described.encode(), digest_size=12).hexdigest()
+
+    def to_record(self) -> dict[str, Any]:
+        """Returns the fields as JSON objects."""
+        return asdict(self)
+
+    @classmethod
+    def of_record(cls, record: Mapping[str, Any]) -> Target:
+        """Returns the target that `to_record` wrote.
+
+        Errors: I290 for costs that are none; TypeError for other fields.
+        """
+        costs = Costs.of_record(record.get("costs", {}))
+        return cls(**{**record, "costs": costs})
 
 
 _initialized: Final[list[bool]] = []
@@ -107,7 +153,13 @@ def _cache_bytes(index: int, default: int) -> int:
 
 @cache
 def host() -> Target:
-    """Returns this machine."""
+    """Returns this machine, with the costs that `clew machine` has measured, if it has."""
+    described = describe_host()
+    return replace(described, costs=kept_costs(described.identity))
+
+
+def describe_host() -> Target:
+    """Returns this machine with default costs."""
     initialize_llvm()
     flags = llvm.get_host_cpu_features()
     if not (flags.get("amx-tile") and matrix_tiles_permitted()):

@@ -5,36 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Protocol, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from clew.ir.expr import Attrs, Call, Expr
 from clew.ir.module import Module
 from clew.ir.types import Type
+from clew.machine.target import Target
 from clew.ops.registry import Op, argument_references, runs_on_host
 from clew.support.errors import ClewError, ClewWarning
 from clew.te.analysis import Kind
-
-
-class Machine(Protocol):
-    """What a graph pass may ask of the target."""
-
-    @property
-    def l2_bytes(self) -> int:
-        """Size of a core's second-level cache."""
-        ...
-
-    def vector_lanes(self, dtype: str) -> int:
-        """How many elements of a dtype one vector register holds."""
-        ...
-
-    def dot_lanes(self, data: str, weight: str) -> int:
-        """How many lanes an instruction has that adds dot products of these; 0 without one."""
-        ...
-
-    def tile_shape(self, data: str, weight: str) -> tuple[int, int, int] | None:
-        """Rows, columns and depth of a matrix unit's tiles of these; None without one."""
-        ...
-
 
 Unmet: TypeAlias = ClewError | ClewWarning
 """What is told of a wish that did not come true."""
@@ -44,7 +23,7 @@ Unmet: TypeAlias = ClewError | ClewWarning
 class PassContext:
     """What a pass may know and say: the target, the optimisation level, and remarks."""
 
-    target: Machine | None = None
+    target: Target | None = None
     opt_level: int = 3
     on_remark: Callable[[Expr, str], None] = field(default=lambda node, text: None)
     on_unmet: Callable[[Unmet], None] = field(default=lambda wish: None)

@@ -11,7 +11,8 @@ from clew.ir.expr import Expr
 from clew.ir.module import Module
 from clew.ir.printer import print_module
 from clew.ir.visit import post_order
-from clew.passes.base import Machine, Pass, PassContext, Unmet
+from clew.machine.target import Target
+from clew.passes.base import Pass, PassContext, Unmet
 from clew.passes.reproducers import keep_reproducer
 from clew.passes.verify import verify
 from clew.patterns import Rule, explain, find_all, unfired
@@ -79,7 +80,7 @@ class PassManager:
         required: Iterable[str] = (),
         disabled: Iterable[str] = (),
         instruments: Sequence[Instrument] = (),
-        target: Machine | None = None,
+        target: Target | None = None,
         trace: bool = True,
         reproducers: Path | None = None,
     ) -> None:

@@ -17,12 +17,12 @@ from typing import Any, Final
 import numpy as np
 
 from clew import frontends
-from clew.bench.bandwidth import Bandwidth
 from clew.compile_options import CompileOptions
 from clew.compiled import CompiledModel
 from clew.compiler import compile
 from clew.frontends import onnx
 from clew.ir.module import Module
+from clew.machine.probes.bandwidth import Bandwidth
 from clew.machine.target import host
 from clew.predict.convnets import convnet, small_convnet
 from clew.predict.describe import describe_uses

@@ -96,7 +96,8 @@ def _kernel(source: KernelSource) -> Row:
     code = source.code
     sizes = [a.get("bytes", 0) for a in (*arguments, *produced)] + list(code.workspace_bytes)
     text = source.emitted.llvm
-    work = work_of_text(text, code.entries, sizes, (_L1_BYTES, source.target.l2_bytes))
+    caches = _L1_BYTES, source.target.l2_bytes
+    work = work_of_text(text, code.entries, sizes, caches, source.target)
     ops = [c.op_name for c in operator_calls(function)]
     flops = flops_of(outputs)
     products = product_flops_of(outputs)

@@ -14,13 +14,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from clew.codegen.artifact import EntryPoint
+from clew.machine.costs import Costs
+from clew.machine.target import Target
 
-REGISTER_BITS: Final = 512
-# Cycles of an instruction's result, those of a matrix unit's step, and of a division of a vector.
-_FMA_LATENCY: Final = 4.0
-_TILE_CYCLES: Final = 16.0
-_DIVISION_CYCLES: Final = 16.0
-_ISSUED_A_CYCLE: Final = 6.0
 _IF_TAKEN: Final = 0.5
 _UNKNOWN_TRIPS: Final = 8.0
 
@@ -76,24 +72,33 @@ class Region:
                 total[argument] += share * region.trips * size
         return total
 
-    @property
-    def cycles(self) -> float:
-        """The cycles that one turn's own instructions need on a core with two vector units."""
+    def latency(self, costs: Costs) -> float:
+        """Returns the cycles of one iteration's chain of dependent sums."""
+        if not self.accumulators:
+            return 0.0
+        return costs.multiply_add_latency * self.counts["fma"] / self.accumulators
+
+    def cycles(self, costs: Costs) -> float:
+        """Returns the cycles that the instructions of one iteration need on a core, without those
+        of inner loops.
+        """
         c = self.counts
+        loads = c["load"] + c["broadcast"]
+        loads += costs.tile_load * c["tile_load"] + costs.gather * c["gather"]
         vectors = c["fma"] + c["alu"] + c["shuffle"] + c["gather"]
-        chain = _FMA_LATENCY * c["fma"] / self.accumulators if self.accumulators else 0.0
+        chain = self.latency(costs)
         every = vectors + sum(
             c[name] for name in ("load", "broadcast", "store", "integer", "branch", "prefetch")
         )
         return max(
-            vectors / 2,
+            vectors / costs.multiply_adds,
             c["shuffle"] + c["gather"],
-            (c["load"] + c["broadcast"] + 8 * c["tile_load"] + 16 * c["gather"]) / 2,
-            c["store"] + 16 * c["tile_store"],
-            _DIVISION_CYCLES * c["divide"],
-            _TILE_CYCLES * c["tile"],
+            loads / costs.loads,
+            c["store"] + costs.tile_store * c["tile_store"],
+            costs.division * c["divide"],
+            costs.tile_step * c["tile"],
             chain,
-            every / _ISSUED_A_CYCLE,
+            every / costs.issue,
         )
 
 
@@ -116,22 +121,22 @@ def work_of_text(
     entries: Sequence[EntryPoint],
     argument_bytes: Sequence[int],
     caches: Sequence[int],
+    target: Target,
 ) -> Work:
     """Returns the work of a kernel's LLVM text.
 
     `argument_bytes` are the sizes of what its arguments point to, `caches` those of which the
-    traffic from behind is wanted.
+    traffic from behind is wanted. Instructions on vectors count registers of the target.
     """
     by_symbol = {entry.symbol: entry for entry in entries}
-    roots = list(_regions(text, by_symbol))
+    roots, costs = list(_regions(text, by_symbol, target.vector_bits)), target.costs
     counts: dict[str, float] = dict.fromkeys(CLASSES, 0.0)
     cycles = latency = turns = 0.0
     for root in roots:
         for times, region in root.walk():
             turns += times
-            cycles += times * region.cycles
-            if region.accumulators:
-                latency += times * _FMA_LATENCY * region.counts["fma"] / region.accumulators
+            cycles += times * region.cycles(costs)
+            latency += times * region.latency(costs)
             for name, count in region.counts.items():
                 counts[name] += times * count
     traffic = tuple(sum(_traffic(r, argument_bytes, size) for r in roots) for size in caches)
@@ -171,7 +176,7 @@ def _traffic(region: Region, argument_bytes: Sequence[int], cache: int) -> float
 # ------------------------------------------------------------------------------------------ reading
 
 
-def _regions(text: str, entries: dict[str, EntryPoint]) -> Iterator[Region]:
+def _regions(text: str, entries: dict[str, EntryPoint], vector_bits: int) -> Iterator[Region]:
     lines: list[str] = []
     entry: EntryPoint | None = None
     for line in text.splitlines():
@@ -180,7 +185,7 @@ def _regions(text: str, entries: dict[str, EntryPoint]) -> Iterator[Region]:
             entry, lines = entries.get(symbol), []
         elif line == "}" and lines:
             if entry is not None:
-                yield _Reader(lines, entry).read()
+                yield _Reader(lines, entry, vector_bits).read()
             lines = []
         else:
             lines.append(line.split(", !dbg", 1)[0])
@@ -189,7 +194,8 @@ def _regions(text: str, entries: dict[str, EntryPoint]) -> Iterator[Region]:
 class _Reader:
     """Reads one function."""
 
-    def __init__(self, lines: list[str], entry: EntryPoint) -> None:
+    def __init__(self, lines: list[str], entry: EntryPoint, vector_bits: int) -> None:
+        self.vector_bits = vector_bits
         self.lines = lines
         self.entry = entry
         self.bounds: dict[str, tuple[str, str]] = {}  # by loop: what its counter is compared with
@@ -268,7 +274,7 @@ class _Reader:
             if source and name and source[1] in self.pointers:
                 self.pointers[name] = self.pointers[source[1]]
             return
-        kind, amount, size = _classified(op, callee, line)
+        kind, amount, size = _classified(op, callee, line, self.vector_bits)
         if kind:
             region.counts[kind] += amount
         if size:
@@ -277,11 +283,11 @@ class _Reader:
             region.loads[argument] += size
 
 
-def _classified(op: str, callee: str, line: str) -> tuple[str, float, float]:
+def _classified(op: str, callee: str, line: str, vector_bits: int) -> tuple[str, float, float]:
     """Returns an instruction's class, how many registers it is, and the bytes it touches."""
     vector = _VECTOR.search(line)
     size = int(vector[1]) * _BITS[vector[2]] / 8 if vector else 0.0
-    registers = max(1.0, 8 * size / REGISTER_BITS)
+    registers = max(1.0, 8 * size / vector_bits)
     if callee:
         return _called(callee, registers, size, line)
     if op == "load":

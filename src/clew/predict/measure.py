@@ -13,9 +13,9 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from clew.bench.bandwidth import Bandwidth
-from clew.bench.peak import FmaPeak
 from clew.build.build import Build, KernelUse
+from clew.machine.probes.bandwidth import Bandwidth
+from clew.machine.probes.peak import FmaPeak
 from clew.machine.target import host
 from clew.runtime.program import Instruction, RunSegment
 

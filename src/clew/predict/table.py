@@ -19,7 +19,9 @@ from clew.version import VERSION
 
 Row = Mapping[str, Any]
 
-_COUNT: Final = "instructions of this class in one run; those of vectors count 512-bit registers"
+_COUNT: Final = (
+    "instructions of this class in one run; those of vectors count the target's registers"
+)
 _CLASSES: Final = range(len(DISTANCES) + 1)
 
 COLUMNS: Final[dict[str, tuple[str, str]]] = {

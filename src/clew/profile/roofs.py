@@ -6,10 +6,10 @@ import functools
 from dataclasses import dataclass
 from typing import Any, Final
 
-from clew.bench.bandwidth import Bandwidth, Level, level_of
-from clew.bench.peak import FmaPeak, TilePeak
 from clew.bench.roofline import Work, work_of
 from clew.compiled import Kernel
+from clew.machine.probes.bandwidth import Bandwidth, Level, level_of
+from clew.machine.probes.peak import FmaPeak, TilePeak
 from clew.profile.rows import Limits, Roof
 
 _RUNS: Final = 5  # of each loop over each level of memory

@@ -13,17 +13,11 @@ from dataclasses import dataclass
 
 from clew.codegen.artifact import Access, EntryPoint
 from clew.codegen.driver import driver as native
+from clew.machine.costs import DEFAULTS
 from clew.runtime.plan import BufferKind, BufferRef
 
-# Starting a step on spinning workers costs a microsecond, and what moves from one core's cache to
-# the other's, then and in the steps around it, some more.
-_SERIAL_BELOW_NS = 8_000.0
-_CHUNK_AT_LEAST_NS = 3_000.0
 # More chunks balance better, fewer start less often.
 _CHUNKS_PER_THREAD = 6
-# Nanoseconds a byte that another core has written, and a constant's.
-_NS_PER_BYTE = 0.1
-_NS_PER_CONSTANT_BYTE = 0.035
 # So many choices of phases before one bear on it.
 _REMEMBERED = 4
 
@@ -110,13 +104,13 @@ def _price(
         for access in entry.reads:
             ref, run = use.args[access.argument], _run(access, along)
             if ref.kind is not BufferKind.ARENA:
-                total += 0 if run else access.size_bytes * _NS_PER_CONSTANT_BYTE
+                total += 0 if run else access.size_bytes * DEFAULTS.constant_byte
                 continue
             position, writer = written.get(ref.index, (0, access))
             before = _run(writer, bool(path >> position & 1))
             own = run > 0 and run == before
             share = 0.0 if own else 0.5 if run and before else 1.0
-            total += share * access.size_bytes * _NS_PER_BYTE
+            total += share * access.size_bytes * DEFAULTS.foreign_byte
     return total
 
 
@@ -127,7 +121,7 @@ def _run(access: Access, along: bool) -> int:
 def is_shared(phase: Sequence[EntryPoint], threads: int) -> bool:
     """Whether threads share a phase: it has parts, and work enough."""
     parts = max(entry.grid * entry.n_lines for entry in phase) > 1 or len(phase) > 1
-    return threads > 1 and parts and sum(entry.cost for entry in phase) >= _SERIAL_BELOW_NS
+    return threads > 1 and parts and sum(entry.cost for entry in phase) >= DEFAULTS.serial_below
 
 
 def split(phase: Sequence[EntryPoint], threads: int, along: bool = False) -> list[Chunk]:
@@ -138,7 +132,7 @@ def split(phase: Sequence[EntryPoint], threads: int, along: bool = False) -> lis
     if not is_shared(phase, threads):
         return [_box(entry, (0, entry.grid), (0, entry.n_lines)) for entry in phase]
     cost = sum(entry.cost for entry in phase)
-    most = min(threads * _CHUNKS_PER_THREAD, int(cost / _CHUNK_AT_LEAST_NS))
+    most = min(threads * _CHUNKS_PER_THREAD, int(cost / DEFAULTS.least_chunk))
     by_thread: list[list[Chunk]] = [[] for _ in range(threads)]
     for entry in phase:
         share = max(1, round(most * entry.cost / cost))

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 
 from clew.loop.affine import Simplifier
 from clew.loop.ir import buffer_loads
-from clew.loop.products import TILE_ROWS, product_of
+from clew.loop.products import product_of
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
+from clew.machine.units import TILE_ROWS
 from clew.schedules.matmul import spread
 from clew.schedules.shape import StageInfo, stage_infos
 from clew.schedules.streaming import stream

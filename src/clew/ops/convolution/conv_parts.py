@@ -16,6 +16,7 @@ import numpy as np
 
 from clew import te
 from clew.ir.types import to_numpy
+from clew.machine.units import TILE_ROWS
 from clew.ops.common import f16, f32, need_rank
 from clew.ops.convolution.stages import check_pairs, window_size
 from clew.ops.math.parts import (
@@ -31,7 +32,7 @@ from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor
 
 Array = np.ndarray[Any, Any]
-PANEL = 32
+PANEL = 2 * TILE_ROWS
 """Filters whose weights lie together."""
 _IMAGE_RANK = 5
 _PARTS_RANK = 7

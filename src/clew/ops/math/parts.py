@@ -19,6 +19,7 @@ import numpy as np
 from clew import te
 from clew.ir.dims import Dim, product
 from clew.ir.types import to_numpy
+from clew.machine.units import TILE_ROWS, tile_depth
 from clew.ops.common import differ, f32
 from clew.ops.registry import Sample, register_op
 from clew.support.errors import GraphTypeError
@@ -27,9 +28,7 @@ from clew.te.expr import Bitcast, Index, unary
 
 Array = np.ndarray[Any, Any]
 MOST_PARTS = 3
-# A tile of a matrix unit: rows, and numbers of a row.
-TILE_ROWS = 16
-TILE_DEPTH = 32
+TILE_DEPTH = tile_depth("bf16")
 # Of an f32: the bits that a bf16 has as well.
 _HIGH_BITS = 0xFFFF0000
 # The largest finite bf16: what would round beyond it is cut to it.

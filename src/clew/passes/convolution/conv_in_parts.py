@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from clew.cost.convolution import SplitImage, split_cycles
 from clew.ir.expr import Call, Constant, Expr
 from clew.ir.types import TensorType
-from clew.ops.convolution.conv_parts import packed_shape, packed_weight, places_of
+from clew.machine.target import Target
+from clew.ops.convolution.conv_parts import PANEL, packed_shape, packed_weight, places_of
 from clew.ops.registry import get_op
-from clew.passes.base import Machine
 from clew.passes.convolution.convolutions import (
     Algorithm,
     layer_of,
-    parts_cycles,
     plain_weight,
     unpadded,
 )
@@ -20,7 +20,7 @@ from clew.passes.convolution.convolutions import (
 _BLOCKS = "NCHW16c"
 
 
-def in_parts(conv: Call, parts: int, target: Machine) -> Iterator[Algorithm]:
+def in_parts(conv: Call, parts: int, target: Target) -> Iterator[Algorithm]:
     """Yields the convolution as products of `parts` of `bf16`, if there is a unit for these."""
     if target.tile_shape("bf16", "bf16") is None:
         return
@@ -32,8 +32,8 @@ def in_parts(conv: Call, parts: int, target: Machine) -> Iterator[Algorithm]:
     data, padding = unpadded(conv.args[0])
     _, _, high, wide, _ = data.tensor.concrete
     places = places_of("split_image", (high, wide), kernel, attrs.strides, padding, attrs.dilation)
-    lanes = target.vector_lanes(conv.tensor.dtype)
-    cycles = parts_cycles(layer_of(conv, weight), places, parts, lanes)
+    image = SplitImage(places.width, places.pixels, places.lines.phases * places.columns.phases)
+    cycles = split_cycles(layer_of(conv, weight), image, parts, PANEL, target)
 
     def build() -> Expr:
         where = {

@@ -9,8 +9,9 @@ from typing import ClassVar, Final
 from clew.ir.expr import Call, Expr
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
+from clew.machine.target import Target
 from clew.ops.registry import Op
-from clew.passes.base import Machine, Pass, PassContext
+from clew.passes.base import Pass, PassContext
 from clew.passes.convolution.conv_in_parts import in_parts
 from clew.passes.convolution.convolutions import Algorithm, plain_weight
 from clew.passes.convolution.winograd import direct_cycles, winograd
@@ -78,7 +79,7 @@ class SelectConvAlgorithm(Pass):
 
 
 class _Selector(Rewriter):
-    def __init__(self, options: SelectConvAlgorithm, ctx: PassContext, target: Machine) -> None:
+    def __init__(self, options: SelectConvAlgorithm, ctx: PassContext, target: Target) -> None:
         super().__init__()
         self._options = options
         self._ctx = ctx
@@ -91,13 +92,13 @@ class _Selector(Rewriter):
         weight = plain_weight(new, new.op_name)
         if weight is None:
             return new
-        options, lanes = self._options, self._target.vector_lanes(new.tensor.dtype)
-        direct = Algorithm("direct", direct_cycles(new, weight, lanes), lambda: new)
+        options, target = self._options, self._target
+        direct = Algorithm("direct", direct_cycles(new, weight, target), lambda: new)
         in_f32, in_bf16 = [direct], list[Algorithm]()
         if WINOGRAD in options.algorithms:
-            in_f32 += winograd(new, options.tiles, lanes)
+            in_f32 += winograd(new, options.tiles, target)
         if BF16X3 in options.algorithms:
-            in_bf16 += in_parts(new, options.parts, self._target)
+            in_bf16 += in_parts(new, options.parts, target)
         if [*in_f32, *in_bf16] == [direct]:
             return new
         selected = self._select(in_f32, in_bf16)

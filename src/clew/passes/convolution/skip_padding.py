@@ -11,16 +11,15 @@ from typing import ClassVar, Final
 
 import numpy as np
 
+from clew.cost.convolution import WINDOW, ConvLayer, fastest_cycles, sum_cycles
 from clew.ir.expr import Call, Constant, Expr
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
+from clew.machine.target import Target
 from clew.ops.registry import get_op
 from clew.passes.base import Pass, PassContext
-from clew.passes.convolution.convolutions import DIRECT, KERNEL, Layer, cost_cycles, dilated_cycles
 
 _CONVS: Final = {"nn.conv1d": "W", "nn.conv2d": "HW", "nn.conv3d": "DHW"}
-_WINOGRAD_TILES: Final = (2, 4)
-_MOVE_CYCLES: Final = 4.0  # that a vector of a part's result takes to be added up
 
 
 @dataclass(frozen=True)
@@ -156,34 +155,35 @@ class _Skipper(Rewriter):
         exact = new.tensor.dtype in ("f32", "f64", "i32")
         if self._ctx.target is None or new.attrs.groups != 1 or len(axes) != 2 or not exact:
             return none
-        lanes = self._ctx.target.vector_lanes(new.tensor.dtype)
+        target = self._ctx.target
         choices = list(product((False, True), repeat=len(axes)))
-        costs = {split: self._cycles(new, axes, split, lanes) for split in choices}
+        costs = {split: self._cycles(new, axes, split, target) for split in choices}
         best = min(choices[1:], key=lambda split: costs[split])
         return none if costs[none] < self._options.min_gain * costs[best] else best
 
     def _cycles(
-        self, conv: Call, axes: Sequence[_Axis], split: Sequence[bool], lanes: int
+        self, conv: Call, axes: Sequence[_Axis], split: Sequence[bool], target: Target
     ) -> float:
         """Returns about how many cycles a convolution takes in parts."""
-        channels, inner = conv.args[1].tensor.concrete[:2]
-        batch = conv.tensor.concrete[0]
+        outer, inner = conv.args[1].tensor.concrete[:2]
+        batch, dtype = conv.tensor.concrete[0], conv.tensor.dtype
+        lanes = target.vector_lanes(dtype)
         choices = [_parts(a) if s else [_whole(a)] for a, s in zip(axes, split, strict=True)]
         count = math.prod(map(len, choices))
         if count > self._options.max_parts:
             return math.inf
+        blocks = not (inner % lanes or outer % lanes) and all(a.stride == 1 for a in axes)
+        dilation = axes[0].dilation, axes[1].dilation
         total = 0.0
         for part in product(*choices):
             sizes, taps = [p.count for p in part], [len(p.taps) for p in part]
-            layer = Layer(batch, inner, channels, sizes[0], sizes[1], math.prod(taps))
-            costs = [cost_cycles(layer, DIRECT, lanes)]
-            transforms = taps == [KERNEL, KERNEL] and not (inner % lanes or channels % lanes)
-            if transforms and all(a.stride == 1 for a in axes):
-                dilation = axes[0].dilation, axes[1].dilation
-                costs += [dilated_cycles(layer, t, dilation, lanes) for t in _WINOGRAD_TILES]
-            total += min(costs)
-            if count > 1:
-                total += batch * channels * math.prod(a.places for a in axes) / lanes * _MOVE_CYCLES
+            layer = ConvLayer(batch, inner, outer, sizes[0], sizes[1], math.prod(taps), dtype)
+            window = blocks and taps == [WINDOW, WINDOW]
+            total += fastest_cycles(layer, target, dilation, has_window=window)
+        if count > 1:
+            height, width = (axis.places for axis in axes)
+            whole = ConvLayer(batch, inner, outer, height, width, dtype=dtype)
+            total += count * sum_cycles(whole, target)
         return total
 
 

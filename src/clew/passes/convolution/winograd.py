@@ -9,48 +9,42 @@ from typing import Any, Final
 
 import numpy as np
 
+from clew.cost.convolution import WINDOW, winograd_cycles
+from clew.cost.convolution import direct_cycles as cycles_of_direct
 from clew.ir.expr import Call, Constant, Expr
+from clew.machine.target import Target
 from clew.ops.movement.layouts import parse_layout
 from clew.ops.registry import get_op
-from clew.passes.convolution.convolutions import (
-    DIRECT,
-    KERNEL,
-    Algorithm,
-    cost_cycles,
-    dilated_cycles,
-    layer_of,
-    plain_weight,
-    unpadded,
-)
+from clew.passes.convolution.convolutions import Algorithm, layer_of, plain_weight, unpadded
 
 _OF_FRAMES: Final = "nn.conv3d_frames"
 
 
-def winograd(conv: Call, tiles: tuple[int, ...], lanes: int) -> Iterator[Algorithm]:
+def winograd(conv: Call, tiles: tuple[int, ...], target: Target) -> Iterator[Algorithm]:
     """Yields Winograd's algorithm with tiles of each size, if the convolution has a 3x3 window of
-    stride 1, over blocks of `lanes` channels.
+    stride 1, over blocks of a vector of channels.
     """
     weight = _weight(conv)
     if weight is None or conv.args[0].tensor.dtype != conv.tensor.dtype:
         return  # or a product of narrow floats, which has instructions of its own
-    if parse_layout(conv.attrs.data_layout).factor("C") != lanes:
+    if parse_layout(conv.attrs.data_layout).factor("C") != target.vector_lanes(conv.tensor.dtype):
         return
     layer, dilation = layer_of(conv, weight), conv.attrs.dilation[-2:]
     if conv.op_name == _OF_FRAMES:
         depth = weight.tensor.concrete[2]
-        layer = replace(layer, inner=layer.inner * depth, taps=KERNEL * KERNEL)
+        layer = replace(layer, inner=layer.inner * depth, taps=WINDOW * WINDOW)
     for tile in tiles:
-        cycles = dilated_cycles(layer, tile, dilation, lanes)
+        cycles = winograd_cycles(layer, tile, target, dilation)
         yield Algorithm(f"{tile}x{tile} tiles", cycles, partial(_transformed, conv, weight, tile))
 
 
-def direct_cycles(conv: Call, weight: Constant, lanes: int) -> float:
-    """Returns about how many cycles a convolution takes on one core directly."""
+def direct_cycles(conv: Call, weight: Constant, target: Target) -> float:
+    """Returns the cycles of one core that a direct convolution is expected to take."""
     layer = layer_of(conv, weight)
     if conv.op_name == _OF_FRAMES:
         share = _share_of_frames(conv, weight.tensor.concrete[2])
         layer = replace(layer, taps=round(layer.taps * share))
-    return cost_cycles(layer, DIRECT, lanes)
+    return cycles_of_direct(layer, target)
 
 
 def _transformed(conv: Call, weight: Constant, tile: int) -> Expr:
@@ -74,7 +68,7 @@ def _weight(conv: Call) -> Constant | None:
     """Returns the plain weight of a convolution that could be computed so; None for others."""
     frames = conv.op_name == _OF_FRAMES
     weight = plain_weight(conv, _OF_FRAMES) if frames else plain_weight(conv)
-    if weight is None or weight.tensor.shape[-2:] != (KERNEL, KERNEL):
+    if weight is None or weight.tensor.shape[-2:] != (WINDOW, WINDOW):
         return None
     if weight.tensor.concrete[1] % parse_layout(conv.attrs.data_layout).factor("C"):
         return None  # the image's last block is filled up, the weight has no rows for that

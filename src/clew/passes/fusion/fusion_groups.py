@@ -27,10 +27,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from clew.cost.locality import is_small_piece
 from clew.ir.dims import Dim
 from clew.ir.expr import Call, Constant, Expr, Function
 from clew.ir.types import TensorType, bits
 from clew.ir.visit import post_order
+from clew.machine.target import Target
 from clew.ops.registry import Op, runs_on_host
 from clew.passes.base import PassContext
 from clew.passes.fusion import melting
@@ -43,8 +45,6 @@ from clew.te.walk import loads
 
 _POINTWISE: Final = (Kind.ELEMENTWISE, Kind.BROADCAST)
 _MAX_NAMED: Final = 8
-# Of the second-level cache: a larger piece arrives faster in the order of its memory.
-_SHARE_OF_PIECE: Final = 1 / 32
 # What remarks call the kinds.
 _WORDS: Final = {
     Kind.ELEMENTWISE: "elementwise",
@@ -368,11 +368,10 @@ class Grouper:
         """Whether a group is a cast, or a small piece that an index chooses, which elementwise
         users of the same shape read in place.
         """
-        root, target = group.root, self._ctx.target
-        most = 0 if target is None else target.l2_bytes * _SHARE_OF_PIECE
+        root = group.root
         return (
             len(group.members) == 1
-            and (root.op_name == "cast" or _is_chosen(root, most))
+            and (root.op_name == "cast" or _is_chosen(root, self._ctx.target))
             and all(
                 isinstance(u, Call)
                 and self._kinds.get(u.id) in _POINTWISE
@@ -452,13 +451,14 @@ def _widens(group: Group) -> bool:
     )
 
 
-def _is_chosen(call: Call, most_bytes: float) -> bool:
-    """Whether a call takes a piece as it lies in memory, at a place that values decide."""
+def _is_chosen(call: Call, target: Target | None) -> bool:
+    """Whether a call takes a small piece as it lies in memory, at a place that values decide."""
     assert isinstance(call.op, Op)
-    if not call.op.is_computed(call.attrs):
+    if target is None or not call.op.is_computed(call.attrs):
         return False
     made = call.op.computed([a.tensor for a in call.args], call.attrs)
-    return len(made) == 1 and is_chosen_piece(made[0]) and call.tensor.size_bytes <= most_bytes
+    near = is_small_piece(call.tensor.size_bytes, target)
+    return near and len(made) == 1 and is_chosen_piece(made[0])
 
 
 def stays_inside(arg: Expr, user: Kind) -> bool:

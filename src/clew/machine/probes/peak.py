@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from clew.bench.jit import NativeFunction, seconds_together
+from clew.machine.probes.native_function import NativeFunction, seconds_together
 from clew.machine.target import host
 
 _CHAINS = 20  # independent accumulators: more than latency × units on any current core
@@ -58,6 +58,10 @@ class TilePeak:
         jobs = [partial(self._kernel, _tile_config().ctypes.data) for _ in range(threads)]
         work = threads * _TILE_STEPS * _TILE_SUMS**2 * 16 * 16 * 32 * 2
         return max(work / seconds_together(jobs) / 1e9 for _ in range(runs))
+
+    def products_per_ns(self) -> float:
+        """Returns the products of full tiles that one core does in a nanosecond."""
+        return self.gflops(1) / (16 * 16 * 32 * 2)
 
 
 _TILE_STEPS = 20_000

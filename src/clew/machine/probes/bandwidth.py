@@ -14,7 +14,7 @@ from typing import Final, Literal
 
 import numpy as np
 
-from clew.bench.jit import NativeFunction, seconds_together
+from clew.machine.probes.native_function import NativeFunction, seconds_together
 from clew.machine.target import Target, host
 from clew.support.arrays import aligned_empty
 

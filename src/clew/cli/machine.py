@@ -1,0 +1,99 @@
+"""`clew machine`: what this machine has, and what work costs on it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from clew.cli import options as opt
+from clew.cli.output import emit_json, progress, stdout
+from clew.machine.costs import FIGURES
+from clew.machine.kept import costs_file, forget, is_kept, keep
+from clew.machine.measure import measured_costs
+from clew.machine.target import Target, describe_host, host, target_of
+from clew.support.errors import InputError
+from clew.support.tables import table
+
+_HERE = "cpu"
+
+
+def machine(
+    target: Annotated[
+        str, typer.Option("--target", metavar="NAME", help="Show a named target instead.")
+    ] = _HERE,
+    again: Annotated[bool, typer.Option("--again", help="Measure the costs again.")] = False,
+    defaults: Annotated[
+        bool, typer.Option("--forget", help="Forget the measured costs; use the defaults.")
+    ] = False,
+    json: opt.Json = False,
+) -> None:
+    """Measure what work costs on this machine, once, and show it next to the defaults.
+
+    Measuring takes two seconds, on one thread of a machine that should be idle. From then on, all
+    compilations for this machine choose by the measured costs.
+    """
+    here = target == _HERE
+    if (again or defaults) and not here:
+        raise InputError("I293", f"{target} is not this machine", hint="leave out --target")
+    if again and defaults:
+        raise InputError("I293", "--again and --forget exclude each other", hint="give one of them")
+    identity = describe_host().identity
+    if here and defaults:
+        forget(identity)
+    elif here and (again or not is_kept(identity)):
+        with progress("measuring") as say:
+            keep(identity, measured_costs(say))
+    host.cache_clear()  # it may have been asked for before the costs were measured
+    shown = target_of(target)
+    kept = here and is_kept(identity)
+    if json:
+        emit_json(_record(shown, kept))
+    else:
+        _show(shown, kept)
+
+
+def _record(target: Target, kept: bool) -> dict[str, Any]:
+    return {
+        **target.to_record(),
+        "measured": kept,
+        "file": str(costs_file()) if kept else None,
+        "dot_products": [[u.data, u.weight, u.lanes] for u in target.dot_units],
+        "tiles": [[u.data, u.weight, u.rows, u.columns, u.depth] for u in target.tile_units],
+        "defaults": {f.name: f.default for f in FIGURES},
+    }
+
+
+def _show(target: Target, kept: bool) -> None:
+    out = stdout()
+    out.print(Text(f"{target.name}: {target.cpu} ({target.triple})"))
+    masks = ", masked loads and stores" if target.masked_memory else ""
+    facts = [
+        ("vectors", f"{target.vector_registers} registers of {target.vector_bits} bits{masks}")
+    ]
+    dots = ", ".join(f"{u.data} x {u.weight} ({u.group} in a lane)" for u in target.dot_units)
+    facts.append(("dot products", dots or "none"))
+    tiles = ", ".join(
+        f"{u.data} x {u.weight} ({u.rows} x {u.columns} x {u.depth})" for u in target.tile_units
+    )
+    facts.append(("matrix unit", tiles or "none"))
+    caches = ", ".join(
+        f"{c.name} {c.capacity_bytes >> 10} KiB{' shared' if c.shared else ''}"
+        for c in target.caches
+    )
+    facts.append(("caches", caches))
+    for name, text in facts:
+        out.print(Text(f"  {name}: {text}"))
+    numbers = ("default", "in use")
+    made = table("cost", *numbers, "unit", "source", "meaning", right=numbers)
+    for figure in FIGURES:
+        value = f"{getattr(target.costs, figure.name):g}"
+        source = "measured" if kept and figure.probed else "default"
+        row = (figure.name, f"{figure.default:g}", value, figure.unit, source, figure.meaning)
+        made.add_row(*map(Text, row))
+    out.print(made)
+    if kept:
+        out.print(Text(f"measured figures are kept in {costs_file()}"))
+    else:
+        out.print(Text("these are default costs; clew machine measures this machine"))

@@ -1,0 +1,165 @@
+"""About how many cycles of one core each algorithm takes for a convolution."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from clew.ir.types import bits
+from clew.machine.target import Target
+from clew.machine.units import TILE_ROWS, tile_depth
+
+WINDOW: Final = 3
+"""Winograd's algorithm here is for windows of 3x3 pixels."""
+WINOGRAD_TILES: Final = (2, 4)
+"""Sides of the tiles of results that Winograd's algorithm computes together."""
+
+# Steps (loads, stores, additions) of the transforms of a tile of one block of channels, by the
+# tile's side: of the image, and of the result.
+_TRANSFORM_STEPS: Final = {2: (80, 45), 4: (240, 150)}
+# With fewer rows, a register tile does not hide the latency of its multiply-adds.
+_FULL_TILE_ROWS: Final = 8
+# A product on a matrix unit is of blocks of 2x2 tiles.
+_TILES_A_SIDE: Final = 2
+_PART_BYTES: Final = 2
+
+
+@dataclass(frozen=True)
+class ConvLayer:
+    """The sizes of a convolution: images, channels, pixels of a result, taps of its window."""
+
+    batch: int
+    inner: int
+    outer: int
+    height: int
+    width: int
+    taps: int = WINDOW * WINDOW
+    dtype: str = "f32"
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the weights of one tap."""
+        return self.inner * self.outer * bits(self.dtype) // 8
+
+    @property
+    def pixels(self) -> int:
+        """Pixels of all results."""
+        return self.batch * self.height * self.width
+
+    def tiles(self, tile: int) -> int:
+        """Returns how many tiles of results cover the results."""
+        return self.batch * -(-self.height // tile) * -(-self.width // tile)
+
+
+@dataclass(frozen=True)
+class SplitImage:
+    """An image as split-bf16 stores it: the pixels of one of its `phases` (1 for stride 1), in
+    lines of `width`.
+    """
+
+    width: int
+    pixels: int
+    phases: int
+
+
+def direct_cycles(layer: ConvLayer, target: Target) -> float:
+    """Returns the cycles of a direct convolution."""
+    lanes, costs = target.vector_lanes(layer.dtype), target.costs
+    filters = layer.inner * layer.outer
+    products = layer.pixels * layer.taps * filters / lanes / costs.vector_multiply_adds
+    moved = layer.pixels * (layer.inner + layer.outer) / lanes
+    weights = layer.taps * layer.weight_bytes / costs.weight_bytes
+    return products + moved * costs.move + weights
+
+
+def winograd_cycles(
+    layer: ConvLayer, tile: int, target: Target, dilation: tuple[int, int] = (1, 1)
+) -> float:
+    """Returns the cycles of Winograd's algorithm with tiles of a size.
+
+    A dilated window is computed as one without gaps, on batches of every n-th pixel; to make these
+    batches, and an image of their results, is included.
+    """
+    lanes, costs = target.vector_lanes(layer.dtype), target.costs
+    if dilation != (1, 1):
+        lines, columns = dilation
+        phases = replace(
+            layer,
+            batch=layer.batch * lines * columns,
+            height=-(-layer.height // lines),
+            width=-(-layer.width // columns),
+        )
+        moved = 2 * costs.move * phases.pixels * (layer.inner + layer.outer) / lanes
+        return winograd_cycles(phases, tile, target) + moved
+    points, tiles = (tile + WINDOW - 1) ** 2, layer.tiles(tile)
+    filters = layer.inner * layer.outer
+    forth, back = (steps * costs.transform_step for steps in _TRANSFORM_STEPS[tile])
+    rows = points * max(tiles, _FULL_TILE_ROWS)
+    products = rows * filters / lanes / costs.vector_multiply_adds
+    transforms = tiles * (layer.inner * forth + layer.outer * back) / lanes
+    weights = points * layer.weight_bytes / (costs.weight_bytes * costs.panel_gain)
+    return products + transforms + weights
+
+
+def split_cycles(
+    layer: ConvLayer, image: SplitImage, terms: int, panel: int, target: Target
+) -> float:
+    """Returns the cycles of products of `terms` bf16 terms on a matrix unit, with weights in panels
+    of `panel` channels.
+    """
+    lanes, costs, depth = target.vector_lanes("f32"), target.costs, tile_depth("bf16")
+    pairs = terms * (terms + 1) // 2
+    panels, blocks = -(-layer.outer // panel), -(-layer.inner // depth)
+    rows = sum(
+        _products_cycles(rows, target) * times for rows, times in _row_blocks(layer, image.width)
+    )
+    products = layer.batch * rows * _TILES_A_SIDE * panels * blocks * layer.taps * pairs
+    read = image.pixels * image.phases
+    split = layer.batch * read * blocks * depth / lanes * costs.split
+    stored = layer.pixels * layer.outer / lanes * costs.move
+    weight_bytes = _PART_BYTES * terms * layer.taps * panels * panel * blocks * depth
+    return products + split + stored + weight_bytes / costs.weight_bytes
+
+
+def fastest_cycles(
+    layer: ConvLayer,
+    target: Target,
+    dilation: tuple[int, int] = (1, 1),
+    *,
+    has_window: bool,
+    tiles: Iterable[int] = WINOGRAD_TILES,
+) -> float:
+    """Returns the cycles of the fastest algorithm in f32. `has_window` says that Winograd's is
+    possible: a 3x3 window of stride 1, over whole blocks of channels.
+    """
+    ways = [direct_cycles(layer, target)]
+    if has_window:
+        ways += [winograd_cycles(layer, tile, target, dilation) for tile in tiles]
+    return min(ways)
+
+
+def sum_cycles(layer: ConvLayer, target: Target) -> float:
+    """Returns the cycles to add the result of one part of a convolution to that of the others."""
+    return layer.pixels * layer.outer / target.vector_lanes(layer.dtype) * target.costs.move
+
+
+def _row_blocks(layer: ConvLayer, line: int) -> list[tuple[int, int]]:
+    """Returns how many rows the blocks of pixels have that a matrix unit takes, and how many blocks
+    there are of each.
+    """
+    most = _TILES_A_SIDE * TILE_ROWS
+    if layer.width > most:
+        pieces = -(-layer.width // most)
+        return [(-(-layer.width // pieces), pieces * layer.height)]
+    lines = min(layer.height, (most - layer.width) // line + 1)
+    whole, rest = divmod(layer.height, lines)
+    blocks = [((lines - 1) * line + layer.width, whole)]
+    return blocks + ([((rest - 1) * line + layer.width, 1)] if rest else [])
+
+
+def _products_cycles(rows: int, target: Target) -> float:
+    """Returns the cycles of the products of a block of rows with one tile of columns."""
+    costs = target.costs
+    tiles = [min(TILE_ROWS, rows - at) for at in range(0, rows, TILE_ROWS)]
+    return sum(max(costs.tile_product, costs.tile_base + r * costs.tile_row) for r in tiles)

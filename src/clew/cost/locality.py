@@ -1,0 +1,58 @@
+"""What stays in a core's caches, and what it is worth to keep it there."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from clew.machine.target import Target
+
+ENOUGH_PIXELS: Final = 96
+"""Pixels of a band that use a weight while it is near: with fewer, loading weights dominates."""
+
+# Shares of the second-level cache. The rest is for what streams through it.
+_TENSOR: Final = 0.4
+_BAND: Final = 0.6
+_WEIGHTS: Final = 0.2
+_PIECE: Final = 1 / 32
+
+
+def stays_near(size_bytes: float, target: Target) -> bool:
+    """Whether a tensor is still in the second-level cache when the next kernel reads it."""
+    return size_bytes <= target.l2_bytes * _TENSOR
+
+
+def weights_stay_near(size_bytes: float, target: Target) -> bool:
+    """Whether weights stay in the second-level cache while bands of an image pass."""
+    return size_bytes <= target.l2_bytes * _WEIGHTS
+
+
+def lines_in_band(
+    line_bytes: float, read_line_bytes: float, taps: int, stride: int, target: Target
+) -> int:
+    """Returns how many lines of a result a band has that stays in the second-level cache, beside
+    the lines that its windows read; 0 where not even one fits.
+    """
+    room = target.l2_bytes * _BAND - taps * read_line_bytes
+    return max(0, int(room / (line_bytes + stride * read_line_bytes)))
+
+
+def is_small_piece(size_bytes: float, target: Target) -> bool:
+    """Whether a piece that an index chooses is so small that its readers may fetch it element by
+    element; a larger one arrives faster in the order of its memory.
+    """
+    return size_bytes <= target.l2_bytes * _PIECE
+
+
+def products_worth_a_move(target: Target) -> float:
+    """Returns how many multiply-adds take as long as writing a value beyond the second-level cache
+    and reading it again.
+    """
+    return 2 * target.costs.move * target.costs.multiply_adds
+
+
+def recomputed_products(overlap: int, lines: int, stride: int, depth: int) -> float:
+    """Returns how many multiply-adds are repeated per value if bands of `lines` result lines
+    recompute the `overlap` lines that they share, each value being a sum of `depth` products.
+    """
+    return overlap / (lines * stride) * depth if lines else math.inf

@@ -1,0 +1,105 @@
+"""Costs that `clew machine` has measured, kept in a file for later processes.
+
+The file is `machine.json` in the cache folder. It has one table per machine, as several machines
+may share the folder.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from clew.machine.costs import DEFAULTS, Costs
+from clew.support.errors import ClewError, ClewWarning, InputError, warn
+from clew.support.files import read_json_file, reason_of
+from clew.support.folders import make_private
+from clew.support.settings import settings
+from clew.support.writing import write_text
+
+
+def costs_file() -> Path:
+    """Returns the file of measured costs, which need not exist."""
+    return settings().cache_dir / "machine.json"
+
+
+def is_kept(identity: str) -> bool:
+    """Whether costs of this machine were kept."""
+    return identity in _tables()
+
+
+def kept_costs(identity: str) -> Costs:
+    """Returns the costs of a machine: those kept, or the defaults.
+
+    A damaged file is a warning (I292); the machine has the defaults then.
+    """
+    table = _tables().get(identity)
+    if table is None:
+        return DEFAULTS
+    try:
+        if not isinstance(table, Mapping):
+            raise InputError("I290", "the table is no object")
+        return Costs.of_record(table)
+    except InputError as error:
+        _damaged(error)
+        return DEFAULTS
+
+
+def keep(identity: str, costs: Costs) -> Path:
+    """Keeps the costs of a machine; returns the file.
+
+    Errors: I291 when the file cannot be written.
+    """
+    return _write({**_tables(), identity: costs.to_record()})
+
+
+def forget(identity: str) -> bool:
+    """Forgets the costs of a machine; returns whether any were kept.
+
+    Errors: I291 when the file cannot be written.
+    """
+    tables = _tables()
+    if identity not in tables:
+        return False
+    _write({name: table for name, table in tables.items() if name != identity})
+    return True
+
+
+def _tables() -> dict[str, Any]:
+    file = costs_file()
+    try:
+        found = read_json_file(file)
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, ClewError) as error:
+        _damaged(error)
+        return {}
+    if not isinstance(found, dict):
+        _damaged(ValueError("it is no JSON object"))
+        return {}
+    return found
+
+
+def _damaged(error: Exception) -> None:
+    warn(
+        ClewWarning(
+            "I292",
+            f"{costs_file()} holds no costs: {reason_of(error)}",
+            hint="default costs are used; clew machine --again measures them",
+        )
+    )
+
+
+def _write(tables: Mapping[str, Any]) -> Path:
+    file = costs_file()
+    try:
+        make_private(file.parent)
+        write_text(file, json.dumps(tables, indent=1) + "\n", mode=0o600)
+    except OSError as error:
+        raise InputError(
+            "I291",
+            f"cannot write to {file}: {reason_of(error)}",
+            hint="set CLEW_CACHE_DIR to a folder you may write to",
+        ) from error
+    return file

@@ -1,0 +1,59 @@
+"""Measures the costs of this machine.
+
+The figures are rounded to two digits: a repeated measurement of a quiet machine gives the same
+table, so kernels compiled for it stay in the cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from clew.machine.costs import DEFAULTS, Costs
+from clew.machine.probes.arithmetic import clock_ghz, division_ns, multiply_add_latency_ns
+from clew.machine.probes.bandwidth import Bandwidth
+from clew.machine.probes.peak import FmaPeak, TilePeak
+from clew.machine.target import describe_host
+
+_ROUNDS: Final = 15
+_FEW_ROUNDS: Final = 3
+_MOST_L3_SET_BYTES: Final = 8 << 20
+_MEMORY_SET_BYTES: Final = 256 << 20
+_FLOPS_PER_MULTIPLY_ADD: Final = 2
+
+
+def measured_costs(say: Callable[[str], None] = lambda text: None) -> Costs:
+    """Returns the costs of this machine, measured now on one thread, in about two seconds.
+
+    Each figure is the best of several runs: other work on the machine only adds time. Figures
+    without a probe keep their defaults. `say` is told what is being measured.
+    """
+    target = describe_host()
+    vector_bytes = target.vector_bits // 8
+    say("clock")
+    ghz = max(clock_ghz() for _ in range(_FEW_ROUNDS))
+    say("multiply-adds")
+    peak = FmaPeak()
+    gflops = max(peak.gflops(1) for _ in range(_ROUNDS))
+    ghz = max(ghz, clock_ghz())
+    found = {
+        "ghz": ghz,
+        "multiply_adds": gflops / (_FLOPS_PER_MULTIPLY_ADD * peak.lanes) / ghz,
+        "multiply_add_latency": multiply_add_latency_ns() * ghz,
+        "division": division_ns() * ghz,
+    }
+    say("memory")
+    bandwidth = Bandwidth()
+    beyond_l2 = max(4 * target.l2_bytes, min(_MOST_L3_SET_BYTES, target.l3_bytes // 2))
+    copied = max(bandwidth.gbps("copy", beyond_l2, 1) for _ in range(_ROUNDS))
+    read = max(bandwidth.gbps("read", _MEMORY_SET_BYTES, 1) for _ in range(_ROUNDS))
+    found["move"] = ghz * vector_bytes / copied
+    found["weight_bytes"] = read / ghz
+    if TilePeak.available():
+        say("matrix unit")
+        tiles = TilePeak()
+        products_ns = max(tiles.products_per_ns() for _ in range(_ROUNDS))
+        found["tile_step"] = ghz / products_ns
+    rounded = {name: float(f"{value:.2g}") for name, value in found.items()}
+    return replace(DEFAULTS, **rounded)

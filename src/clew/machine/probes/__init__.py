@@ -1,0 +1,1 @@
+"""Small native loops that measure the machine they run on."""
