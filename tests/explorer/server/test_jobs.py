@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from clew.explorer.builds import builds as builds_module
 from clew.explorer.builds.builds import Limits, build_name
-from clew.explorer.builds.builds import builds as builds_module
 from clew.explorer.builds.jobs import Job, Jobs
 from clew.explorer.builds.lanes import Lanes
 from clew.explorer.builds.processes import Answer

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from clew.bench import peak
+from clew.machine.probes import peak
 from clew.machine.target import host
 
 

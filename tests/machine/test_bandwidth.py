@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from clew.bench import bandwidth
+from clew.machine.probes import bandwidth
 from clew.machine.probes.bandwidth import Bandwidth, Level, Pattern, level_of
 from clew.machine.target import Target
 from clew.support.arrays import aligned_empty
