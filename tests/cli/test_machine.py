@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from clew.cli import machine as command
 from clew.machine.costs import DEFAULTS, FIGURES, Costs
 from clew.machine.target import host
 
@@ -26,7 +25,7 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[f
         found.append(2.0 + len(found))
         return replace(DEFAULTS, ghz=found[-1])
 
-    monkeypatch.setattr(command, "measured_costs", measure)
+    monkeypatch.setattr("clew.machine.measure.measured_costs", measure)
     host.cache_clear()
     yield found
     host.cache_clear()

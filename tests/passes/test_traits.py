@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from clew import te
+from clew.ir import symbolic
 from clew.ir.dims import SymDim
-from clew.ir.expr import Call, Constant
+from clew.ir.expr import Call, Constant, Var
 from clew.ir.module import Module
 from clew.ir.types import TensorType, from_numpy, is_native
 from clew.ir.values import known_value
@@ -21,6 +22,9 @@ from clew.ops import registry
 from clew.ops.registry import Op, Sample, get_op, register_op
 from clew.ops.traits import Traits
 from clew.passes.convolution.alter_layout import AlterLayout
+from clew.passes.convolution.fold_scale_axis import FoldScaleAxis
+from clew.passes.convolution.skip_padding import SkipPadding
+from clew.passes.convolution.split_transposed import SplitTransposed
 from clew.passes.fusion.flatten_clips import FlattenClips
 from clew.passes.fusion.fuse_ops import FuseOps
 from clew.passes.precision.convert_precision import ConvertPrecision
@@ -310,11 +314,47 @@ def test_a_user_s_convolution_gets_its_weight_packed(kit: Any, packs: bool) -> N
     assert calls(after, "user.conv2d")[0].attrs.weight_layout == ("OIHW16i32o" if packs else "OIHW")
 
 
+@pytest.mark.parametrize("convolves", ["HW", ""])
+def test_scales_and_padding_go_into_a_user_s_convolution(kit: Any, convolves: Any) -> None:
+    same_as("nn.conv2d", "user.conv2d", traits=Traits(convolves=convolves))
+    x, weight = kit.var("x", 1, 4, 6, 6), kit.const(kit.random(8, 4, 3, 3))
+    y = kit.layer("user.conv2d", x, weight, padding=(6, 6, 6, 6), dilation=(6, 6))
+    before = kit.module([x], kit.layer("multiply", y, kit.const(kit.random(8, 1, 1))))
+    after = kit.apply(before, FoldScaleAxis())
+    assert bool(calls(after, "multiply")) == (not convolves)
+    kit.same(before, after)
+    skipped = kit.apply(before, SkipPadding())
+    conv = calls(skipped, "user.conv2d")[0]
+    assert (conv.args[1].tensor.shape[2:] == (1, 1)) == bool(convolves)
+    kit.same(before, skipped)
+
+
+@pytest.mark.parametrize("convolves", ["HW", ""])
+def test_a_user_s_transposed_convolution_is_split(kit: Any, convolves: Any) -> None:
+    same_as("nn.conv2d_transpose", "user.up", traits=Traits(convolves_transposed=convolves))
+    x, weight = kit.var("x", 1, 4, 6, 6), kit.const(kit.random(4, 8, 2, 2))
+    before = kit.module([x], kit.layer("user.up", x, weight, strides=(2, 2)))
+    after = kit.apply(before, SplitTransposed())
+    assert bool(calls(after, "user.up")) == (not convolves)
+    kit.same(before, after)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_user_s_operator_computes_sizes(kit: Any, known: bool) -> None:
+    rule = symbolic.pairwise(lambda a, b: a + b) if known else None
+    same_as("add", "user.add", traits=Traits(symbolic=rule))
+    x = Var("x", TensorType((SymDim.named("n"), 4), "f32"))
+    sizes = get_op("shape_of")(x)
+    total = known_value(get_op("user.add")(sizes, sizes))
+    assert (total is not None) == known
+    if total is not None:
+        assert list(total) == [2 * SymDim.named("n"), 8]
+
+
 # Words of the grammar of sizes, and rewrites of exactly these operators: what they build depends on
 # what each one computes.
 _ALLOWED = {
     ("ir/type_reader.py", ("min", "max")),
-    ("passes/convolution/fold_scale_axis.py", ("nn.conv1d", "nn.conv2d", "nn.conv3d")),
     ("passes/fusion/melt_attention.py", ("multiply", "divide")),
     ("passes/precision/narrow_integers.py", ("nn.matmul", "nn.dense")),
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
@@ -11,10 +11,11 @@ from clew.cli import options as opt
 from clew.cli.output import emit_json, progress, stdout
 from clew.machine.costs import FIGURES
 from clew.machine.kept import costs_file, forget, is_kept, keep
-from clew.machine.measure import measured_costs
-from clew.machine.target import Target, describe_host, host, target_of
 from clew.support.errors import InputError
 from clew.support.tables import table
+
+if TYPE_CHECKING:
+    from clew.machine.target import Target
 
 _HERE = "cpu"
 
@@ -34,6 +35,10 @@ def machine(
     Measuring takes two seconds, on one thread of a machine that should be idle. From then on, all
     compilations for this machine choose by the measured costs.
     """
+    # Help starts without the compiler.
+    from clew.machine.measure import measured_costs  # noqa: PLC0415
+    from clew.machine.target import describe_host, host, target_of  # noqa: PLC0415
+
     here = target == _HERE
     if (again or defaults) and not here:
         raise InputError("I293", f"{target} is not this machine", hint="leave out --target")

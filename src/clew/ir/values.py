@@ -2,22 +2,21 @@
 
 `Shape -> Gather -> Concat -> Reshape` chains decide types. Here such expressions are evaluated over
 dimensions: an element is an int, a bool, a float, or a symbolic `Dim`. Constants and everything
-computed
-from them run through the operators' own numpy references; where a symbolic dimension takes part,
-the
-rules below apply, and they claim nothing that does not hold for every size.
+computed from them run through the operators' own numpy references. Where a symbolic dimension takes
+part, data movement moves it, and other operators apply their rule for symbols (`ir.symbolic`), if
+they have one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clew.ir.dims import SymDim, dim_max, dim_min
+from clew.ir.dims import SymDim
 from clew.ir.expr import (
     ArgRef,
     Attrs,
@@ -30,12 +29,11 @@ from clew.ir.expr import (
     TupleGetItem,
     Var,
 )
-from clew.ir.types import TensorType, TupleType, Type, is_float, to_numpy
+from clew.ir.types import TensorType, TupleType, Type, to_numpy
 from clew.support.errors import GraphTypeError
 
 Array: TypeAlias = NDArray[Any]
 Value: TypeAlias = "Array | tuple[Value, ...] | None"
-Rule: TypeAlias = "Callable[[Call, Sequence[Array]], Array | None]"
 
 MAX_ELEMENTS: Final = 4096
 """Tensors with more elements than this decide no shapes."""
@@ -44,11 +42,7 @@ MAX_ELEMENTS: Final = 4096
 class Runnable(Protocol):
     """What is asked of an operator here."""
 
-    @property
-    def name(self) -> str:
-        """Dotted name."""
-        ...
-
+    traits: Any
     compute: Any
     reference_rule: Any
     host: bool
@@ -117,7 +111,7 @@ class KnownValues:
             case Call(op=Function() | GlobalVar()):
                 return ()
             case Call():
-                return () if node.op.name == "shape_of" else node.args  # type: ignore[union-attr]
+                return () if _reads_sizes(node) else node.args
             case Tuple():
                 return node.fields
             case TupleGetItem():
@@ -167,8 +161,8 @@ def _call(call: Call, values: Sequence[Array]) -> Value:
     op: Runnable = call.op  # type: ignore[assignment]
     if any(isinstance(value, tuple) for value in values):
         return None
-    if op.name == "shape_of":
-        return _packed(call.args[0].type.shape, call)  # type: ignore[union-attr]
+    if _reads_sizes(call):
+        return _packed(op.traits.symbolic(call, ()), call)
     symbolic = any(value.dtype == object for value in values)
     open_attrs = any(_holds_symbol(v) for v in call.attrs.values())
     if not symbolic and not open_attrs:
@@ -176,7 +170,7 @@ def _call(call: Call, values: Sequence[Array]) -> Value:
     moved = () if open_attrs else op.moved_operands([a.tensor for a in call.args], call.attrs)
     if moved:
         return _moved(op, moved, values, call)
-    rule = _RULES.get(op.name)
+    rule = op.traits.symbolic
     result = rule(call, values) if rule is not None else None
     return None if result is None else _packed(result, call)
 
@@ -201,6 +195,12 @@ def _holds_symbol(value: Any) -> bool:
     if isinstance(value, tuple):
         return any(_holds_symbol(v) for v in value)
     return isinstance(value, (SymDim, ArgRef))
+
+
+def _reads_sizes(call: Call) -> bool:
+    """Whether a call's value follows from its operands' types alone."""
+    traits = getattr(call.op, "traits", None)
+    return traits is not None and traits.sizes == "read" and traits.symbolic is not None
 
 
 def _packed(items: Any, call: Call) -> Array:
@@ -243,150 +243,3 @@ def _looked_up(held: Array, numbers: Value) -> Value:
     if isinstance(numbers, tuple):
         return tuple(_looked_up(held, part) for part in numbers)
     return None if numbers is None else held[numbers.reshape(-1)].reshape(numbers.shape)
-
-
-def _pairwise(function: Callable[[Any, Any], Any]) -> Rule:
-    def rule(call: Call, values: Sequence[Array]) -> Array | None:
-        left, right = np.broadcast_arrays(values[0].astype(object), values[1].astype(object))
-        result = np.empty(left.shape, dtype=object)
-        for index in np.ndindex(left.shape):
-            a, b = _exact(left[index]), _exact(right[index])
-            item = None if a is None or b is None else function(a, b)
-            if item is None:
-                return None
-            result[index] = item
-        return result
-
-    return rule
-
-
-def _exact(item: Any) -> Any:
-    """Returns an element as an int or symbol, None for a fraction: that is no size."""
-    if isinstance(item, SymDim):
-        return item
-    if isinstance(item, float):
-        return int(item) if item.is_integer() else None
-    return int(item)
-
-
-def _divide(call: Call, values: Sequence[Array]) -> Array | None:
-    fractional = is_float(call.tensor.dtype)
-
-    def quotient(a: Any, b: Any) -> Any:
-        if not isinstance(b, SymDim) and b <= 0:
-            return None
-        if fractional and a % b != 0:
-            return None
-        return a // b if _is_size(a) else None
-
-    return _pairwise(quotient)(call, values)
-
-
-def _remainder(a: Any, b: Any) -> Any:
-    positive = isinstance(b, SymDim) or b > 0
-    return a % b if positive and _is_size(a) else None
-
-
-def _is_size(a: Any) -> bool:
-    """Whether the value is at least zero for all sizes, which are at least zero themselves."""
-    if isinstance(a, SymDim):
-        return all(
-            coefficient >= 0 and all(_atom_is_size(atom) for atom, _ in monomial)
-            for monomial, coefficient in a.terms
-        )
-    return bool(a >= 0)
-
-
-def _atom_is_size(atom: Any) -> bool:
-    return not atom.op or all(_is_size(arg) for arg in atom.args)
-
-
-def _largest(a: Any, b: Any) -> Any:
-    for one, other in ((a, b), (b, a)):
-        if _is_size(one - other):
-            return one
-    return dim_max(a, b)
-
-
-def _smallest(a: Any, b: Any) -> Any:
-    for one, other in ((a, b), (b, a)):
-        if _is_size(other - one):
-            return one
-    return dim_min(a, b)
-
-
-def _equal(a: Any, b: Any) -> bool | None:
-    difference = a - b
-    if not isinstance(difference, SymDim):
-        return bool(difference == 0)
-    apart = _is_size(difference - 1) or _is_size(-difference - 1)
-    return False if apart else None
-
-
-def _less(a: Any, b: Any) -> bool | None:
-    if _is_size(b - a - 1):
-        return True
-    return False if _is_size(a - b) else None
-
-
-def _not(answer: bool | None) -> bool | None:
-    return None if answer is None else not answer
-
-
-def _unary(function: Callable[[Any], Any]) -> Rule:
-    def rule(call: Call, values: Sequence[Array]) -> Array | None:
-        result = np.empty(values[0].shape, dtype=object)
-        for index in np.ndindex(values[0].shape):
-            item = function(values[0][index])
-            if item is None:
-                return None
-            result[index] = item
-        return result
-
-    return rule
-
-
-def _cast(call: Call, values: Sequence[Array]) -> Array | None:
-    dtype = call.attrs["dtype"]
-    if dtype == "bool":
-        return _unary(lambda a: True if _is_size(a - 1) else None)(call, values)
-    return values[0]
-
-
-def _fold(function: Callable[[Any, Any], Any], start: int) -> Rule:
-    def rule(call: Call, values: Sequence[Array]) -> Array | None:
-        axes = tuple(call.attrs["axes"]) or tuple(range(values[0].ndim))
-        moved = np.moveaxis(values[0], axes, range(len(axes)))
-        kept = moved.shape[len(axes) :]
-        result = np.full(kept, start, dtype=object)
-        for row in moved.reshape(-1, *kept):
-            result = np.frompyfunc(function, 2, 1)(result, row)
-        return np.asarray(result, dtype=object)
-
-    return rule
-
-
-_RULES: Final[dict[str, Rule]] = {
-    "add": _pairwise(lambda a, b: a + b),
-    "subtract": _pairwise(lambda a, b: a - b),
-    "multiply": _pairwise(lambda a, b: a * b),
-    "divide": _divide,
-    "mod": _pairwise(_remainder),
-    "floor_mod": _pairwise(_remainder),
-    "maximum": _pairwise(_largest),
-    "minimum": _pairwise(_smallest),
-    "equal": _pairwise(_equal),
-    "not_equal": _pairwise(lambda a, b: _not(_equal(a, b))),
-    "less": _pairwise(_less),
-    "less_equal": _pairwise(lambda a, b: _not(_less(b, a))),
-    "greater": _pairwise(lambda a, b: _less(b, a)),
-    "greater_equal": _pairwise(lambda a, b: _not(_less(a, b))),
-    "negative": _unary(lambda a: -a),
-    "abs": _unary(lambda a: a if _is_size(a) else None),
-    "floor": _unary(lambda a: a),
-    "ceil": _unary(lambda a: a),
-    "round": _unary(lambda a: a),
-    "cast": _cast,
-    "sum": _fold(lambda a, b: a + b, 0),
-    "prod": _fold(lambda a, b: a * b, 1),
-}

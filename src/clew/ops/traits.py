@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from clew.ir.symbolic import Rule
+
 
 @dataclass(frozen=True, kw_only=True)
 class Traits:
@@ -49,6 +51,21 @@ class Traits:
     """How sizes come about: `read` reads the sizes of its operands, and no element; with `computed`
     models compute sizes from the values of operands (with the last: only from integers). Read by
     `ir.deciding`: a model is built anew for each value that decides sizes.
+    """
+
+    symbolic: Rule | None = None
+    """Computes the result where elements of operands are symbolic sizes (`ir.symbolic`). Read by
+    `ir.values`, for shapes that models compute from free sizes. Data movement needs no rule.
+    """
+
+    convolves: Literal["", "W", "HW", "DHW"] = ""
+    """A convolution over these axes: computes what `nn.conv1d`, `nn.conv2d` or `nn.conv3d` does,
+    with its attributes. Read by FoldScaleAxis, SkipPadding and FlattenClips.
+    """
+
+    convolves_transposed: Literal["", "W", "HW", "DHW"] = ""
+    """The same of `nn.conv1d_transpose`, `nn.conv2d_transpose` and `nn.conv3d_transpose`. Read by
+    FoldScaleAxis and SplitTransposed.
     """
 
     packs_weight: bool = False

@@ -59,7 +59,9 @@ _CONVS = (
 )  # fmt: skip
 
 
-@register_op("nn.conv2d", traits=Traits(product="weights", packs_weight=True), samples=_CONVS)
+@register_op(
+    "nn.conv2d", traits=Traits(product="weights", convolves="HW", packs_weight=True), samples=_CONVS
+)
 def conv2d(
     data: Tensor,
     weight: Tensor,
@@ -136,6 +138,7 @@ def _conv2d_layout(
 
 @register_op(
     "nn.conv1d",
+    traits=Traits(convolves="W"),
     samples=(
         Sample(f32(2, 3, 9), f32(4, 3, 3), padding=(1, 0), strides=(2,)),
         Sample(f32(1, 4, 8), f32(4, 1, 3), groups=4, dilation=(2,)),
@@ -171,6 +174,7 @@ def _conv1d_reference(data: Array, weight: Array, **attrs: Any) -> Array:
 
 @register_op(
     "nn.conv3d",
+    traits=Traits(convolves="DHW"),
     samples=(
         Sample(f32(1, 2, 5, 4, 6), f32(3, 2, 3, 2, 1), padding=(1, 0, 1, 1, 1, 0)),
         Sample(f32(1, 4, 4, 4, 4), f32(2, 2, 2, 2, 2), groups=2, strides=(2, 1, 2)),

@@ -15,6 +15,7 @@ from clew.ops.common import differ, f16, f32, need_float, need_rank
 from clew.ops.convolution.stages import check_pairs, product_dtypes
 from clew.ops.convolution.windows import blocks
 from clew.ops.registry import Sample, register_op
+from clew.ops.traits import Traits
 from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor
 
@@ -154,6 +155,7 @@ def _attrs(
 
 @register_op(
     "nn.conv1d_transpose",
+    traits=Traits(convolves_transposed="W"),
     samples=(
         Sample(f32(1, 3, 5), f32(3, 4, 3), strides=(2,), padding=(1, 0)),
         Sample(f32(1, 3, 5), f32(2, 4, 3), error="T103"),
@@ -182,6 +184,7 @@ def _conv1d_transpose_reference(data: Array, weight: Array, **attrs: Any) -> Arr
 
 @register_op(
     "nn.conv2d_transpose",
+    traits=Traits(convolves_transposed="HW"),
     samples=(
         Sample(f32(1, 3, 5, 4), f32(3, 4, 3, 3)),
         Sample(f32(2, 3, 5, 4), f32(3, 4, 3, 2), strides=(2, 3), padding=(1, 0, 1, 1)),
@@ -220,6 +223,7 @@ def _conv2d_transpose_reference(data: Array, weight: Array, **attrs: Any) -> Arr
 
 @register_op(
     "nn.conv3d_transpose",
+    traits=Traits(convolves_transposed="DHW"),
     samples=(
         Sample(f32(1, 2, 3, 3, 2), f32(2, 3, 2, 1, 2), strides=(2, 1, 2)),
         Sample(f32(1, 3, 5, 4, 4), f32(4, 4, 3, 3, 3), error="T103"),

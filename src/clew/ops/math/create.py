@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from clew import te
+from clew.ir import symbolic
 from clew.ir.dims import Dim, SymDim, unknown_dim
 from clew.ir.expr import Attrs
 from clew.ir.types import DTYPES, TensorType, Type, is_float, to_numpy
@@ -113,7 +114,7 @@ def _arange_reference(*, start: Any, stop: Any, step: Any, dtype: str) -> Array:
 
 @register_op(
     "shape_of",
-    traits=Traits(sizes="read"),
+    traits=Traits(sizes="read", symbolic=symbolic.SHAPE),
     samples=(Sample(f32(2, 3, 4)), Sample(f32()), Sample(f32(0, 1))),
 )
 def shape_of(x: Tensor) -> Tensor:

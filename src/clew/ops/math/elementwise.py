@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from clew import te
+from clew.ir import symbolic
 from clew.ir.types import is_float
 from clew.ops.common import (
     at,
@@ -57,7 +58,11 @@ def broadcast(name: str, a: Tensor, b: Tensor, body: Callable[[Scalar, Scalar], 
 
 
 @register_op(
-    "add", traits=Traits(sizes="computed"), commutative=True, associative=True, samples=_NUMBERS
+    "add",
+    traits=Traits(symbolic=symbolic.ADD, sizes="computed"),
+    commutative=True,
+    associative=True,
+    samples=_NUMBERS,
 )
 def add(a: Tensor, b: Tensor) -> Tensor:
     """`a + b`. Source: ONNX Add-14."""
@@ -65,7 +70,9 @@ def add(a: Tensor, b: Tensor) -> Tensor:
     return broadcast("add", a, b, lambda x, y: x + y)
 
 
-@register_op("subtract", traits=Traits(sizes="computed"), samples=_NUMBERS)
+@register_op(
+    "subtract", traits=Traits(symbolic=symbolic.SUBTRACT, sizes="computed"), samples=_NUMBERS
+)
 def subtract(a: Tensor, b: Tensor) -> Tensor:
     """`a - b`. Source: ONNX Sub-14."""
     need_number("subtract", a)
@@ -74,7 +81,7 @@ def subtract(a: Tensor, b: Tensor) -> Tensor:
 
 @register_op(
     "multiply",
-    traits=Traits(sizes="computed"),
+    traits=Traits(symbolic=symbolic.MULTIPLY, sizes="computed"),
     commutative=True,
     associative=True,
     samples=_NUMBERS,
@@ -109,7 +116,7 @@ def _divide(x: Scalar, y: Scalar) -> Scalar:
 
 @register_op(
     "divide",
-    traits=Traits(sizes="computed"),
+    traits=Traits(symbolic=symbolic.DIVIDE, sizes="computed"),
     samples=(
         *_SHAPES,
         Sample(i32(3, 5), i32(5), low=-9, high=9),
@@ -156,7 +163,9 @@ _REMAINDERS = (
 )
 
 
-@register_op("mod", traits=Traits(sizes="computed"), samples=_REMAINDERS)
+@register_op(
+    "mod", traits=Traits(symbolic=symbolic.REMAINDER, sizes="computed"), samples=_REMAINDERS
+)
 def mod(a: Tensor, b: Tensor) -> Tensor:
     """Remainder of truncating division, with the sign of `a` (C's `fmod`). Source: ONNX Mod-13."""
     need_number("mod", a)
@@ -169,7 +178,9 @@ def _mod_reference(a: Array, b: Array) -> Array:
         return np.asarray(np.fmod(a, b))
 
 
-@register_op("floor_mod", traits=Traits(sizes="computed"), samples=_REMAINDERS)
+@register_op(
+    "floor_mod", traits=Traits(symbolic=symbolic.REMAINDER, sizes="computed"), samples=_REMAINDERS
+)
 def floor_mod(a: Tensor, b: Tensor) -> Tensor:
     """Remainder of flooring division, with the sign of `b` (Python's `%`). Source: ONNX Mod-13."""
     need_number("floor_mod", a)
@@ -219,7 +230,11 @@ _ORDERED = (*_NUMBERS, Sample(i64(2, 3), i64(2, 3)))
 
 
 @register_op(
-    "maximum", traits=Traits(sizes="computed"), commutative=True, associative=True, samples=_ORDERED
+    "maximum",
+    traits=Traits(symbolic=symbolic.MAXIMUM, sizes="computed"),
+    commutative=True,
+    associative=True,
+    samples=_ORDERED,
 )
 def maximum(a: Tensor, b: Tensor) -> Tensor:
     """The larger of the two. Source: ONNX Max-13."""
@@ -228,7 +243,11 @@ def maximum(a: Tensor, b: Tensor) -> Tensor:
 
 
 @register_op(
-    "minimum", traits=Traits(sizes="computed"), commutative=True, associative=True, samples=_ORDERED
+    "minimum",
+    traits=Traits(symbolic=symbolic.MINIMUM, sizes="computed"),
+    commutative=True,
+    associative=True,
+    samples=_ORDERED,
 )
 def minimum(a: Tensor, b: Tensor) -> Tensor:
     """The smaller of the two. Source: ONNX Min-13."""
@@ -241,7 +260,7 @@ _COMPARED = (*_SHAPES[:4], Sample(i64(3, 5), i64(5), low=-2, high=3), *_MISFITS)
 
 @register_op(
     "equal",
-    traits=Traits(sizes="computed"),
+    traits=Traits(symbolic=symbolic.EQUAL, sizes="computed"),
     commutative=True,
     samples=(*_COMPARED, Sample(boolean(4), boolean(4))),
 )
@@ -252,7 +271,7 @@ def equal(a: Tensor, b: Tensor) -> Tensor:
 
 @register_op(
     "not_equal",
-    traits=Traits(sizes="computed"),
+    traits=Traits(symbolic=symbolic.NOT_EQUAL, sizes="computed"),
     commutative=True,
     samples=(*_COMPARED, Sample(boolean(4), boolean(4))),
 )
@@ -261,25 +280,33 @@ def not_equal(a: Tensor, b: Tensor) -> Tensor:
     return broadcast("not_equal", a, b, lambda x, y: x.not_equal(y))
 
 
-@register_op("less", traits=Traits(sizes="computed"), samples=_COMPARED)
+@register_op("less", traits=Traits(symbolic=symbolic.LESS, sizes="computed"), samples=_COMPARED)
 def less(a: Tensor, b: Tensor) -> Tensor:
     """`a < b`, `bool[...]`. Source: ONNX Less-13."""
     return broadcast("less", a, b, lambda x, y: x < y)
 
 
-@register_op("less_equal", traits=Traits(sizes="computed"), samples=_COMPARED)
+@register_op(
+    "less_equal", traits=Traits(symbolic=symbolic.LESS_EQUAL, sizes="computed"), samples=_COMPARED
+)
 def less_equal(a: Tensor, b: Tensor) -> Tensor:
     """`a <= b`, `bool[...]`. Source: ONNX LessOrEqual-16."""
     return broadcast("less_equal", a, b, lambda x, y: x <= y)
 
 
-@register_op("greater", traits=Traits(sizes="computed"), samples=_COMPARED)
+@register_op(
+    "greater", traits=Traits(symbolic=symbolic.GREATER, sizes="computed"), samples=_COMPARED
+)
 def greater(a: Tensor, b: Tensor) -> Tensor:
     """`a > b`, `bool[...]`. Source: ONNX Greater-13."""
     return broadcast("greater", a, b, lambda x, y: x > y)
 
 
-@register_op("greater_equal", traits=Traits(sizes="computed"), samples=_COMPARED)
+@register_op(
+    "greater_equal",
+    traits=Traits(symbolic=symbolic.GREATER_EQUAL, sizes="computed"),
+    samples=_COMPARED,
+)
 def greater_equal(a: Tensor, b: Tensor) -> Tensor:
     """`a >= b`, `bool[...]`. Source: ONNX GreaterOrEqual-16."""
     return broadcast("greater_equal", a, b, lambda x, y: x >= y)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from clew import te
+from clew.ir import symbolic
 from clew.ir.dims import Dim, product
 from clew.ir.expr import Attrs
 from clew.ir.types import TensorType, Type, is_float
@@ -124,7 +125,9 @@ def _reduction(
     return reduce_over(x, found, keepdims, lambda v, over, _: combine(value(v), over), name)
 
 
-@register_op("sum", traits=Traits(sizes="computed from integers"), samples=_NUMBERS)
+@register_op(
+    "sum", traits=Traits(symbolic=symbolic.SUM, sizes="computed from integers"), samples=_NUMBERS
+)
 def sum_(x: Tensor, *, axes: tuple[int, ...], keepdims: bool = True) -> Tensor:
     """Sum. Source: ONNX ReduceSum-13."""
     need_number("sum", x)
@@ -132,7 +135,9 @@ def sum_(x: Tensor, *, axes: tuple[int, ...], keepdims: bool = True) -> Tensor:
     return narrowed(total, x.dtype, "sum_cast")
 
 
-@register_op("prod", traits=Traits(sizes="computed from integers"), samples=_NUMBERS)
+@register_op(
+    "prod", traits=Traits(symbolic=symbolic.PROD, sizes="computed from integers"), samples=_NUMBERS
+)
 def prod(x: Tensor, *, axes: tuple[int, ...], keepdims: bool = True) -> Tensor:
     """Product. Source: ONNX ReduceProd-18."""
     need_number("prod", x)

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from clew import te
+from clew.ir import symbolic
 from clew.ir.types import DTYPES, TensorType, is_float
 from clew.ops.common import (
     boolean,
@@ -152,19 +153,19 @@ def atanh(x: Tensor) -> Tensor:
     return _intrinsic("atanh", x)
 
 
-@register_op("floor", traits=Traits(sizes="computed"), samples=_ROUNDED)
+@register_op("floor", traits=Traits(symbolic=symbolic.ROUND, sizes="computed"), samples=_ROUNDED)
 def floor(x: Tensor) -> Tensor:
     """The largest integer not above. Source: ONNX Floor-13."""
     return _intrinsic("floor", x)
 
 
-@register_op("ceil", traits=Traits(sizes="computed"), samples=_ROUNDED)
+@register_op("ceil", traits=Traits(symbolic=symbolic.ROUND, sizes="computed"), samples=_ROUNDED)
 def ceil(x: Tensor) -> Tensor:
     """The smallest integer not below. Source: ONNX Ceil-13."""
     return _intrinsic("ceil", x)
 
 
-@register_op("round", traits=Traits(sizes="computed"), samples=_ROUNDED)
+@register_op("round", traits=Traits(symbolic=symbolic.ROUND, sizes="computed"), samples=_ROUNDED)
 def round_(x: Tensor) -> Tensor:
     """The nearest integer; halves go to the even one. Source: ONNX Round-22."""
     return _intrinsic("round", x)
@@ -212,7 +213,7 @@ def isinf(x: Tensor, *, positive: bool = True, negative: bool = True) -> Tensor:
 
 @register_op(
     "negative",
-    traits=Traits(sizes="computed"),
+    traits=Traits(symbolic=symbolic.NEGATIVE, sizes="computed"),
     samples=(*_SIGNED, Sample(boolean(3), error="T105")),
 )
 def negative(x: Tensor) -> Tensor:
@@ -223,7 +224,7 @@ def negative(x: Tensor) -> Tensor:
 
 @register_op(
     "abs",
-    traits=Traits(sizes="computed"),
+    traits=Traits(symbolic=symbolic.ABS, sizes="computed"),
     samples=(*_SIGNED, Sample(u8(4), low=0, high=9), Sample(boolean(3), error="T105")),
 )
 def abs_(x: Tensor) -> Tensor:
@@ -262,7 +263,7 @@ def reciprocal(x: Tensor) -> Tensor:
 
 @register_op(
     "cast",
-    traits=Traits(sizes="computed"),
+    traits=Traits(symbolic=symbolic.CAST, sizes="computed"),
     samples=(
         Sample(f32(3, 5), dtype="i32", low=-9, high=9),
         Sample(i64(3, 5), dtype="f32", low=-9, high=9),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -10,9 +11,9 @@ import numpy as np
 from clew.ir.expr import Call, Constant, Expr
 from clew.ir.module import Module
 from clew.ir.types import TensorType, is_float
-from clew.ops.registry import get_op
+from clew.ops.registry import Op, all_ops, get_op
 from clew.passes.base import Pass, PassContext
-from clew.patterns import Match, RuleRewriter, is_constant, is_op, rule, wildcard
+from clew.patterns import Match, Rule, RuleRewriter, is_constant, is_op, rule, wildcard
 
 Array = np.ndarray[Any, Any]
 
@@ -37,7 +38,7 @@ class FoldScaleAxis(Pass):
     opt_level: ClassVar[int] = 2
 
     def run(self, module: Module, ctx: PassContext) -> Module:
-        return RuleRewriter(_RULES).rewrite_module(module)
+        return RuleRewriter(_rules(_layers())).rewrite_module(module)
 
 
 @dataclass(frozen=True)
@@ -51,10 +52,6 @@ class _Axes:
     groups: int
 
 
-_CONVS: Final = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
-_TRANSPOSED: Final = tuple(f"{name}_transpose" for name in _CONVS)
-
-
 def _axes(layer: Call) -> _Axes | None:
     """Returns the channel axes of a layer in plain layout."""
     attrs = layer.attrs
@@ -64,7 +61,7 @@ def _axes(layer: Call) -> _Axes | None:
             return None
         data = layer.args[0].tensor.rank - 1
         return _Axes(layer.tensor.rank - 1, data, *places, groups=1)
-    if layer.op_name in _TRANSPOSED:
+    if isinstance(layer.op, Op) and layer.op.traits.convolves_transposed:
         return _Axes(1, 1, 1, 0, attrs.groups) if attrs.groups == 1 else None
     if "weight_layout" in attrs and not attrs.weight_layout.isalpha():
         return None
@@ -114,82 +111,84 @@ def _finite(values: Array | None) -> bool:
     return values is not None and bool(np.isfinite(values).all())
 
 
-_data, _weight, _scale, _bias, _more = (
-    wildcard(),
-    is_constant(),
-    is_constant(),
-    is_constant(),
-    is_constant(),
-)
-_layer = is_op(*_CONVS, *_TRANSPOSED, "nn.dense")(_data, _weight)
-_once = _layer.used_once()
-_biased = is_op("add")(_once, _bias)
+_data, _scale, _more = wildcard(), is_constant(), is_constant()
 
 
-def _with_scale(found: Match) -> tuple[Call, Array] | None:
-    """Returns the matched layer with its result scaled, and the scale."""
-    layer = found.call(_layer)
-    axes = _axes(layer)
-    if axes is None or found.root.type != layer.type:
-        return None
-    scale = _channel_values(found.constant(_scale), layer.tensor, axes.result)
-    if scale is None or not _finite(scale):
-        return None
-    weight = _scaled_weight(found.constant(_weight), axes.weight_out, scale)
-    return layer.with_args([layer.args[0], weight]), scale
+def _layers() -> tuple[str, ...]:
+    """Returns the names of the operators that have a weight with axes of channels."""
+    found = [o.name for o in all_ops() if o.traits.convolves or o.traits.convolves_transposed]
+    return (*found, "nn.dense")
 
 
-@rule(is_op("multiply")(_once, _scale))
-def scale_after(found: Match) -> Expr | None:
-    """`layer(x, w) * s` is `layer(x, w * s)`."""
-    scaled = _with_scale(found)
-    return scaled[0] if scaled else None
+@cache
+def _rules(layers: tuple[str, ...]) -> tuple[Rule, ...]:
+    """Returns the rules of the pass, for layers of these operators."""
+    of_weight, of_bias = is_constant(), is_constant()
+    of_layer = is_op(*layers)(_data, of_weight)
+    once = of_layer.used_once()
+    biased = is_op("add")(once, of_bias).used_once()
+    of_product = is_op("multiply")(_data, _scale)
+    of_scaled = is_op(*layers)(of_product.used_once(), of_weight)
 
+    def with_scale(found: Match) -> tuple[Call, Array] | None:
+        """Returns the matched layer with its result scaled, and the scale."""
+        layer = found.call(of_layer)
+        axes = _axes(layer)
+        if axes is None or found.root.type != layer.type:
+            return None
+        scale = _channel_values(found.constant(_scale), layer.tensor, axes.result)
+        if scale is None or not _finite(scale):
+            return None
+        weight = _scaled_weight(found.constant(of_weight), axes.weight_out, scale)
+        return layer.with_args([layer.args[0], weight]), scale
 
-@rule(is_op("multiply")(_biased.used_once(), _scale))
-def scale_after_bias(found: Match) -> Expr | None:
-    """`(layer(x, w) + b) * s` is `layer(x, w * s) + b * s`."""
-    bias, layer = found.constant(_bias), found.call(_layer)
-    axes = _axes(layer)
-    if axes is None or _channel_values(bias, layer.tensor, axes.result) is None:
-        return None
-    scaled = _with_scale(found)
-    if scaled is None:
-        return None
-    product = bias.data * found.constant(_scale).data
-    return get_op("add")(scaled[0], Constant(product, name=bias.name))
+    @rule(is_op("multiply")(once, _scale))
+    def scale_after(found: Match) -> Expr | None:
+        """`layer(x, w) * s` is `layer(x, w * s)`."""
+        scaled = with_scale(found)
+        return scaled[0] if scaled else None
 
+    @rule(is_op("multiply")(biased, _scale))
+    def scale_after_bias(found: Match) -> Expr | None:
+        """`(layer(x, w) + b) * s` is `layer(x, w * s) + b * s`."""
+        bias, layer = found.constant(of_bias), found.call(of_layer)
+        axes = _axes(layer)
+        if axes is None or _channel_values(bias, layer.tensor, axes.result) is None:
+            return None
+        scaled = with_scale(found)
+        if scaled is None:
+            return None
+        product = bias.data * found.constant(_scale).data
+        return get_op("add")(scaled[0], Constant(product, name=bias.name))
 
-@rule(is_op("add")(_biased.used_once(), _more))
-def merge_biases(found: Match) -> Expr | None:
-    """`(layer(x, w) + b) + c` is `layer(x, w) + (b + c)`."""
-    layer = found.call(_layer)
-    axes = _axes(layer)
-    if axes is None or found.root.type != layer.type:
-        return None
-    biases = [found.constant(_bias), found.constant(_more)]
-    if any(_channel_values(b, layer.tensor, axes.result) is None for b in biases):
-        return None
-    total = Constant(biases[0].data + biases[1].data, name=biases[0].name)
-    return get_op("add")(layer, total)
+    @rule(is_op("add")(biased, _more))
+    def merge_biases(found: Match) -> Expr | None:
+        """`(layer(x, w) + b) + c` is `layer(x, w) + (b + c)`."""
+        layer = found.call(of_layer)
+        axes = _axes(layer)
+        if axes is None or found.root.type != layer.type:
+            return None
+        biases = [found.constant(of_bias), found.constant(_more)]
+        if any(_channel_values(b, layer.tensor, axes.result) is None for b in biases):
+            return None
+        total = Constant(biases[0].data + biases[1].data, name=biases[0].name)
+        return get_op("add")(layer, total)
 
+    @rule(of_scaled)
+    def scale_before(found: Match) -> Expr | None:
+        """`layer(x * s, w)` is `layer(x, w * s)`; zero padding stays zero."""
+        layer = found.call(of_scaled)
+        axes, data = _axes(layer), found[_data]
+        product = found.call(of_product)
+        if axes is None or data.type != product.type:
+            return None
+        scale = _channel_values(found.constant(_scale), product.tensor, axes.data)
+        if scale is None or not _finite(scale):
+            return None
+        weight = _scaled_inputs(found.constant(of_weight), axes, scale)
+        return layer.with_args([data, weight])
 
-_scaled_data = is_op("multiply")(_data, _scale)
-_layer_of_scaled = is_op(*_CONVS, *_TRANSPOSED, "nn.dense")(_scaled_data.used_once(), _weight)
-
-
-@rule(_layer_of_scaled)
-def scale_before(found: Match) -> Expr | None:
-    """`layer(x * s, w)` is `layer(x, w * s)`; zero padding stays zero."""
-    layer = found.call(_layer_of_scaled)
-    axes, data = _axes(layer), found[_data]
-    product = found.call(_scaled_data)
-    if axes is None or data.type != product.type:
-        return None
-    scale = _channel_values(found.constant(_scale), product.tensor, axes.data)
-    if scale is None or not _finite(scale):
-        return None
-    return layer.with_args([data, _scaled_inputs(found.constant(_weight), axes, scale)])
+    return (scale_after, scale_after_bias, merge_biases, scale_before, *_WITHOUT_LAYERS)
 
 
 _shift, _factor = is_constant(), is_constant()
@@ -245,12 +244,4 @@ def merge_shifts(found: Match) -> Expr | None:
     return None if total is None else get_op("add")(found[_product], total)
 
 
-_RULES: Final = (
-    scale_after,
-    scale_after_bias,
-    merge_biases,
-    scale_before,
-    scale_of_scale,
-    scale_of_shifted,
-    merge_shifts,
-)
+_WITHOUT_LAYERS: Final = (scale_of_scale, scale_of_shifted, merge_shifts)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import product
-from typing import ClassVar, Final
+from typing import ClassVar
 
 import numpy as np
 
@@ -16,10 +16,8 @@ from clew.ir.expr import Call, Constant, Expr
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
 from clew.machine.target import Target
-from clew.ops.registry import get_op
+from clew.ops.registry import Op, get_op
 from clew.passes.base import Pass, PassContext
-
-_CONVS: Final = {"nn.conv1d": "W", "nn.conv2d": "HW", "nn.conv3d": "DHW"}
 
 
 @dataclass(frozen=True)
@@ -189,8 +187,8 @@ class _Skipper(Rewriter):
 
 def _axes(conv: Call) -> list[_Axis]:
     """Returns the spatial axes of a convolution that may be cut; none of others."""
-    spatial = _CONVS.get(conv.op_name)
-    if spatial is None or not isinstance(conv.args[1], Constant) or not conv.tensor.is_static:
+    spatial = conv.op.traits.convolves if isinstance(conv.op, Op) else ""
+    if not spatial or not isinstance(conv.args[1], Constant) or not conv.tensor.is_static:
         return []
     data, weight, attrs = conv.args[0].tensor, conv.args[1].tensor, conv.attrs
     if not data.is_static or attrs.data_layout != f"NC{spatial}" or attrs.out_layout:

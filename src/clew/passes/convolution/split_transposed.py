@@ -13,7 +13,7 @@ from clew.ir.dims import numbers
 from clew.ir.expr import Call, Constant, Expr
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
-from clew.ops.registry import get_op
+from clew.ops.registry import Op, get_op
 from clew.passes.base import Pass, PassContext
 
 Array = np.ndarray[Any, Any]
@@ -99,8 +99,8 @@ class _Layer:
 
 def _layer(call: Call) -> _Layer | None:
     """Returns what a call is as such a layer; None for what is none, or is left alone."""
-    names = tuple(f"nn.conv{n}d_transpose" for n in (1, 2, 3))
-    if call.op_name not in names or not isinstance(call.args[1], Constant):
+    axes = call.op.traits.convolves_transposed if isinstance(call.op, Op) else ""
+    if not axes or not isinstance(call.args[1], Constant):
         return None
     data, weight, attrs = call.args[0].tensor, call.args[1].tensor, call.attrs
     sizes, result = numbers(data.shape[1:]), numbers(call.tensor.shape[1:])

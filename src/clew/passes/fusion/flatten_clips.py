@@ -219,7 +219,9 @@ def _is_clip(value: Expr) -> bool:
 
 
 def _is_conv(value: Expr) -> bool:
-    return isinstance(value, Call) and value.op_name == "nn.conv3d"
+    return (
+        isinstance(value, Call) and isinstance(value.op, Op) and value.op.traits.convolves == "DHW"
+    )
 
 
 def _shape_of_frames(clip: Expr) -> tuple[Dim, ...]:

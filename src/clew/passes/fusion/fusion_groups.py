@@ -457,8 +457,9 @@ def _is_chosen(call: Call, target: Target | None) -> bool:
     if target is None or not call.op.is_computed(call.attrs):
         return False
     made = call.op.computed([a.tensor for a in call.args], call.attrs)
-    near = is_small_piece(call.tensor.size_bytes, target)
-    return near and len(made) == 1 and is_chosen_piece(made[0])
+    if len(made) != 1 or not is_chosen_piece(made[0]):
+        return False
+    return is_small_piece(call.tensor.size_bytes, target)
 
 
 def stays_inside(arg: Expr, user: Kind) -> bool:
