@@ -5,7 +5,7 @@
 
 Every kernel is written as text, read back, compiled to the same kernel, and gives the captured
 bits. Random ranges of layers give the captured bits too; some of them are also written as text and
-as ONNX, run by ONNX Runtime (ORT), and compiled with all optimisations. The parts of a random
+as ONNX, run by ONNX Runtime (ORT), and compiled with all optimizations. The parts of a random
 partition, run in sequence, give the bits of the whole. Ends with 1 when anything differs.
 """
 
@@ -80,7 +80,7 @@ class Proof:
     as_text: Tally = field(default_factory=Tally)
     as_onnx: Tally = field(default_factory=Tally)
     runtime: Tally = field(default_factory=Tally)
-    optimised: Tally = field(default_factory=Tally)
+    optimized: Tally = field(default_factory=Tally)
     parts: Tally = field(default_factory=Tally)
     sequence: Tally = field(default_factory=Tally)
     idle: list[str] = field(default_factory=list)
@@ -96,7 +96,7 @@ class Proof:
             self.as_text,
             self.as_onnx,
             self.runtime,
-            self.optimised,
+            self.optimized,
             self.parts,
             self.sequence,
         )
@@ -167,7 +167,7 @@ def _ranges(proof: Proof, drawn: random.Random, count: int, each: int) -> None:
         if number % each == 0:
             _forms(proof, part)
             report = part.check(opt_level=3)
-            proof.optimised.note(part.name, report.passed, report)
+            proof.optimized.note(part.name, report.passed, report)
 
 
 def _forms(proof: Proof, part: clew.Part) -> None:

@@ -78,7 +78,7 @@ def test_a_transformer_runs_at_any_batch_and_sequence() -> None:
 
 
 def _named_sizes(save: Any) -> Path:
-    """Rows normalised, projected, transposed: sizes batch and width are named."""
+    """Rows normalized, projected, transposed: sizes batch and width are named."""
     return save(
         [
             helper.make_node("Softmax", ["x"], ["p"], axis=-1),

@@ -174,8 +174,8 @@ def test_a_region_in_a_branch(mode: str) -> None:
 def test_symbolic_sizes(mode: str) -> None:
     module = parse_module(SYMBOLIC)
     e = is_op("exp")(w())
-    centred = is_op("subtract")(e, is_op("mean")(e))
-    pattern = is_op("max")(is_op("nn.matmul")(centred, w()))
+    centered = is_op("subtract")(e, is_op("mean")(e))
+    pattern = is_op("max")(is_op("nn.matmul")(centered, w()))
     compiled = clew.compile(module, extend=[mine(pattern, mode)], threads=1, guard=True)
     for n in (1, 5, 33):
         given = {

@@ -108,7 +108,7 @@ def test_kernels_of_nothing(level: int) -> None:
         ]  # fmt: skip
         if not samples:
             continue
-        model = model_of(op, samples[:3], neighbours=level == 3)
+        model = model_of(op, samples[:3], neighbors=level == 3)
         side = list(GuardSide)[level % 2]
         compiled = clew.compile(model.module, opt_level=level, threads=1, guard=side)
         with np.errstate(all="ignore"):

@@ -1,4 +1,4 @@
-"""Random graphs: optimised native code agrees with the graph interpreted, behind guard pages."""
+"""Random graphs: optimized native code agrees with the graph interpreted, behind guard pages."""
 
 from __future__ import annotations
 

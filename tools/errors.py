@@ -173,7 +173,7 @@ def _row(code: str, places: list[Raised], name: str) -> str:
         messages = messages[:1]
         text += f"<br>as in: {_cell(messages[0])}" if messages else ""
     else:
-        assert len(messages) <= _MOST_MESSAGES, f"{code} has {len(messages)} messages: summarise it"
+        assert len(messages) <= _MOST_MESSAGES, f"{code} has {len(messages)} messages: summarize it"
         text = "<br>".join(_cell(m) for m in messages)
     hints = list(dict.fromkeys(p.hint for p in places if p.hint and "…" not in p.hint))
     if hints and code not in SUMMARIES:

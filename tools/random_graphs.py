@@ -115,7 +115,7 @@ def _reduction(g: Graph, x: Expr, shape: Shape) -> Expr | None:
     return get_op(name)(x, axes=axes, keepdims=g.random.random() < 0.6)
 
 
-def _normalised(g: Graph, x: Expr, shape: Shape) -> Expr | None:
+def _normalized(g: Graph, x: Expr, shape: Shape) -> Expr | None:
     if not shape:
         return None
     if g.random.random() < 0.5:
@@ -173,6 +173,6 @@ def _chosen(g: Graph, x: Expr, shape: Shape) -> Expr:
 
 
 MAKERS: tuple[Maker, ...] = (
-    _unary, _unary, _same_shape, _broadcast, _reduction, _normalised, _product, _convolution,
+    _unary, _unary, _same_shape, _broadcast, _reduction, _normalized, _product, _convolution,
     _pool, _moved, _moved, _chosen,
 )  # fmt: skip

@@ -139,7 +139,7 @@ def softmax(rows: int, columns: int) -> OneOp:
 
 
 def layer_norm(rows: int, columns: int) -> OneOp:
-    """Returns rows normalised to mean 0 and deviation 1, scaled and shifted."""
+    """Returns rows normalized to mean 0 and deviation 1, scaled and shifted."""
     x, scale, shift = _normal(rows, columns), _normal(columns, seed=1), _normal(columns, seed=2)
     return one_op("LayerNormalization", x, scale, shift, attributes={"axis": -1})
 
@@ -181,7 +181,7 @@ def resize(channels: int, size: int, to: int, mode: str) -> OneOp:
 
 
 def group_norm(batch: int, channels: int, size: int, groups: int) -> OneOp:
-    """Returns images whose groups of channels are normalised, scaled and shifted."""
+    """Returns images whose groups of channels are normalized, scaled and shifted."""
     x, scale, shift = (
         _normal(*s, seed=n)
         for n, s in enumerate(((batch, channels, size, size), (channels,), (channels,)))

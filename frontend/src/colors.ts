@@ -1,8 +1,8 @@
-// One colour for each layer, the same in all panes. Colours are in OKLCH, where equal lightness looks
+// One color for each layer, the same in all panes. Colors are in OKLCH, where equal lightness looks
 // equally light. Hue and lightness both change from a layer to the next, with periods that share no
-// divisor: 24 colours, of which neighbours differ for colour-blind eyes as well (by lightness).
+// divisor: 24 colors, of which neighbors differ for color-blind eyes as well (by lightness).
 
-/** Hues near those of Okabe and Ito's palette, in an order that keeps neighbours far apart. */
+/** Hues near those of Okabe and Ito's palette, in an order that keeps neighbors far apart. */
 export const HUES = [250, 65, 205, 105, 345, 160, 300, 30] as const;
 /** Added to the theme's lightness, in per cent. */
 export const STEPS = [0, 11, -11] as const;
@@ -10,7 +10,7 @@ export const STEPS = [0, 11, -11] as const;
 const DARK = { light: 72, chroma: 0.095 } as const;
 const LIGHT = { light: 54, chroma: 0.095 } as const;
 
-/** Returns a layer's colour, for text marks, hulls and links; it works on both themes. */
+/** Returns a layer's color, for text marks, hulls and links; it works on both themes. */
 export function layerColor(layer: number, alpha = 1): string {
   const [hue, step] = place(layer);
   return `oklch(calc(var(--layer-light) + ${step}%) var(--layer-chroma) ${hue} / ${alpha})`;

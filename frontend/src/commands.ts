@@ -9,7 +9,7 @@ import { openCounterpart } from "./panes/counterpart";
 import { compareErrors, measure, setMetric } from "./heat";
 import { copyPane, savePane, savePaneDrawing } from "./panes/exports";
 import { COUNTED } from "./panes/kinds";
-import { clearSelection, closePane, focusNeighbour, focusNth, graphOrText, inPane, stepStage } from "./panes/moves";
+import { clearSelection, closePane, focusNeighbor, focusNth, graphOrText, inPane, stepStage } from "./panes/moves";
 import { copyLink, copyReportCommand, copyState } from "./share";
 import {
   bringIntoSight, current, dialog, focus, metric, open, panes, show, story, theme, threads,
@@ -17,7 +17,7 @@ import {
 } from "./state";
 import { copyStory, saveStory } from "./story/exports";
 
-export type CommandGroup = "Find" | "Move" | "Panes" | "Show" | "Colour" | "Measure" | "Build" | "Share" | "Help";
+export type CommandGroup = "Find" | "Move" | "Panes" | "Show" | "Color" | "Measure" | "Build" | "Share" | "Help";
 
 export interface Command {
   readonly id: string;
@@ -52,8 +52,8 @@ function opened(kind: PaneKind, view?: "" | "graph"): void {
   open(of.id, kind, COUNTED[kind] || !shown ? countedOf(of, kind) : shown.arg, view);
 }
 
-function colour(by: Metric, title: string): Command {
-  return { id: `heat.${by || "off"}`, group: "Colour", title, run: () => setMetric(by), when: () => metric.peek() !== by };
+function color(by: Metric, title: string): Command {
+  return { id: `heat.${by || "off"}`, group: "Color", title, run: () => setMetric(by), when: () => metric.peek() !== by };
 }
 
 function themed(to: Theme, title: string): Command {
@@ -80,8 +80,8 @@ export const COMMANDS: readonly Command[] = [
   { id: "forward", group: "Move", title: "Forward again", keys: ["alt+ArrowRight"], run: () => history.forward() },
   { id: "clear", group: "Move", title: "Choose nothing", keys: ["Escape"], run: clearSelection },
 
-  { id: "pane.left", group: "Panes", title: "To the pane on the left", keys: ["h"], run: () => focusNeighbour(-1), when: anyPane },
-  { id: "pane.right", group: "Panes", title: "To the pane on the right", keys: ["l"], run: () => focusNeighbour(1), when: anyPane },
+  { id: "pane.left", group: "Panes", title: "To the pane on the left", keys: ["h"], run: () => focusNeighbor(-1), when: anyPane },
+  { id: "pane.right", group: "Panes", title: "To the pane on the right", keys: ["l"], run: () => focusNeighbor(1), when: anyPane },
   ...NINE.map((key, n): Command => ({
     id: `pane.${key}`, group: "Panes", title: `To pane ${key}`, keys: [key], run: () => focusNth(n), when: () => panes.peek().length > n,
   })),
@@ -107,12 +107,12 @@ export const COMMANDS: readonly Command[] = [
   themed("dark", "Dark theme"),
   themed("light", "Light theme"),
 
-  colour("time", "Colour by time"),
-  colour("flops", "Colour by arithmetic (FLOP)"),
-  colour("bytes", "Colour by memory traffic (bytes)"),
-  colour("peak", "Colour by share of peak"),
-  colour("error", "Colour by numeric error"),
-  colour("", "Colour by layer only"),
+  color("time", "Color by time"),
+  color("flops", "Color by arithmetic (FLOP)"),
+  color("bytes", "Color by memory traffic (bytes)"),
+  color("peak", "Color by share of peak"),
+  color("error", "Color by numeric error"),
+  color("", "Color by layer only"),
 
   { id: "measure.time", group: "Measure", title: "Measure where the time goes", keys: ["m"], run: () => void measure(), when: live },
   { id: "measure.error", group: "Measure", title: "Compare each layer's values with f32", run: () => void compareErrors(), when: live },

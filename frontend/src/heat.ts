@@ -1,4 +1,4 @@
-// Colour by a figure: time, FLOPs, bytes, share of peak, error. Panes ask `heatColor`; plots/ shows
+// Color by a figure: time, FLOPs, bytes, share of peak, error. Panes ask `heatColor`; plots/ shows
 // the scale. Measuring is started here, and what was asked of a build is asked anew after it.
 
 import { computed, type ReadonlySignal } from "@preact/signals";
@@ -10,7 +10,7 @@ import type { Here } from "./refs";
 import { current, metric, type Metric } from "./state";
 import type { Heat, Profiled } from "./wire";
 
-/** Gives the heat of a thing, as a colour, or null where heat is off or nothing is known of it. */
+/** Gives the heat of a thing, as a color, or null where heat is off or nothing is known of it. */
 export type HeatColor = (here: Here) => string | null;
 
 /** What has to be measured for a metric, as `Overview.measured` has it; "" for what is counted. */
@@ -67,7 +67,7 @@ export const heatColor: ReadonlySignal<HeatColor> = computed(() => {
   };
 });
 
-/** The figure behind the colour, with its unit; "" where there is none. */
+/** The figure behind the color, with its unit; "" where there is none. */
 export const heatText: ReadonlySignal<(here: Here) => string> = computed(() => {
   const known = figures.value;
   const by = metric.value;
@@ -77,7 +77,7 @@ export const heatText: ReadonlySignal<(here: Here) => string> = computed(() => {
   };
 });
 
-/** Chooses what colours mean. What has to be measured for it is offered, not started. */
+/** Chooses what colors mean. What has to be measured for it is offered, not started. */
 export function setMetric(by: Metric): void {
   metric.value = by;
 }
@@ -85,7 +85,7 @@ export function setMetric(by: Metric): void {
 export const MEASURING = "Measuring";
 export const COMPARING = "Comparing with f32";
 
-/** Profiles a build with drawn inputs; shows its time unless colours already mean something measured. */
+/** Profiles a build with drawn inputs; shows its time unless colors already mean something measured. */
 export async function measure(id: string = current.peek()): Promise<Profiled | null> {
   const build = builds.peek().find((b) => b.id === id);
   if (!build?.source.live || isRunning(id, MEASURING)) return null;

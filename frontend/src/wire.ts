@@ -602,7 +602,7 @@ export interface Answers {
   readonly schedule: ScheduleView;
   /** `code/{kernel}`: a kernel's loops, LLVM text and instructions */
   readonly code: Code;
-  /** `heat/{metric}`: figures to colour by, such as time */
+  /** `heat/{metric}`: figures to color by, such as time */
   readonly heat: Heat;
   /** `values/{which}`: a layer's value: TURN/RESULT/LAYER */
   readonly values: Values;

@@ -23,7 +23,7 @@ const THEMES = {
   light: variables(':root[data-theme="light"]'),
 };
 
-/** Linear light of a colour `#rrggbb` or `oklch(...)`. */
+/** Linear light of a color `#rrggbb` or `oklch(...)`. */
 function linear(color: string): Rgb {
   const hex = /^#([0-9a-f]{6})$/.exec(color)?.[1];
   if (hex) {
@@ -95,12 +95,12 @@ for (const [theme, colors] of Object.entries(THEMES)) {
     }
   });
 
-  test(`${theme}: a canvas has the colours of the style sheet`, () => {
+  test(`${theme}: a canvas has the colors of the style sheet`, () => {
     const written = `oklch(${parseFloat(colors.get("--layer-light") ?? "")}% ${colors.get("--layer-chroma")} `;
     assert.ok(layerColorOn(theme === "dark", 0).startsWith(written), written);
   });
 
-  test(`${theme}: layers stand out, in colours that screens have`, () => {
+  test(`${theme}: layers stand out, in colors that screens have`, () => {
     const panel = linear(colors.get("--panel") ?? "");
     for (let layer = 0; layer < 24; layer++) {
       const color = linear(layerColorOn(theme === "dark", layer));
@@ -109,7 +109,7 @@ for (const [theme, colors] of Object.entries(THEMES)) {
     }
   });
 
-  test(`${theme}: neighbouring layers differ for colour-blind eyes`, () => {
+  test(`${theme}: neighboring layers differ for color-blind eyes`, () => {
     for (const [kind, see] of Object.entries(EYES)) {
       for (let layer = 0; layer < 24; layer++) {
         const [a, b] = [layer, layer + 1].map((n) => toOklab(see(linear(layerColorOn(theme === "dark", n)))));

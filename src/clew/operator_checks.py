@@ -54,7 +54,7 @@ def check_op(op: Op | str, *samples: Sample) -> OpReport:
     """Checks an operator on samples, those it was declared with and these, and returns a report.
 
     Each sample goes through type inference, with known and with symbolic sizes; the reference and
-    `compute`, which must agree; native code at optimisation levels 0 and 3, alone and between
+    `compute`, which must agree; native code at optimization levels 0 and 3, alone and between
     other operators, with forbidden pages right before or behind every buffer; and the trace, which
     must account for everything. A sample with `error` must raise that code.
 
@@ -156,8 +156,8 @@ def _check_native(op: Op, sample: Sample) -> None:
     """
     plain = not any(t.layout for t in types_of(sample))
     for level, side in zip(_LEVELS, GuardSide, strict=True):
-        for neighbours in (False, True) if plain else (False,):
-            model = model_of(op, [sample], neighbours=neighbours)
+        for neighbors in (False, True) if plain else (False,):
+            model = model_of(op, [sample], neighbors=neighbors)
             compiled = compile(
                 model.module,
                 opt_level=level,

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 _PATIENCE_S = 60.0
+_UNLOADED, _RELOADS = "Document was unloaded", 3
 _SETTINGS = {
     "app.normandy.enabled": False,
     "app.update.enabled": False,
@@ -45,7 +46,13 @@ class Firefox:
         script = f"""const done = arguments[0];
           const look = () => ({condition}) ? done(true) : requestAnimationFrame(look);
           look();"""
-        self._do("WebDriver:ExecuteAsyncScript", script=script, args=[], newSandbox=True)
+        for _ in range(_RELOADS):  # a script ends with its document, and waits in the next one
+            error = self._answer(
+                "WebDriver:ExecuteAsyncScript", script=script, args=[], newSandbox=True
+            )[0]
+            if error is None or _UNLOADED not in str(error):
+                break
+        assert error is None, error
 
     def evaluate(self, expression: str) -> Any:
         """Returns the value of a JavaScript expression."""
@@ -58,12 +65,17 @@ class Firefox:
         return base64.b64decode(self._do("WebDriver:TakeScreenshot", full=False)["value"])
 
     def _do(self, name: str, **parameters: Any) -> Any:
+        error, result = self._answer(name, **parameters)
+        assert error is None, error
+        return result
+
+    def _answer(self, name: str, **parameters: Any) -> tuple[Any, Any]:
+        """Returns the error of a command, or None, and its result."""
         self._count += 1
         message = json.dumps([0, self._count, name, parameters]).encode()
         self._connection.sendall(str(len(message)).encode() + b":" + message)
         _, _, error, result = self._received()
-        assert error is None, error
-        return result
+        return error, result
 
     def _received(self) -> Any:
         length = b""

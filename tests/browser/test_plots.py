@@ -51,17 +51,17 @@ def test_rows_lead_to_kernels_and_layers(measured: ExplorerPage, page: Page) -> 
     expect(pane.locator(".ranking li").first).to_contain_text(re.compile("Conv|Gemm|Relu"))
 
 
-def test_colours_have_a_scale_with_numbers(measured: ExplorerPage, page: Page) -> None:
+def test_colors_have_a_scale_with_numbers(measured: ExplorerPage, page: Page) -> None:
     measured.open(["a/model:0", "a/loops:0"], heat="time")
     bar = page.locator(".heat-bar")
     expect(bar.locator(".legend-ticks span").last).to_have_text(_FIGURE)
     expect(measured.pane("loops").locator(".number.hot").first).to_be_visible()
-    page.get_by_role("combobox", name="Colour").select_option("flops")
+    page.get_by_role("combobox", name="Color").select_option("flops")
     expect(bar.locator(".legend-ticks span").last).to_contain_text("FLOP")
-    page.get_by_role("combobox", name="Colour").select_option("peak")
+    page.get_by_role("combobox", name="Color").select_option("peak")
     expect(bar.locator(".legend-ticks span").last).to_have_text("100 %")
     assert "heat=peak" in measured.hash()
-    bar.get_by_role("button", name="Colour by layer only").click()
+    bar.get_by_role("button", name="Color by layer only").click()
     expect(bar).to_have_count(0)
     expect(measured.pane("loops").locator(".number.hot")).to_have_count(0)
 

@@ -150,7 +150,7 @@ def test_parallel_loops_one_after_another_are_entry_functions() -> None:
     assert emitted.scratch_bytes == 0
 
 
-def test_serial_neighbours_share_an_entry_function() -> None:
+def test_serial_neighbors_share_an_entry_function() -> None:
     schedule = _row_sums(6, 40)
     nest = schedule.finished()
     emitted = emit_kernel(nest, print_nest(nest), "rows", host().triple)

@@ -129,7 +129,7 @@ def test_only_what_is_written_once_goes_past_the_caches() -> None:
 
 
 def test_lanes_in_a_known_order_are_one_load() -> None:
-    """As in rotary embeddings of neighbours: pairs, of which each lane reads both."""
+    """As in rotary embeddings of neighbors: pairs, of which each lane reads both."""
     rows, n = 3, 46
     x, y = te.placeholder((rows, n), "f32", "x"), te.placeholder((rows, n // 2), "f32", "y")
 

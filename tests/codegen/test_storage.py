@@ -28,7 +28,7 @@ def every_f16() -> np.ndarray:
 
 
 def near_ties(dtype: str) -> np.ndarray:
-    """Returns f64 between neighbours of a format, at the middle and a little beside it."""
+    """Returns f64 between neighbors of a format, at the middle and a little beside it."""
     codes = np.arange(1 << bits(dtype), dtype=np.uint8).view(to_numpy(dtype)).astype(np.float64)
     sorted_ = np.unique(codes[np.isfinite(codes)])
     middles = np.concatenate([(sorted_[1:] + sorted_[:-1]) / 2, sorted_, sorted_ * 1.0625])

@@ -40,7 +40,7 @@ def _module(*results: Expr, x: Var) -> Module:
 
 
 def integers() -> Case:
-    """A convolution of 8 bits, requantised."""
+    """A convolution of 8 bits, requantized."""
     rng = np.random.default_rng(0)
     x = Var("x", TensorType((1, 16, 9, 9), "u8"))
     weight = Constant(rng.integers(-9, 9, (32, 16, 3, 3)).astype(np.int8), name="w")

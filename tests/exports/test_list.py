@@ -11,12 +11,12 @@ import pytest
 from exports import store
 from exports.entries import EXPORTERS, Entry
 
-ENTRIES = list(store.catalogue().values())
+ENTRIES = list(store.catalog().values())
 
 
 def test_the_list_needs_no_torch() -> None:
     program = (
-        "import sys; from exports import store; store.catalogue(); print('torch' in sys.modules)"
+        "import sys; from exports import store; store.catalog(); print('torch' in sys.modules)"
     )
     found = subprocess.run(
         [sys.executable, "-c", program],

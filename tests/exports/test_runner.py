@@ -16,7 +16,7 @@ from exports.comparing import Result
 from exports.runner import Row, Runner
 from exports.store import NotExported, Variant
 
-SWIN = Variant(store.catalogue()["swin"], "dynamo", False)
+SWIN = Variant(store.catalog()["swin"], "dynamo", False)
 
 
 def broken(path: Path) -> Path:

@@ -291,7 +291,7 @@ def test_remainders_of_huge_numbers() -> None:
 
 def test_loops_over_a_size_that_is_worked_out() -> None:
     """How often a loop runs kept its symbols where sizes were known: what follows the loop was
-    specialised again and again, until the stack was full.
+    specialized again and again, until the stack was full.
     """
     frame = [
         helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, 5, 2]) for n in ("state", "row")

@@ -19,7 +19,7 @@ from clew.support.budgets import Budgets, current, in_force, read_budgets
 from clew.support.errors import ClewError, InputError, hint_on
 from clew.support.lazy import cached_property
 from clew.support.locks import Lock
-from hostile.catalogue import X, ints, model, node, value
+from hostile.catalog import X, ints, model, node, value
 from hostile.growth import computed_size, functions, loop, nested_if
 
 WIDE = [value("x", [64, 64])]

@@ -15,7 +15,7 @@ import pytest
 from onnx import ModelProto
 
 from clew.support.errors import ClewError
-from hostile.catalogue import model, node
+from hostile.catalog import model, node
 from hostile.corpus import network
 from hostile.mutants import mutant
 from hostile.probe import Probe, Watch

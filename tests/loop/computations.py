@@ -46,9 +46,9 @@ def rows(m: int, n: int) -> Built:
     x = te.placeholder((m, n), "f32", "x")
     k, again = te.reduce_axis(n, "k"), te.reduce_axis(n, "again")
     largest = te.compute((m,), lambda i: te.max(x[i, k], k), "largest")
-    centred = te.compute((m, n), lambda i, j: x[i, j] - largest[i], "centred")
-    total = te.compute((m,), lambda i: te.sum(centred[i, again], again), "total")
-    out = te.compute((m, n), lambda i, j: centred[i, j] * total[i], "out")
+    centered = te.compute((m, n), lambda i, j: x[i, j] - largest[i], "centered")
+    total = te.compute((m,), lambda i: te.sum(centered[i, again], again), "total")
+    out = te.compute((m, n), lambda i, j: centered[i, j] * total[i], "out")
     return [x], [out]
 
 

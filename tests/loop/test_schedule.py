@@ -118,7 +118,7 @@ def test_partition_asks_at_the_edges_only() -> None:
     assert same(interpret(schedule.finished(), arrays), expected)
 
 
-def test_neighbours_under_one_condition_share_it() -> None:
+def test_neighbors_under_one_condition_share_it() -> None:
     nest, arrays, expected = plain("windows", 7, 6)
     schedule = Schedule(nest)
     schedule.inline("padded")

@@ -134,7 +134,7 @@ def test_rule_computes_the_same(op: Op, n: int, sample: Sample, block: int) -> N
 
 
 def test_rules_apply_where_channels_divide() -> None:
-    """The parametrised test above skips where a rule declines: here it must not."""
+    """The parametrized test above skips where a rule declines: here it must not."""
     x, w = TensorType((1, 8, 6, 6), "f32"), TensorType((12, 8, 3, 3), "f32")
     names = {
         "nn.conv2d": ([x, w], {}, (("NCHW4c", "OIHW4i4o"), "NCHW4c")),

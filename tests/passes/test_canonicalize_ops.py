@@ -54,16 +54,16 @@ def _softmax(k: Any, x: Any) -> Any:
 
 
 def _layer_norm(k: Any, x: Any, root: str, axes: tuple[int, ...] = (2,)) -> Any:
-    centred = k.layer("subtract", x, k.layer("mean", x, axes=axes, keepdims=True))
-    square = k.layer("multiply", centred, centred)
+    centered = k.layer("subtract", x, k.layer("mean", x, axes=axes, keepdims=True))
+    square = k.layer("multiply", centered, centered)
     if root == "power":
-        square = k.layer("power", centred, k.const(f32(2)))
+        square = k.layer("power", centered, k.const(f32(2)))
     variance = k.layer("mean", square, axes=axes, keepdims=True)
     variance = k.layer("add", variance, k.const(f32(1e-5)))
     if root == "rsqrt":
-        y = k.layer("multiply", centred, k.layer("rsqrt", variance))
+        y = k.layer("multiply", centered, k.layer("rsqrt", variance))
     else:
-        y = k.layer("divide", centred, k.layer("sqrt", variance))
+        y = k.layer("divide", centered, k.layer("sqrt", variance))
     y = k.layer("multiply", y, k.const(k.random(8)))
     return k.layer("add", y, k.const(k.random(8)))
 

@@ -343,12 +343,12 @@ def test_a_user_s_transposed_convolution_is_split(kit: Any, convolves: Any) -> N
 def test_a_user_s_operator_computes_sizes(kit: Any, known: bool) -> None:
     rule = symbolic.pairwise(lambda a, b: a + b) if known else None
     same_as("add", "user.add", traits=Traits(symbolic=rule))
-    x = Var("x", TensorType((SymDim.named("n"), 4), "f32"))
+    x = Var("x", TensorType((SymDim.symbol("n"), 4), "f32"))
     sizes = get_op("shape_of")(x)
     total = known_value(get_op("user.add")(sizes, sizes))
     assert (total is not None) == known
     if total is not None:
-        assert list(total) == [2 * SymDim.named("n"), 8]
+        assert list(total) == [2 * SymDim.symbol("n"), 8]
 
 
 # Words of the grammar of sizes, and rewrites of exactly these operators: what they build depends on

@@ -238,7 +238,7 @@ def test_values_that_decide_shapes_choose_the_build(tmp_path: Path) -> None:
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["a", "b"])
     nodes = [
         helper.make_node("Reshape", ["x", "shape"], ["folded"], "fold"),
-        helper.make_node("Softmax", ["folded"], ["y"], "normalise", axis=1),
+        helper.make_node("Softmax", ["folded"], ["y"], "normalize", axis=1),
     ]
     made = helper.make_graph(nodes, "g", [x, shape], [y])
     model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)

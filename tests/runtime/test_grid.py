@@ -77,7 +77,7 @@ def test_small_weights_are_read_by_all_and_large_ones_shared_out() -> None:
     assert choose_cuts(large, 2) == [False] * 4
 
 
-def test_what_could_go_both_ways_goes_as_its_neighbours() -> None:
+def test_what_could_go_both_ways_goes_as_its_neighbors() -> None:
     image, weights = 400_000, 1_000
     both = EntryPoint(
         "g",

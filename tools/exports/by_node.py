@@ -51,7 +51,7 @@ def _is_near(ours: Array, theirs: Array, tolerance: float) -> bool:
 
 
 def _values(model: onnx.ModelProto, path: Path, feed: Mapping[str, Array]) -> dict[str, Array]:
-    """Returns all tensors of a run of ONNX Runtime without its optimisations."""
+    """Returns all tensors of a run of ONNX Runtime without its optimizations."""
     told = onnx.ModelProto()
     told.CopyFrom(model)
     known = {o.name for o in told.graph.output}
@@ -60,7 +60,7 @@ def _values(model: onnx.ModelProto, path: Path, feed: Mapping[str, Array]) -> di
     file = path.with_suffix(".all.onnx")
     onnx.save(told, file)
     try:
-        results = onnxruntime_session(file, optimised=False)(dict(feed))
+        results = onnxruntime_session(file, optimized=False)(dict(feed))
     finally:
         file.unlink()
     outputs = [o.name for o in told.graph.output]

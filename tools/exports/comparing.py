@@ -31,7 +31,7 @@ class Result:
     """What was found of one model. Times are seconds of wall clock; `later` ones are medians.
 
     `later` counts calls after the first, `built_later` those in which anything was compiled.
-    `noise` is what ONNX Runtime's own optimisations change, measured where the engines differ:
+    `noise` is what ONNX Runtime's own optimizations change, measured where the engines differ:
     a network that amplifies rounding proves nothing. The `f64` errors are those of both engines
     against torch in f64 (see `judged`). `fixed_sizes`: the peer refuses other sizes.
     """
@@ -109,7 +109,7 @@ def compare(
         _at_other_sizes(run, peer, others(1), found, phase)
     if found.status == "differs":
         phase("noise")
-        plain = onnxruntime_session(path, optimised=False)
+        plain = onnxruntime_session(path, optimized=False)
         found.noise = max(worst(plain(draw(n)), peer(draw(n))) for n in range(found.later + 1))
         if found.difference <= _AMPLIFIED * found.noise < float("inf"):
             found.status = "noisy"
@@ -176,8 +176,8 @@ def timed(session: Session, feed: Feed) -> tuple[Sequence[Array], float]:
     return outputs, time.perf_counter() - started
 
 
-def onnxruntime_session(path: Path, optimised: bool = True) -> Session:
-    """Returns ONNX Runtime on one thread, with its usual optimisations or none.
+def onnxruntime_session(path: Path, optimized: bool = True) -> Session:
+    """Returns ONNX Runtime on one thread, with its usual optimizations or none.
 
     It raises PeerError, and so do its runs.
     """
@@ -186,7 +186,7 @@ def onnxruntime_session(path: Path, optimised: bool = True) -> Session:
     onnxruntime.set_default_logger_severity(4)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
-    if not optimised:
+    if not optimized:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:
         session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])

@@ -76,7 +76,7 @@ def cases(models: list[str], variants: list[str]) -> Iterator[Case]:
 def checked(case: Case, folder: Path) -> Result:
     """Returns how clew and ONNX Runtime agree. Of a quantized model, `one step` says that they
     differ by no more than a step of the largest value, and `rounds` that they do so with the
-    optimisations of both off, in most runs: a sum on the border of two steps falls to either side
+    optimizations of both off, in most runs: a sum on the border of two steps falls to either side
     with the order of its terms, and later layers amplify that. `by node` says that each node does
     so on the inputs that it has in ONNX Runtime.
     """
@@ -103,11 +103,11 @@ def checked(case: Case, folder: Path) -> Result:
 
 
 def _without_passes(case: Case, path: Path) -> float:
-    """Returns the median of differences with the optimisations of both off."""
+    """Returns the median of differences with the optimizations of both off."""
     import clew  # noqa: PLC0415 - as in `compare`
 
     compiled = clew.compile(path, threads=1, opt_level=0)
-    peer = onnxruntime_session(path, optimised=False)
+    peer = onnxruntime_session(path, optimized=False)
     feeds = [zoo.inputs(case.model, seed) for seed in JUDGED]
     return statistics.median(worst(list(compiled.run(f).values()), peer(f)) for f in feeds)
 

@@ -39,14 +39,14 @@ class Variant:
 
 
 @cache
-def catalogue() -> dict[str, Entry]:
+def catalog() -> dict[str, Entry]:
     """Returns all entries by name."""
     return unique(networks.entries())
 
 
 def families() -> list[str]:
     """Returns the names of the families."""
-    return sorted({entry.family for entry in catalogue().values()})
+    return sorted({entry.family for entry in catalog().values()})
 
 
 def selected(names: list[str]) -> list[Entry]:
@@ -55,10 +55,10 @@ def selected(names: list[str]) -> list[Entry]:
     Raises KeyError for a name of neither.
     """
     if not names:
-        return list(catalogue().values())
+        return list(catalog().values())
     found: dict[str, Entry] = {}
     for name in names:
-        members = [e for e in catalogue().values() if name in (e.name, e.family)]
+        members = [e for e in catalog().values() if name in (e.name, e.family)]
         if not members:
             raise KeyError(name)
         found.update((e.name, e) for e in members)
@@ -68,7 +68,7 @@ def selected(names: list[str]) -> list[Entry]:
 def variant(text: str) -> Variant:
     """Returns the variant of a name like `detr.dynamo.dynamic`."""
     name, exporter, *rest = text.split(".")
-    return Variant(catalogue()[name], exporter, bool(rest))
+    return Variant(catalog()[name], exporter, bool(rest))
 
 
 class NotExported(Exception):

@@ -98,7 +98,7 @@ def not_finite(value: Any) -> bool:
 
 
 def nearly_constant(site: Site) -> bool:
-    """Whether some of what is normalised together is nearly all the same."""
+    """Whether some of what is normalized together is nearly all the same."""
     x = site.operands[0].astype(np.float64)
     if site.is_a("LayerNormalization"):
         axis = site.attribute("axis", -1) % x.ndim

@@ -44,7 +44,7 @@ _EXOTIC = (TensorProto.BFLOAT16, *range(17, 27))
 
 
 def onnx_runtime(case: Case) -> Results:
-    """Returns what ONNX Runtime computes, without its optimiser.
+    """Returns what ONNX Runtime computes, without its optimizer.
 
     Errors: CannotRun.
     """

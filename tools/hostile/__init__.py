@@ -1,5 +1,5 @@
-"""Attacks on clew, from outside: a catalogue of hostile files, a mutator, and what watches them.
+"""Attacks on clew, from outside: a catalog of hostile files, a mutator, and what watches them.
 
-`cases` has the catalogue, `nursery` runs each case in a process of its own, `mutants` makes new
+`cases` has the catalog, `nursery` runs each case in a process of its own, `mutants` makes new
 files out of good ones, and `tools/mutate.py` feeds them to clew by the hundred thousand.
 """

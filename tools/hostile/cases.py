@@ -1,8 +1,8 @@
-"""All cases of the catalogue."""
+"""All cases of the catalog."""
 
 from __future__ import annotations
 
 from hostile import external_data, files, growth, names, side_files
-from hostile.catalogue import ALL, Case
+from hostile.catalog import ALL, Case
 
 __all__ = ["ALL", "Case", "external_data", "files", "growth", "names", "side_files"]

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 
 import clew
 from clew.ir.textfile import save_module
-from hostile.catalogue import model, node, value
+from hostile.catalog import model, node, value
 from onnx_suite import cases
 
 MOST_BYTES: Final = 24_000

@@ -13,7 +13,7 @@ from onnx import ModelProto, TensorProto, numpy_helper
 
 import clew
 from clew.support.errors import ClewError
-from hostile.catalogue import (
+from hostile.catalog import (
     X,
     case,
     each,

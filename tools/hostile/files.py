@@ -15,7 +15,7 @@ from onnx import ModelProto, SparseTensorProto, TensorProto, helper, numpy_helpe
 
 import clew
 from clew.support.errors import ClewError
-from hostile.catalogue import (
+from hostile.catalog import (
     X,
     case,
     each,
@@ -266,7 +266,7 @@ def a_million_empty_nodes(folder: Path) -> None:
 
 
 @case(slow=True)
-def a_million_initialisers(folder: Path) -> None:
+def a_million_initializers(folder: Path) -> None:
     clew.load(written(folder, message(field(5, b"") * 1_000_000 + field(12, field(1, b"y")))))
 
 

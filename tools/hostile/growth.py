@@ -11,7 +11,7 @@ import numpy as np
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from clew import Budgets
-from hostile.catalogue import X, case, each, field, ints, load, message, model, node, run, value
+from hostile.catalog import X, case, each, field, ints, load, message, model, node, run, value
 
 HUGE = 1 << 40
 

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import clew
 from clew.support.errors import ClewError
-from hostile.catalogue import X, case, compiled, each, load, model, node, value
+from hostile.catalog import X, case, compiled, each, load, model, node, value
 
 NAMES = {
     "newlines": "a\nb\r\nc",

@@ -25,7 +25,7 @@ from clew.machine.target import host
 from clew.support.budgets import Budgets, in_force
 from clew.support.errors import ClewError
 from clew.support.writing import npy_bytes, write_arrays
-from hostile.catalogue import X, case, each, load, model, node, written
+from hostile.catalog import X, case, each, load, model, node, written
 from hostile.codes import OURS
 from hostile.mutants import blind
 

@@ -72,7 +72,7 @@ class _Builder:
         return self.node("Add", f"{name}.add", [product, bias])
 
     def norm(self, name: str, x: str) -> str:
-        """Adds a layer normalisation over the last axis; returns the output's name."""
+        """Adds a layer normalization over the last axis; returns the output's name."""
         scale = self.rng.uniform(0.5, 1.5, _WIDTH).astype(np.float32)
         scale_name = self.weight(f"{name}.scale", scale)
         shift = self.drawn(f"{name}.shift", (_WIDTH,), 0.1)
@@ -124,7 +124,7 @@ def _mask(b: _Builder) -> str:
 
 
 def _layer(b: _Builder, name: str, x: str, mask: str) -> str:
-    """Adds one block: attention and feed-forward, each with a residual and a normalisation."""
+    """Adds one block: attention and feed-forward, each with a residual and a normalization."""
     attended = _attention(b, f"{name}.attention", x, mask)
     x = b.norm(f"{name}.norm1", b.node("Add", f"{name}.residual1", [attended, x]))
     inner = b.linear(f"{name}.expand", x, _WIDTH, 4 * _WIDTH)

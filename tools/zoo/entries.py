@@ -50,7 +50,7 @@ class Entry:
 
 
 def image(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    """Returns f32 pixels, normalised, coarse and fine in space as photographs are."""
+    """Returns f32 pixels, normalized, coarse and fine in space as photographs are."""
     height, width = shape[-2:]
     coarse = rng.standard_normal((*shape[:-2], -(-height // 8), -(-width // 8)))
     coarse = coarse.repeat(8, axis=-2).repeat(8, axis=-1)[..., :height, :width]

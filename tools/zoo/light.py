@@ -226,12 +226,12 @@ def _measuring_norm(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
     mean, variance = f"{mean_name}/measured", f"{variance_name}/measured"
     average = partial(helper.make_node, "ReduceMean", axes=[0, 2, 3], keepdims=1)
     yield average([x], [mean])
-    yield helper.make_node("Sub", [x, mean], [f"{y}/centred"])
-    yield helper.make_node("Mul", [f"{y}/centred", f"{y}/centred"], [f"{y}/squared"])
+    yield helper.make_node("Sub", [x, mean], [f"{y}/centered"])
+    yield helper.make_node("Mul", [f"{y}/centered", f"{y}/centered"], [f"{y}/squared"])
     yield average([f"{y}/squared"], [f"{y}/spread"])
     yield helper.make_node("Max", [f"{y}/spread", "measured/floor"], [variance])
     yield helper.make_node("Sqrt", [variance], [f"{y}/deviation"])
-    yield helper.make_node("Div", [f"{y}/centred", f"{y}/deviation"], [f"{y}/unit"])
+    yield helper.make_node("Div", [f"{y}/centered", f"{y}/deviation"], [f"{y}/unit"])
     for vector in (scale, shift):
         yield helper.make_node("Unsqueeze", [vector], [f"{y}/{vector}"], axes=[1, 2])
     yield helper.make_node("Mul", [f"{y}/unit", f"{y}/{scale}"], [f"{y}/scaled"])

@@ -1,4 +1,4 @@
-"""The zoo's catalogue and its cache on disk."""
+"""The zoo's catalog and its cache on disk."""
 
 import fcntl
 import hashlib
@@ -19,38 +19,38 @@ _EXPORTERS = ("onnx", "onnxscript", "torch", "transformers")
 
 
 @cache
-def _catalogue() -> dict[str, Entry]:
+def _catalog() -> dict[str, Entry]:
     builders = (light, exported, handmade, encoder, workloads)
     entries = [entry for builder in builders for entry in builder.entries()]
-    catalogue = {entry.name: entry for entry in entries}
-    assert len(catalogue) == len(entries), "two models share a name"
-    return catalogue
+    catalog = {entry.name: entry for entry in entries}
+    assert len(catalog) == len(entries), "two models share a name"
+    return catalog
 
 
 def names(group: str | None = None) -> list[str]:
     """Returns the names of all models, or of those in `group` (see `groups`)."""
     assert group is None or group in groups(), f"no group {group}, only {groups()}"
-    return [e.name for e in _catalogue().values() if group is None or group in e.groups]
+    return [e.name for e in _catalog().values() if group is None or group in e.groups]
 
 
 def groups() -> list[str]:
     """Returns the names of the groups: `quick` for tests, `full` for real sizes, and by origin."""
-    return sorted({group for entry in _catalogue().values() for group in entry.groups})
+    return sorted({group for entry in _catalog().values() for group in entry.groups})
 
 
 def dims(name: str) -> dict[str, int]:
     """Returns the symbolic dimensions of a model's inputs, each with the size drawn by default."""
-    return dict(_catalogue()[name].dims)
+    return dict(_catalog()[name].dims)
 
 
 def inputs(name: str, seed: int = 0, **sizes: int) -> dict[str, Array]:
     """Returns realistic inputs by name; `sizes` sets symbolic dimensions, as in `batch=2`."""
-    return dict(_catalogue()[name].draw(np.random.default_rng(seed), sizes))
+    return dict(_catalog()[name].draw(np.random.default_rng(seed), sizes))
 
 
 def path(name: str) -> Path:
     """Returns the model's ONNX file, built first where it is missing or stale."""
-    entry = _catalogue()[name]
+    entry = _catalog()[name]
     file = _CACHE / _freshness(entry.sources) / f"{name}.onnx"
     if file.is_file():
         return file

@@ -1,4 +1,4 @@
-// Chooses what colours mean: the layer only, or a figure.
+// Chooses what colors mean: the layer only, or a figure.
 
 import { setMetric } from "../heat";
 import { metric, type Metric } from "../state";
@@ -14,10 +14,10 @@ const NAMES: Readonly<Record<Metric, string>> = {
 
 export function HeatSelect() {
   return (
-    <label class="heat-select" title="What colours mean">
-      <span class="wide-only">Colour</span>
+    <label class="heat-select" title="What colors mean">
+      <span class="wide-only">Color</span>
       <select
-        aria-label="Colour"
+        aria-label="Color"
         value={metric.value}
         onChange={(event) => setMetric(event.currentTarget.value as Metric)}
       >

@@ -1,4 +1,4 @@
-// The bar on top: which build is shown, search, colour, what can be done, help.
+// The bar on top: which build is shown, search, color, what can be done, help.
 
 import { names } from "../parts/names";
 import { builds, value, type Build } from "../builds";

@@ -1,4 +1,4 @@
-// Two texts of code with what differs: side by side, or one below the other. Lines keep the colours
+// Two texts of code with what differs: side by side, or one below the other. Lines keep the colors
 // of their layers, and what is pointed at is lit, as in all panes.
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
@@ -150,7 +150,7 @@ function Line({ side, line, kind, pieces }: LineProps) {
   );
 }
 
-/** A line's words in their colours, those that differ marked. */
+/** A line's words in their colors, those that differ marked. */
 function marked(text: string, pieces: readonly Piece[] | undefined): ComponentChildren {
   const all = pieces ?? [{ text, differs: false }];
   return all.map((piece, n) => {

@@ -8,7 +8,7 @@ const GESTURES: readonly (readonly [string, string])[] = [
   ["Hover a line, a node or a bar", "all its counterparts light up, in all panes"],
   ["Click it", "the panes go to the counterparts, and its story is told"],
   ["Ctrl-click a link", "it opens in one more pane"],
-  ["A colour", "is one layer of the model, the same everywhere"],
+  ["A color", "is one layer of the model, the same everywhere"],
   ["The strip on top", "is what became of the model, stage by stage; dimmed stages changed nothing"],
 ];
 

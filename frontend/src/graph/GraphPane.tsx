@@ -121,7 +121,7 @@ function Drawn({ pane, build, data }: PaneProps & { readonly data: Data }) {
     let look = readLook();
     let dark = theme.peek();
     const scheme = matchMedia("(prefers-color-scheme: light)");
-    const recolour = () => {
+    const recolor = () => {
       look = readLook();
       update({ look });
     };
@@ -140,14 +140,14 @@ function Drawn({ pane, build, data }: PaneProps & { readonly data: Data }) {
     const stopTheme = effect(() => {
       if (theme.value === dark) return;
       dark = theme.value;
-      recolour();
+      recolor();
     });
-    scheme.addEventListener("change", recolour);
+    scheme.addEventListener("change", recolor);
     return () => {
       stopHits();
       stopHeat();
       stopTheme();
-      scheme.removeEventListener("change", recolour);
+      scheme.removeEventListener("change", recolor);
     };
   }, [scene]);
 

@@ -97,7 +97,7 @@ export class Camera {
     this.to(box.x + box.width / 2, box.y + box.height / 2, scale, animate);
   }
 
-  centre(x: number, y: number): void {
+  center(x: number, y: number): void {
     this.to(x, y, this.scale, false);
   }
 

@@ -159,6 +159,6 @@ export class GraphCanvas {
     if (!event.buttons) return;
     const at = this.minimap.at(event.offsetX, event.offsetY);
     this.camera.stop();
-    this.camera.centre(at.x, at.y);
+    this.camera.center(at.x, at.y);
   };
 }

@@ -1,7 +1,7 @@
 // Puts nodes into clusters, and keeps clusters such that a graph with some of them collapsed has no
 // cycles: what leaves a cluster and comes back parts it in two.
 
-import { neighbours, type Cluster, type GraphNode } from "./graph";
+import { neighbors, type Cluster, type GraphNode } from "./graph";
 
 /** A tree of clusters while it grows. */
 export class ClusterTree {
@@ -42,7 +42,7 @@ export function tidy(nodes: readonly GraphNode[], edges: readonly number[], clus
 /** Splits every cluster that a path leaves and enters again; what is still tangled is dissolved. */
 function convex(nodes: readonly GraphNode[], edges: readonly number[], clusters: Cluster[]): Cluster[] {
   const order = topological(nodes.length, edges);
-  const inputs = neighbours(nodes.length, edges, 1);
+  const inputs = neighbors(nodes.length, edges, 1);
   for (let round = 0; round < 4; round++) {
     const bad = tangled(nodes, edges, clusters);
     if (!bad.size) return clusters;
@@ -197,7 +197,7 @@ function sorted(clusters: readonly Cluster[]): number[] {
  * (`strict`) or come last.
  */
 export function topological(count: number, edges: readonly number[], strict = false): number[] {
-  const next = neighbours(count, edges, 0);
+  const next = neighbors(count, edges, 0);
   const waiting = new Int32Array(count);
   for (let at = 1; at < edges.length; at += 2) waiting[edges[at] as number] = (waiting[edges[at] as number] ?? 0) + 1;
   const order: number[] = [];

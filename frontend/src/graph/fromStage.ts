@@ -143,7 +143,7 @@ class Reading {
   private cluster(place: number, tree: ClusterTree, paths: readonly (readonly string[])[]): number {
     const owner = this.nodes.parent[place] ?? -1;
     const layers = this.nodes.layers[place] ?? [];
-    // Operators of a function are not parted by layers: colours tell these.
+    // Operators of a function are not parted by layers: colors tell these.
     if (owner >= 0) return this.bodyCluster(owner, tree, paths);
     if (this.nodes.kind[place] === "Var" || !layers.length) return -1;
     const group = tree.path(mainPath(layers, paths));

@@ -35,7 +35,7 @@ export interface Cluster {
   readonly title: string;
   readonly ref: Ref | null;
   readonly kernel: number;
-  /** The layer that colours it, -1 where it holds several. */
+  /** The layer that colors it, -1 where it holds several. */
   readonly layer: number;
   /** For kernels the number of the call's node, else -1. */
   readonly number: number;
@@ -67,7 +67,7 @@ export class Edges {
 }
 
 /** For every place in a list of pairs the other ends, in one direction. */
-export function neighbours(count: number, pairs: readonly number[], from: 0 | 1): number[][] {
+export function neighbors(count: number, pairs: readonly number[], from: 0 | 1): number[][] {
   const found: number[][] = Array.from({ length: count }, () => []);
   for (let at = 0; at < pairs.length; at += 2) {
     found[pairs[at + from] as number]?.push(pairs[at + 1 - from] as number);

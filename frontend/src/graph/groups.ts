@@ -1,6 +1,6 @@
 // Groups of layers by name: `/encoder/layer.3/attention/MatMul` says where it belongs. Exporters that
 // give layers flat names (node_MatMul_62) still name parameters by module, so that a layer without a
-// path takes that of its parameters, and one without parameters that which its neighbours share.
+// path takes that of its parameters, and one without parameters that which its neighbors share.
 
 import type { Layer, Nodes } from "../wire";
 

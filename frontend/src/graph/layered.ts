@@ -12,7 +12,7 @@ class Inside {
   readonly border: number[] = [];
   readonly source: number[] = [];
   readonly target: number[] = [];
-  /** The box inside a neighbouring cluster that an edge starts from or leads to, -1 for items. */
+  /** The box inside a neighboring cluster that an edge starts from or leads to, -1 for items. */
   readonly sourceGate: number[] = [];
   readonly targetGate: number[] = [];
   readonly boxOf = new Map<string, number>();

@@ -2,7 +2,7 @@
 //
 // Boxes get layers by longest path; values that span layers get a chain of invisible places, one
 // chain a value however many use it, which keeps skip connections together and the number of places
-// low. Orders within layers come from barycentre sweeps. Coordinates: each box wants to stand below
+// low. Orders within layers come from barycenter sweeps. Coordinates: each box wants to stand below
 // what feeds it, and isotonic regression finds the nearest places to the wishes that keep the order,
 // so that straight chains stay straight. Everything is linear in boxes, places and edges, but for
 // sorting within layers.
@@ -111,7 +111,7 @@ function layers(level: Level): Int32Array {
 /** Chains of places for values that span layers. Places are numbered after the boxes. */
 class Wires {
   readonly layer: number[] = [];
-  /** Neighbouring layers' links between boxes and places: by columns, upper, lower, and offsets. */
+  /** Neighboring layers' links between boxes and places: by columns, upper, lower, and offsets. */
   readonly upper: number[] = [];
   readonly lower: number[] = [];
   readonly upperX: number[] = [];
@@ -199,7 +199,7 @@ function rowsOf(level: Level, layer: Int32Array, wires: Wires): number[][] {
   return rows;
 }
 
-/** Sorts rows by the means of their neighbours' places, down and up by turns; keeps the best. */
+/** Sorts rows by the means of their neighbors' places, down and up by turns; keeps the best. */
 function order(rows: number[][], wires: Wires, total: number): void {
   const above = adjacency(total, wires.lower, wires.upper);
   const below = adjacency(total, wires.upper, wires.lower);
@@ -233,7 +233,7 @@ function order(rows: number[][], wires: Wires, total: number): void {
   best.forEach((row, n) => (rows[n] = row));
 }
 
-/** Counts crossings between neighbouring rows, with a tree of sums. */
+/** Counts crossings between neighboring rows, with a tree of sums. */
 function crossings(rows: readonly number[][], below: (at: number) => ArrayLike<number>, position: Float64Array): number {
   let found = 0;
   for (let n = 0; n + 1 < rows.length; n++) {
@@ -379,7 +379,7 @@ interface Spines {
   weight(thing: number): number;
 }
 
-/** Moves the places of a line between their neighbours such that it bends as seldom as can be. */
+/** Moves the places of a line between their neighbors such that it bends as seldom as can be. */
 function straighten(chain: readonly number[], rows: readonly number[][], level: Level, wires: Wires, x: Float64Array): void {
   const { count } = level;
   const width = (thing: number) => (thing < count ? (level.width[thing] as number) : 0);
@@ -495,7 +495,7 @@ function finish(level: Level, rows: readonly number[][], wires: Wires, layer: In
     const source = level.source[n] as number;
     const target = level.target[n] as number;
     const down = (layer[target] as number) > (layer[source] as number);
-    // Straight to the row's edge first: neighbours may be taller.
+    // Straight to the row's edge first: neighbors may be taller.
     if (down) found.push((x[source] as number) + (level.fromX[n] as number), bottoms[layer[source] as number] as number);
     for (const place of through) {
       const row = wires.layer[place - count] as number;
@@ -509,7 +509,7 @@ function finish(level: Level, rows: readonly number[][], wires: Wires, layer: In
   return { x: x.slice(0, count), y, points, spine, width: right, height };
 }
 
-/** Neighbours as slices of one array. */
+/** Neighbors as slices of one array. */
 function adjacency(count: number, from: readonly number[], to: readonly number[]): (at: number) => Int32Array {
   const start = new Int32Array(count + 1);
   for (const at of from) start[at + 1] = (start[at + 1] as number) + 1;
@@ -523,7 +523,7 @@ function adjacency(count: number, from: readonly number[], to: readonly number[]
   return (at) => found.subarray(start[at], start[at + 1]);
 }
 
-/** Where a thing's left side would stand right below or above its neighbours, one wish each. */
+/** Where a thing's left side would stand right below or above its neighbors, one wish each. */
 function linked(
   count: number, from: readonly number[], to: readonly number[],
   fromX: readonly number[], toX: readonly number[],

@@ -1,4 +1,4 @@
-// Colours of the page for canvases, which know no CSS variables, and how each thing is coloured.
+// Colors of the page for canvases, which know no CSS variables, and how each thing is colored.
 
 export interface Look {
   readonly dark: boolean;
@@ -24,16 +24,16 @@ export function readLook(): Look {
   };
 }
 
-function isDark(colour: string): boolean {
-  const found = /^#(..)(..)(..)$/.exec(colour);
+function isDark(color: string): boolean {
+  const found = /^#(..)(..)(..)$/.exec(color);
   if (!found) return true;
   const [r, g, b] = found.slice(1).map((part) => parseInt(part, 16)) as [number, number, number];
   return 0.3 * r + 0.6 * g + 0.1 * b < 128;
 }
 
-/** A colour of the page as a canvas takes it: variables are put in. */
-export function onCanvas(colour: string): string {
-  if (!colour.includes("var(")) return colour;
+/** A color of the page as a canvas takes it: variables are put in. */
+export function onCanvas(color: string): string {
+  if (!color.includes("var(")) return color;
   const style = getComputedStyle(document.documentElement);
-  return colour.replace(/var\((--[\w-]+)\)/g, (_, name: string) => style.getPropertyValue(name).trim());
+  return color.replace(/var\((--[\w-]+)\)/g, (_, name: string) => style.getPropertyValue(name).trim());
 }

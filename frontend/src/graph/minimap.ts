@@ -2,7 +2,7 @@
 
 import type { Camera } from "./camera";
 import type { Placed } from "./place";
-import { colourOf, type Shown } from "./shown";
+import { colorOf, type Shown } from "./shown";
 
 /** How wide the minimap is, in a column of its own (`.graph-side`): it covers no nodes. */
 const WIDTH = 64;
@@ -86,7 +86,7 @@ export class Minimap {
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     for (let at = 0; at < scene.view.items.length; at++) {
       context.globalAlpha = hits && !hits[at] ? 0.25 : 1;
-      context.fillStyle = hits?.[at] ? shown.look.accent : colourOf(shown, at);
+      context.fillStyle = hits?.[at] ? shown.look.accent : colorOf(shown, at);
       context.fillRect(
         this.left + (placed.x[at] as number) * this.scaleX, this.top + (placed.y[at] as number) * this.scaleY,
         Math.max(1.2, (scene.width[at] as number) * this.scaleX), Math.max(0.8, (scene.height[at] as number) * this.scaleY),

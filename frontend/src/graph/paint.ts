@@ -1,15 +1,15 @@
-// Draws a scene onto a canvas. Far off, boxes are rectangles of one colour and lines are straight, drawn
-// colour by colour; near by, they have texts. Only what is in sight is drawn.
+// Draws a scene onto a canvas. Far off, boxes are rectangles of one color and lines are straight, drawn
+// color by color; near by, they have texts. Only what is in sight is drawn.
 
 import type { Camera } from "./camera";
 import { cut, FONT, LABEL, SMALL, TITLE } from "./measure";
 import { layerRgb } from "./rgb";
-import { colourOf, type Shown } from "./shown";
+import { colorOf, type Shown } from "./shown";
 import type { Box, Scene } from "./scene";
 
 type Context = CanvasRenderingContext2D;
 
-/** Below these scales boxes have no texts, and nothing but one colour. */
+/** Below these scales boxes have no texts, and nothing but one color. */
 const TEXT = 0.42;
 const DETAIL = 0.58;
 const FAR = 0.26;
@@ -32,7 +32,7 @@ export function paint(context: Context, camera: Camera, shown: Shown, ratio: num
   trail(context, camera, shown, ratio);
 }
 
-/** Clusters from the outside in: groups are thin, layers in their colour, kernels are hulls. */
+/** Clusters from the outside in: groups are thin, layers in their color, kernels are hulls. */
 function clusters(context: Context, camera: Camera, shown: Shown, sight: Box): void {
   const { scene, look } = shown;
   const thin = 1 / camera.scale;
@@ -43,14 +43,14 @@ function clusters(context: Context, camera: Camera, shown: Shown, sight: Box): v
     const hit = shown.clusterHits?.[at] === 1;
     const pointed = shown.pointed?.kind === "cluster" && shown.pointed.at === at;
     const kernel = cluster.kind === "kernel";
-    const colour =
+    const color =
       cluster.kind === "layer" && cluster.layer >= 0 ? layerRgb(look.dark, cluster.layer) : kernel ? look.accent : look.dim;
     round(context, box, kernel ? 14 : 7);
-    context.fillStyle = kernel ? look.accent : colour;
+    context.fillStyle = kernel ? look.accent : color;
     context.globalAlpha = hit ? 0.16 : kernel ? 0.07 : cluster.kind === "group" ? 0.035 : 0.08;
     context.fill();
     context.globalAlpha = hit || pointed ? 1 : kernel ? 0.75 : 0.45;
-    context.strokeStyle = hit ? look.accent : colour;
+    context.strokeStyle = hit ? look.accent : color;
     context.lineWidth = (hit || pointed ? 2 : kernel ? 1.3 : 1) * Math.min(thin, 1.6);
     context.setLineDash(cluster.kind === "body" ? [5, 4] : []);
     context.stroke();
@@ -77,16 +77,16 @@ function edges(context: Context, camera: Camera, shown: Shown, sight: Box): void
     else weak.push(at);
   });
   const thin = 1 / camera.scale;
-  const draw = (which: readonly number[], colour: string, alpha: number, width: number) => {
+  const draw = (which: readonly number[], color: string, alpha: number, width: number) => {
     if (!which.length) return;
     context.globalAlpha = alpha;
-    context.strokeStyle = colour;
+    context.strokeStyle = color;
     context.lineWidth = Math.min(width * thin, far ? Infinity : width * 1.6);
     context.beginPath();
     for (const at of which) line(context, scene, at, far);
     context.stroke();
     if (far) return;
-    context.fillStyle = colour;
+    context.fillStyle = color;
     context.beginPath();
     for (const at of which) head(context, scene, at);
     context.fill();
@@ -130,19 +130,19 @@ function head(context: Context, scene: Scene, edge: number): void {
 function farItems(context: Context, shown: Shown, sight: Box): void {
   const { scene, hits } = shown;
   const { x, y } = scene.placed;
-  const byColour = new Map<string, number[]>();
+  const byColor = new Map<string, number[]>();
   const weak = new Map<string, number[]>();
   scene.itemsIn(sight, (at) => {
-    const colours = hits && !hits[at] ? weak : byColour;
-    const colour = colourOf(shown, at);
-    const found = colours.get(colour);
+    const colors = hits && !hits[at] ? weak : byColor;
+    const color = colorOf(shown, at);
+    const found = colors.get(color);
     if (found) found.push(at);
-    else colours.set(colour, [at]);
+    else colors.set(color, [at]);
   });
-  for (const [colours, alpha] of [[weak, DIMMED], [byColour, 1]] as const) {
+  for (const [colors, alpha] of [[weak, DIMMED], [byColor, 1]] as const) {
     context.globalAlpha = alpha;
-    for (const [colour, items] of colours) {
-      context.fillStyle = colour;
+    for (const [color, items] of colors) {
+      context.fillStyle = color;
       for (const at of items) context.fillRect(x[at] as number, y[at] as number, scene.width[at] as number, scene.height[at] as number);
     }
   }
@@ -187,10 +187,10 @@ function box(context: Context, shown: Shown, at: number): void {
   const pill = role === "input" || role === "output" || role === "constant";
   const radius = pill ? frame.height / 2 : 6;
   const alpha = context.globalAlpha;
-  const colour = role === "input" || role === "output" ? look.accent : colourOf(shown, at);
+  const color = role === "input" || role === "output" ? look.accent : colorOf(shown, at);
   if (item?.cluster) {
     // Something behind it: there is more inside.
-    context.strokeStyle = colour;
+    context.strokeStyle = color;
     context.lineWidth = 1;
     context.fillStyle = look.panel;
     round(context, { ...frame, x: frame.x + 4, y: frame.y + 4 }, radius);
@@ -201,18 +201,18 @@ function box(context: Context, shown: Shown, at: number): void {
   context.fillStyle = role === "constant" ? look.raised : look.panel;
   context.fill();
   context.globalAlpha = alpha * (shown.heat?.[at] ? 0.5 : role === "constant" ? 0 : look.dark ? 0.2 : 0.13);
-  context.fillStyle = colour;
+  context.fillStyle = color;
   context.fill();
   context.globalAlpha = alpha;
   const marked = hits?.[at] === 1 || (shown.pointed?.kind === "item" && shown.pointed.at === at);
-  context.strokeStyle = marked ? look.accent : colour;
+  context.strokeStyle = marked ? look.accent : color;
   context.lineWidth = marked ? 2.4 : 1;
   if (role === "constant" && !marked) context.strokeStyle = look.line;
   context.stroke();
   if (!pill) stripe(context, shown, at, frame);
 }
 
-/** The colours of all layers that a box serves, at its left side. */
+/** The colors of all layers that a box serves, at its left side. */
 function stripe(context: Context, shown: Shown, at: number, frame: Box): void {
   const layers = (shown.layers[at] as readonly number[]).slice(0, 12);
   const height = (frame.height - 8) / Math.max(1, layers.length);
@@ -222,8 +222,8 @@ function stripe(context: Context, shown: Shown, at: number, frame: Box): void {
   });
 }
 
-function badge(context: Context, x: number, y: number, text: string, colour: string, back: string): void {
-  context.fillStyle = colour;
+function badge(context: Context, x: number, y: number, text: string, color: string, back: string): void {
+  context.fillStyle = color;
   context.beginPath();
   context.arc(x, y, 7.5, 0, 2 * Math.PI);
   context.fill();
@@ -273,9 +273,9 @@ function texts(context: Context, camera: Camera, shown: Shown, seen: readonly nu
   const detail = camera.scale >= DETAIL;
   for (const at of seen) cutOf(context, scene, at);
   // Font by font: changing it costs.
-  const each = (font: string, colour: string, put: (at: number, frame: Box, texts: Cut) => void) => {
+  const each = (font: string, color: string, put: (at: number, frame: Box, texts: Cut) => void) => {
     context.font = font;
-    context.fillStyle = colour;
+    context.fillStyle = color;
     for (const at of seen) {
       context.globalAlpha = hits && !hits[at] ? DIMMED + 0.15 : 1;
       put(at, scene.item(at), cutOf(context, scene, at));

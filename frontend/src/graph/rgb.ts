@@ -1,14 +1,14 @@
-// OKLCH colours as #rrggbb, which every canvas and every reader of SVG files takes, and quickly.
+// OKLCH colors as #rrggbb, which every canvas and every reader of SVG files takes, and quickly.
 // The matrices are those of Björn Ottosson's "A perceptual color space for image processing".
 
 import { layerColorOn } from "../colors";
 
 const FORM = /^oklch\(\s*([\d.]+)%\s+([\d.]+)\s+([\d.]+)(?:deg)?\s*(?:\/\s*[\d.]+\s*)?\)$/;
 
-/** Returns an OKLCH colour as hexadecimal, without its alpha; other colours as they are. */
-export function rgb(colour: string): string {
-  const found = FORM.exec(colour);
-  if (!found) return colour;
+/** Returns an OKLCH color as hexadecimal, without its alpha; other colors as they are. */
+export function rgb(color: string): string {
+  const found = FORM.exec(color);
+  if (!found) return color;
   const [light, chroma, hue] = [Number(found[1]) / 100, Number(found[2]), (Number(found[3]) * Math.PI) / 180];
   const a = chroma * Math.cos(hue);
   const b = chroma * Math.sin(hue);
@@ -31,7 +31,7 @@ function channel(linear: number): string {
 
 const known = new Map<number, string>();
 
-/** A layer's colour; as many are worked out as there are. */
+/** A layer's color; as many are worked out as there are. */
 export function layerRgb(dark: boolean, layer: number): string {
   const key = layer * 2 + (dark ? 1 : 0);
   let found = known.get(key);

@@ -1,4 +1,4 @@
-// How each box is coloured and marked at the moment: worked out when that changes, not at each frame.
+// How each box is colored and marked at the moment: worked out when that changes, not at each frame.
 
 import type { HeatColor } from "../heat";
 import type { Reach } from "../thread";
@@ -10,7 +10,7 @@ import type { Hit, Scene } from "./scene";
 export interface Shown {
   readonly scene: Scene;
   readonly look: Look;
-  /** For each item the colours of its layers, and its heat. */
+  /** For each item the colors of its layers, and its heat. */
   readonly layers: readonly (readonly number[])[];
   readonly heat: readonly (string | null)[] | null;
   /** 1 for items and clusters that the focus leads to; null where nothing is focused. */
@@ -38,9 +38,9 @@ export function heatOf(scene: Scene, build: string, heat: HeatColor): (string | 
   let some = false;
   const found = scene.view.items.map(({ node, cluster }) => {
     const ref = node?.ref ?? cluster?.ref;
-    const colour = ref ? heat({ build, ref }) : null;
-    if (colour !== null) some = true;
-    return colour === null ? null : rgb(onCanvas(colour));
+    const color = ref ? heat({ build, ref }) : null;
+    if (color !== null) some = true;
+    return color === null ? null : rgb(onCanvas(color));
   });
   return some ? found : null;
 }
@@ -71,9 +71,9 @@ export function hitsOf(scene: Scene, reach: Reach, stage: number | null): { item
   return any ? { items: found, clusters: around } : null;
 }
 
-/** A colour for a box as a whole. */
-export function colourOf(shown: Shown, at: number): string {
-  // With figures shown, a box without one has no colour that could be taken for one.
+/** A color for a box as a whole. */
+export function colorOf(shown: Shown, at: number): string {
+  // With figures shown, a box without one has no color that could be taken for one.
   if (shown.heat) return shown.heat[at] ?? shown.look.dim;
   const layers = shown.layers[at] as readonly number[];
   const item = shown.scene.view.items[at];

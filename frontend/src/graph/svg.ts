@@ -3,7 +3,7 @@
 
 import { cut, FONT, LABEL, roughly, SMALL, TITLE } from "./measure";
 import { layerRgb } from "./rgb";
-import { colourOf, type Shown } from "./shown";
+import { colorOf, type Shown } from "./shown";
 
 export function svgOf(shown: Shown): string {
   const { scene, look } = shown;
@@ -16,11 +16,11 @@ export function svgOf(shown: Shown): string {
   view.clusters.forEach((cluster, at) => {
     const box = scene.cluster(at);
     const kernel = cluster.kind === "kernel";
-    const colour = cluster.kind === "layer" && cluster.layer >= 0 ? layerRgb(look.dark, cluster.layer) : kernel ? look.accent : look.dim;
+    const color = cluster.kind === "layer" && cluster.layer >= 0 ? layerRgb(look.dark, cluster.layer) : kernel ? look.accent : look.dim;
     const dash = cluster.kind === "body" ? ' stroke-dasharray="5 4"' : "";
     out.push(
       `<rect x="${n(box.x)}" y="${n(box.y)}" width="${n(box.width)}" height="${n(box.height)}" rx="${kernel ? 14 : 7}" ` +
-        `fill="${escape(colour)}" fill-opacity="${cluster.kind === "group" ? 0.035 : 0.07}" stroke="${escape(colour)}" stroke-opacity="0.7"${dash}/>`,
+        `fill="${escape(color)}" fill-opacity="${cluster.kind === "group" ? 0.035 : 0.07}" stroke="${escape(color)}" stroke-opacity="0.7"${dash}/>`,
       text(box.x + 8, box.y + 15, fit(cluster.title, LABEL, true, box.width - 16), LABEL, look.text, true),
     );
   });
@@ -29,14 +29,14 @@ export function svgOf(shown: Shown): string {
     const box = scene.item(at);
     const role = item.node?.role ?? "op";
     const pill = role !== "op";
-    const colour = role === "input" || role === "output" ? look.accent : colourOf(shown, at);
+    const color = role === "input" || role === "output" ? look.accent : colorOf(shown, at);
     const lines = scene.lines[at];
     out.push(
       `<g><title>${escape([lines?.title, lines?.second, lines?.third].filter(Boolean).join("\n"))}</title>`,
       `<rect x="${n(box.x)}" y="${n(box.y)}" width="${n(box.width)}" height="${n(box.height)}" ` +
-        `rx="${pill ? n(box.height / 2) : 6}" fill="${escape(look.panel)}" stroke="${escape(colour)}"/>`,
+        `rx="${pill ? n(box.height / 2) : 6}" fill="${escape(look.panel)}" stroke="${escape(color)}"/>`,
       `<rect x="${n(box.x)}" y="${n(box.y)}" width="${n(box.width)}" height="${n(box.height)}" ` +
-        `rx="${pill ? n(box.height / 2) : 6}" fill="${escape(colour)}" fill-opacity="${shown.heat?.[at] ? 0.5 : 0.15}"/>`,
+        `rx="${pill ? n(box.height / 2) : 6}" fill="${escape(color)}" fill-opacity="${shown.heat?.[at] ? 0.5 : 0.15}"/>`,
     );
     const layers = pill ? [] : (shown.layers[at] ?? []).slice(0, 12);
     layers.forEach((layer, k) => {
@@ -74,16 +74,16 @@ function edgePath({ scene, look }: Shown, edge: number): string {
     x = nextX;
     y = nextY;
   }
-  const colour = escape(look.dim);
+  const color = escape(look.dim);
   return (
-    `<path d="${path}" fill="none" stroke="${colour}" stroke-opacity="0.8"/>` +
-    `<path d="M${n(x)} ${n(y)}L${n(x - 3.5)} ${n(y - 7)}L${n(x + 3.5)} ${n(y - 7)}Z" fill="${colour}"/>`
+    `<path d="${path}" fill="none" stroke="${color}" stroke-opacity="0.8"/>` +
+    `<path d="M${n(x)} ${n(y)}L${n(x - 3.5)} ${n(y - 7)}L${n(x + 3.5)} ${n(y - 7)}Z" fill="${color}"/>`
   );
 }
 
-function text(x: number, y: number, what: string, size: number, colour: string, bold = false): string {
+function text(x: number, y: number, what: string, size: number, color: string, bold = false): string {
   const weight = bold ? ' font-weight="bold"' : "";
-  return `<text x="${n(x)}" y="${n(y)}" font-size="${size}" fill="${escape(colour)}"${weight}>${escape(what)}</text>`;
+  return `<text x="${n(x)}" y="${n(y)}" font-size="${size}" fill="${escape(color)}"${weight}>${escape(what)}</text>`;
 }
 
 function fit(what: string, size: number, bold: boolean, width: number): string {

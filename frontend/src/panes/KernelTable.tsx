@@ -17,7 +17,7 @@ import { asText, columnsOf, loopedIn, rowsOf, sorted, type Column, type Row } fr
 const ROW = 24;
 const HEAD = 26;
 const AROUND = 8;
-/** Segments of colour beside a row, at most. */
+/** Segments of color beside a row, at most. */
 const MOST_COLORS = 8;
 
 export function KernelTable({ pane, build }: PaneProps) {

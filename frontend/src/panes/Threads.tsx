@@ -1,4 +1,4 @@
-// Links drawn between neighbouring panes: from each line of what is in focus to those it leads to in
+// Links drawn between neighboring panes: from each line of what is in focus to those it leads to in
 // the pane beside. Drawn anew in each frame in which something moved.
 
 import { useEffect, useRef } from "preact/hooks";

@@ -31,7 +31,7 @@ export function focusNth(n: number): void {
   focusPane(panes.peek()[n]);
 }
 
-export function focusNeighbour(by: number): void {
+export function focusNeighbor(by: number): void {
   const all = panes.peek();
   const at = all.findIndex((pane) => pane.key === focusedPane.peek());
   focusPane(at < 0 ? all[by > 0 ? 0 : all.length - 1] : all[at + by]);

@@ -8,7 +8,7 @@ export function sizeOf(key: number): number {
   return sizes.value.get(key) ?? 1;
 }
 
-/** The least share that a pane keeps of what it and its neighbour have together. */
+/** The least share that a pane keeps of what it and its neighbor have together. */
 const LEAST = 0.12;
 
 /** Moves the border between two panes by a share of their common width. */

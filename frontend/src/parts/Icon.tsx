@@ -1,4 +1,4 @@
-// The page's own icons: strokes on a grid of 16, in the colour of the writing around them.
+// The page's own icons: strokes on a grid of 16, in the color of the writing around them.
 
 const PATHS = {
   search: "M7 12A5 5 0 1 0 7 2a5 5 0 0 0 0 10zM10.6 10.6 14 14",

@@ -1,4 +1,4 @@
-// The row that says what colours mean: the scale with its numbers, what figures rest on, and notes.
+// The row that says what colors mean: the scale with its numbers, what figures rest on, and notes.
 
 import { buildOf, builds } from "../builds";
 import { heatIn, isMeasured, setMetric, wholeScale } from "../heat";
@@ -23,7 +23,7 @@ export function HeatBar() {
   const measured = isMeasured(build, by);
   const heat = heatIn(build, by);
   return (
-    <div class="heat-bar" role="region" aria-label="What colours mean">
+    <div class="heat-bar" role="region" aria-label="What colors mean">
       <b>{TITLES[by]}</b>
       {measured && <Legend by={by} />}
       {!measured && <span class="dim">{by === "error" ? "not compared yet" : "not measured yet"}</span>}
@@ -39,7 +39,7 @@ export function HeatBar() {
         </span>
       )}
       <span class="grow" />
-      <button class="quiet" aria-label="Colour by layer only" title="Colour by layer only" onClick={() => setMetric("")}>
+      <button class="quiet" aria-label="Color by layer only" title="Color by layer only" onClick={() => setMetric("")}>
         <Icon name="close" size={12} />
       </button>
     </div>
@@ -52,7 +52,7 @@ function Legend({ by }: { readonly by: Metric }) {
   const scale = wholeScale.value;
   if (!scale) return null;
   const about = adds(by)
-    ? "Of layers and kernels. Lines and instructions have the same colours, the hottest of their kernel at the right."
+    ? "Of layers and kernels. Lines and instructions have the same colors, the hottest of their kernel at the right."
     : "Of layers and kernels.";
   return (
     <span class="legend" title={about}>

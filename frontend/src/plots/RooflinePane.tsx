@@ -177,7 +177,7 @@ function Points({ build, plot, over, enter, choose }: PointsProps) {
   );
 }
 
-/** A disc for what its arithmetic limits, a diamond for what waits for memory: not colour alone. */
+/** A disc for what its arithmetic limits, a diamond for what waits for memory: not color alone. */
 function Mark({ point: { x, y, radius, limit } }: { readonly point: Point }) {
   if (limit === "compute") return <circle cx={x} cy={y} r={radius} />;
   const r = radius * 1.2;

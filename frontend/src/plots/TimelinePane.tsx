@@ -247,7 +247,7 @@ function turnsOf(build: Build, slice: Slice): string {
   return ref?.kind === "kernel" ? turnsText(slice.ns, value(build.heat("time").value)?.runs[ref.kernel]) : "";
 }
 
-/** A name in a slice, as much of it as fits, on a ground of its own so that it reads on any colour. */
+/** A name in a slice, as much of it as fits, on a ground of its own so that it reads on any color. */
 function Name({ text, x, width }: { readonly text: string; readonly x: number; readonly width: number }) {
   const left = Math.max(0, x);
   const room = Math.floor((x + width - left - 8) / LETTER);

@@ -1,4 +1,4 @@
-// The figure of each thing of a build, by a metric: what colours and tables show.
+// The figure of each thing of a build, by a metric: what colors and tables show.
 
 import { value, type Build } from "../builds";
 import type { Ref } from "../refs";

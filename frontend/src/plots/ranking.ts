@@ -12,7 +12,7 @@ export interface Row {
   readonly ref: Ref | null;
   readonly title: string;
   readonly detail: string;
-  /** Layers whose colours stand before it. */
+  /** Layers whose colors stand before it. */
   readonly layers: readonly number[];
   readonly figure: number;
 }

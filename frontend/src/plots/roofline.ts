@@ -60,7 +60,7 @@ const LETTER = 6.1;
 const LINE = 14;
 const LARGEST = 19;
 const SMALLEST = 3.5;
-const LABELLED = 14;
+const LABELED = 14;
 const LONGEST = 26;
 
 type Figures = readonly (number | null)[];
@@ -179,7 +179,7 @@ function points(shown: readonly Group[], total: number, x: Axis, y: Axis, inside
     .map((roof) => ({ x: roof.label[0], y: roof.label[1] - LINE + 3, width: roof.text.length * LETTER, height: LINE }));
   for (const roof of roofs) taken.push(...along(roof, x, y));
   taken.push(...bare.map((p) => ({ x: p.x - 1.2 * p.radius, y: p.y - 1.2 * p.radius, width: 2.4 * p.radius, height: 2.4 * p.radius })));
-  const wanted = bare.slice(0, LABELLED).map((p) => ({ ...p, radius: 1.2 * p.radius, width: p.text.length * LETTER + 2, height: LINE }));
+  const wanted = bare.slice(0, LABELED).map((p) => ({ ...p, radius: 1.2 * p.radius, width: p.text.length * LETTER + 2, height: LINE }));
   // A point's own box must not be in its label's way, so boxes of points are those of all others.
   const labels: (Box | null)[] = place(wanted, taken, inside);
   return bare.map((point, n) => ({ ...point, label: labels[n] ?? null }));

@@ -1,4 +1,4 @@
-// From a figure to a place on the scale of heat, from 0 (cold) to 1 (hot), and from there to a colour.
+// From a figure to a place on the scale of heat, from 0 (cold) to 1 (hot), and from there to a color.
 // Lightness grows (or falls, on a light page) all the way, so that the scale works without hue.
 
 import { effect, signal } from "@preact/signals";
@@ -18,7 +18,7 @@ export interface Scale {
   readonly ticks: readonly Tick[];
 }
 
-/** Figures that add up over layers and kernels; 0 of them is nothing to be coloured. */
+/** Figures that add up over layers and kernels; 0 of them is nothing to be colored. */
 export function adds(metric: Metric): boolean {
   return metric === "time" || metric === "flops" || metric === "bytes";
 }
@@ -77,14 +77,14 @@ export function raised(power: number): string {
 const STOPS = 6;
 const COLORS = 33;
 
-/** The colours from cold to hot as the theme has them, resolved, so that a canvas can use them. */
+/** The colors from cold to hot as the theme has them, resolved, so that a canvas can use them. */
 export const palette = signal<readonly string[]>([]);
 
 export function colorAt(colors: readonly string[], level: number): string {
   return colors[Math.round(Math.min(1, Math.max(0, level)) * (colors.length - 1))] ?? "";
 }
 
-/** What can be read on a colour of the scale (`rgb(r g b)`): black or white. */
+/** What can be read on a color of the scale (`rgb(r g b)`): black or white. */
 export function inkOn(color: string): string {
   const [r = 0, g = 0, b = 0] = (color.match(/\d+/g) ?? []).map((text) => {
     const c = Number(text) / 255;

@@ -25,7 +25,7 @@ function layersOfOp(build: Build, kernel: number, op: number): readonly number[]
 
 const MOST_STRIPES = 3;
 
-/** The colours of an operator's layers below each other: none, one, or stripes. */
+/** The colors of an operator's layers below each other: none, one, or stripes. */
 export function layerStripes(build: Build, kernel: number, op: number): string {
   const colors = op < 0 ? [] : layersOfOp(build, kernel, op).slice(0, MOST_STRIPES).map((layer) => layerColor(layer));
   if (colors.length < 2) return colors[0] ?? "transparent";

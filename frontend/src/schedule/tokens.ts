@@ -1,4 +1,4 @@
-// Words of a loop nest by what they are, for their colours.
+// Words of a loop nest by what they are, for their colors.
 
 export interface Token {
   readonly text: string;

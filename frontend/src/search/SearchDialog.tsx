@@ -119,7 +119,7 @@ function distinct(items: readonly Item[]): Item[] {
 
 interface ResultProps {
   readonly item: Item;
-  /** The place of a layer, for its colour. */
+  /** The place of a layer, for its color. */
   readonly layer: number | undefined;
   readonly needle: string;
   readonly words: readonly string[];

@@ -68,7 +68,7 @@ interface CardProps {
   readonly frame: Frame;
   readonly build: Build;
   readonly share: number;
-  /** The colour of what is chosen, where its nodes changed here. */
+  /** The color of what is chosen, where its nodes changed here. */
   readonly mark: string;
 }
 

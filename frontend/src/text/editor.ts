@@ -86,7 +86,7 @@ export class Editor {
     return this.view.state.field(lit);
   }
 
-  /** Draws heat and colours anew. */
+  /** Draws heat and colors anew. */
   redraw(): void {
     this.view.dispatch({ effects: redraw.of(null) });
     this.ruler.draw();

@@ -1,5 +1,5 @@
 // Tokens of the texts that panes show, found line by line: every language of the page keeps a token
-// on its line, so that a text of any length is coloured where it is looked at.
+// on its line, so that a text of any length is colored where it is looked at.
 
 import { StreamLanguage, syntaxHighlighting, type StreamParser, type StringStream } from "@codemirror/language";
 import type { Extension } from "@codemirror/state";
@@ -83,7 +83,7 @@ const NAMES = {
   label: tags.labelName,
 } as const;
 
-/** Classes, not styles: theme.ts colours them from the page's variables. */
+/** Classes, not styles: theme.ts colors them from the page's variables. */
 const CLASSES = tagHighlighter(
   Object.entries(NAMES).map(([name, tag]) => ({ tag, class: `token-${name}` })),
 );

@@ -12,7 +12,7 @@ import { inkOn } from "../plots/scale";
 import { format } from "../refs";
 import { EXACT, type Content, type Touched } from "./content";
 
-/** Names and colours that lines are shown with. */
+/** Names and colors that lines are shown with. */
 export interface Look {
   readonly content: Content;
   layerName(layer: number): string;

@@ -197,7 +197,7 @@ export class TextSession {
   }
 }
 
-/** Of a line's layers those that are pointed at, where it has such: links take their colours. */
+/** Of a line's layers those that are pointed at, where it has such: links take their colors. */
 function wanted(layers: readonly number[], pointed: ReadonlySet<number>): readonly number[] {
   const found = layers.filter((layer) => pointed.has(layer));
   return found.length ? found : layers;

@@ -56,13 +56,13 @@ class Reducer:
 
     # --- fewer nodes ---
 
-    def neighbourhood(
+    def neighborhood(
         self, function: Function, seeds: Collection[int], make: Callable[[set[int]], Case]
     ) -> set[int] | None:
         """Returns the least of the growing surroundings of some nodes that fails alone; None where
         even the whole function does not.
         """
-        near = _Neighbours(function)
+        near = _Neighbors(function)
         members = {s for s in seeds if s in near.units}
         while members:
             if self.fails(_made(make, members)):
@@ -226,7 +226,7 @@ def maker(
     return lambda members: cut(function, members, values, wrap)
 
 
-class _Neighbours:
+class _Neighbors:
     """Which nodes of a function read which, past tuples."""
 
     def __init__(self, function: Function) -> None:

@@ -27,7 +27,7 @@ def smallest_around(
     main = session.main(stage)
     reducer = Reducer(check, session.say, session.seconds)
     make = maker(main, session.all_values(stage))
-    members = reducer.neighbourhood(main, _seeds(main, node), make)
+    members = reducer.neighborhood(main, _seeds(main, node), make)
     if members is None:
         return None
     case = _with_fewer_outputs(reducer, make(reducer.smaller(members, make)))

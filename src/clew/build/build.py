@@ -318,11 +318,11 @@ class _Native:
                 layer=", ".join(call.layers[:3]),
             )
         self._chosen(call, call.op)
-        make = partial(_specialised, self.options, self.cache, self.pool)
+        make = partial(_specialized, self.options, self.cache, self.pool)
         return DeferredKernel(call.op, sizes, self.options.target, self.options.bounds, make)
 
 
-def _specialised(
+def _specialized(
     options: Options, cache: Cache, pool: ThreadPool, specialize: Specialize, module: Module
 ) -> Program | None:
     """Returns the program of a kernel's operators for what a run has told; None where shapes remain
@@ -352,7 +352,7 @@ def saved_kernel(step: Mapping[str, Any], pool: ThreadPool) -> DeferredKernel:
     """Returns a kernel of a saved model that is compiled for the shapes it meets."""
     target, bounds = Target.of_record(step["target"]), step.get("bounds", "check")
     options = Options(target, pool.threads, 3, (), bounds=bounds)
-    make = partial(_specialised, options, default_cache(), pool)
+    make = partial(_specialized, options, default_cache(), pool)
     return DeferredKernel.from_json(step, target, bounds, make)
 
 

@@ -1,4 +1,4 @@
-"""Kernels whose shapes only the run tells: specialised to those they meet, or run on references."""
+"""Kernels whose shapes only the run tells: specialized to those they meet, or run on references."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from clew.support.locks import Lock
 from clew.te.analysis import Kind
 
 MakeProgram: TypeAlias = Callable[[Specialize, Module], "Program | None"]
-"""Compiles a module once it is specialised; None where shapes remain that only a run tells."""
+"""Compiles a module once it is specialized; None where shapes remain that only a run tells."""
 
-Specialised: TypeAlias = "Callable[[Sequence[np.ndarray[Any, Any]]], tuple[Any, ...]]"
+Specialized: TypeAlias = "Callable[[Sequence[np.ndarray[Any, Any]]], tuple[Any, ...]]"
 
 # Kernels that a function keeps for the shapes it met.
 _KEPT_SHAPES = 64
@@ -52,7 +52,7 @@ _LIGHT_SECONDS = 0.02
 
 
 class DeferredKernel:
-    """A primitive function that is specialised to the shapes it meets (and to the values that
+    """A primitive function that is specialized to the shapes it meets (and to the values that
     decide sizes, such as the bounds of a slice); the last ones are kept. `sizes` names what its
     last arguments say: sizes that no other argument has.
 
@@ -82,9 +82,9 @@ class DeferredKernel:
         self._interpreted = interpreted(function)
         self._values_met = 0
         self._met: OrderedDict[tuple[Any, ...], int] = OrderedDict()
-        self._known: OrderedDict[tuple[Any, ...], Specialised | None] = OrderedDict()
+        self._known: OrderedDict[tuple[Any, ...], Specialized | None] = OrderedDict()
         # What was met exactly so, with its kernel.
-        self._ready: dict[tuple[Any, ...], tuple[Fitting, Specialised]] = {}
+        self._ready: dict[tuple[Any, ...], tuple[Fitting, Specialized]] = {}
         self._lock = Lock()
 
     def to_json(self) -> dict[str, Any]:
@@ -200,7 +200,7 @@ class DeferredKernel:
 
     def _specialize(
         self, arrays: Sequence[np.ndarray[Any, Any]], given: Sequence[int]
-    ) -> Specialised | None:
+    ) -> Specialized | None:
         """Returns a kernel for arguments like these; None where there is to be none."""
         deciding = [n for n in self._deciding if decides_now(arrays[n])]
         if deciding and self._values_met == _COMPILED_VALUES:

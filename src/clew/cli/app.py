@@ -22,7 +22,7 @@ from clew.cli import storage
 from clew.cli.arguments import need_sizes
 from clew.cli.bench import bench
 from clew.cli.bisect import bisect
-from clew.cli.catalogue import ops
+from clew.cli.catalog import ops
 from clew.cli.compare import Peer
 from clew.cli.correlate import correlate
 from clew.cli.dataset import dataset

@@ -1,4 +1,4 @@
-"""`clew tap`: values of layers, read from the optimised program."""
+"""`clew tap`: values of layers, read from the optimized program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dot product instructions: a group of neighbours of each operand at a time, in 32 bits a lane."""
+"""Dot product instructions: a group of neighbors of each operand at a time, in 32 bits a lane."""
 
 from __future__ import annotations
 

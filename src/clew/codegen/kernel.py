@@ -1,6 +1,6 @@
 """Loop nests to LLVM functions.
 
-Each top-level statement of a nest is an entry function with a grid (its parallel loop); neighbours
+Each top-level statement of a nest is an entry function with a grid (its parallel loop); neighbors
 without a parallel loop share one. Register tiles become SSA values directly, carried through loops
 by phi nodes, so that no LLVM pass is needed to keep them in registers.
 """

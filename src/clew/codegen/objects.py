@@ -1,6 +1,6 @@
 """Compiles LLVM modules to objects in worker processes.
 
-llvmlite serialises its calls with one lock, so modules compile in parallel only in processes of
+llvmlite serializes its calls with one lock, so modules compile in parallel only in processes of
 their own. These also keep LLVM's fatal errors away from the user's process. All traffic is driven
 by the callers of `submit` and `result`; there is no thread.
 """

@@ -56,7 +56,7 @@ class Registers(Addresses):
             raise ScheduleError(
                 "S042",
                 f"lanes of a vector loop store to one element of {buffer.name}",
-                hint="vectorise a loop that the stage is indexed by",
+                hint="vectorize a loop that the stage is indexed by",
             )
 
     def claim_register(self, buffer: Buffer, register: Register, lanes: int) -> Value | None:
@@ -102,5 +102,5 @@ def unfit_register(buffer: Buffer, how: str) -> ScheduleError:
     return ScheduleError(
         "S041",
         f"register tile {buffer.name} is used {how}",
-        hint="vectorise the same axis where it is set and where it is read, by the same width",
+        hint="vectorize the same axis where it is set and where it is read, by the same width",
     )

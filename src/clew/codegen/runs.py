@@ -16,7 +16,7 @@ _LEAST_LANES_OF_RUN = 4
 
 @dataclass(frozen=True)
 class Run:
-    """Neighbours in memory: the offset of the first from the access's pointer, and how many."""
+    """Neighbors in memory: the offset of the first from the access's pointer, and how many."""
 
     start: int
     length: int

@@ -2,7 +2,7 @@
 
 Names come first, unless they contradict the rest: exporters that number layers give an old name to
 another layer as soon as one is inserted. What names leave over is matched by labels: what a layer
-computes, together with what is known of its neighbours, where a layer that is matched already is
+computes, together with what is known of its neighbors, where a layer that is matched already is
 known by its pair. So every match makes the labels around it tell more.
 """
 
@@ -144,7 +144,7 @@ class _Pairing:
     # --- by labels ---
 
     def by_structure(self) -> None:
-        """Matches by what layers are and by their neighbours, the surest first."""
+        """Matches by what layers are and by their neighbors, the surest first."""
         exact: _Kind = lambda layer: layer.calls  # noqa: E731
         loose: _Kind = lambda layer: (layer.op, layer.kinds)  # noqa: E731
         none: _Kind = lambda layer: ()  # noqa: E731
@@ -154,13 +154,13 @@ class _Pairing:
             for _ in range(_ROUNDS):
                 count = len(self.found)
                 if kind is not none:
-                    self._labelled(self._history, kind, how, sure)
-                    self._labelled(self._future, kind, how, sure)
-                self._labelled(self._neighbours, kind, how, sure)
+                    self._labeled(self._history, kind, how, sure)
+                    self._labeled(self._future, kind, how, sure)
+                self._labeled(self._neighbors, kind, how, sure)
                 if len(self.found) == count:
                     break
 
-    def _labelled(self, labels: _Labels, kind: _Kind, how: str, sure: float) -> None:
+    def _labeled(self, labels: _Labels, kind: _Kind, how: str, sure: float) -> None:
         """Matches layers whose labels are equal: as many on either side as on the other.
 
         Where several are alike, those of one name go together (if names mean anything), then the
@@ -217,10 +217,10 @@ class _Pairing:
             labels[name] = known if known is not None else self._number((kind(layer), near))
         return labels
 
-    def _neighbours(self, side: int, kind: _Kind) -> dict[str, int]:
+    def _neighbors(self, side: int, kind: _Kind) -> dict[str, int]:
         """Returns labels of what a layer is and of those next to it, as far as these are known.
 
-        A layer without a known neighbour has a label of its own.
+        A layer without a known neighbor has a label of its own.
         """
         labels = {}
         for name in self.left(side):

@@ -1,6 +1,6 @@
 """What notebooks show of a compiled model and a kernel: small static HTML; a story shows itself.
 
-There are no scripts in it, all text is escaped, and colours suit light and dark notebooks. What it
+There are no scripts in it, all text is escaped, and colors suit light and dark notebooks. What it
 says is what the page and the tables of the command line say.
 """
 
@@ -37,7 +37,7 @@ def model_html(model: CompiledModel) -> str:
 
 
 def kernel_html(kernel: Kernel) -> str:
-    """Returns a kernel's layers, operators and loop nest, each line in its layer's colour."""
+    """Returns a kernel's layers, operators and loop nest, each line in its layer's color."""
     facts = describe_kernel(kernel)
     about = {
         "layers": markup.code(_listed(kernel.layers, len(kernel.layers))),
@@ -46,10 +46,10 @@ def kernel_html(kernel: Kernel) -> str:
         "code": html.escape(f"{facts['code_bytes']} bytes"),
     }
     used = kernel.traced
-    colours = [_colour_of(kernel, position) for position in range(len(kernel.ops))]
+    colors = [_color_of(kernel, position) for position in range(len(kernel.ops))]
     positions = loop_ops(len(used.loops), used.loop_stages, used.stage_ops)
     lines = [
-        _line(number, text, colours[op] if op >= 0 else "")
+        _line(number, text, colors[op] if op >= 0 else "")
         for number, (text, op) in enumerate(zip(used.loops, positions, strict=True), 1)
     ]
     if len(lines) > _LINES:
@@ -109,15 +109,15 @@ def _more(count: int) -> str:
 # --- a kernel ---
 
 
-def _colour_of(kernel: Kernel, position: int) -> str:
-    """Returns the colour of the first layer of an operator, by its place in the kernel's layers."""
+def _color_of(kernel: Kernel, position: int) -> str:
+    """Returns the color of the first layer of an operator, by its place in the kernel's layers."""
     own = kernel.calls[position].layers
     place = next((n for n, layer in enumerate(kernel.layers) if layer in own), None)
     return "" if place is None else f"oklch(65% 0.12 {_HUES[place % len(_HUES)]}"
 
 
-def _line(number: int, text: str, colour: str) -> str:
-    mark = f"border-left:3px solid {colour});background:{colour} / 0.12)" if colour else ""
+def _line(number: int, text: str, color: str) -> str:
+    mark = f"border-left:3px solid {color});background:{color} / 0.12)" if color else ""
     edge = mark or "border-left:3px solid transparent"
     count = f'<span style="{markup.FAINT};user-select:none">{number:>4}  </span>'
     return f'<div style="{edge};padding-left:4px">{count}{html.escape(text)}</div>'

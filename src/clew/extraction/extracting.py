@@ -62,7 +62,7 @@ def extract(
     - `nodes`: a range of the executor's nodes, kernels and host steps in the order they run.
 
     The first three are of the graph as imported: their values come from a run at opt level 0, which
-    computes every layer as it says. The last two are of the optimised program, with its layouts and
+    computes every layer as it says. The last two are of the optimized program, with its layouts and
     packed weights, from a run of that: of a compiled model, or of one compiled with `options`.
 
     `inputs` are the model's, by name or in order; those that a mapping lacks are drawn from the

@@ -1,4 +1,4 @@
-"""Parts of the optimised program: a kernel, or a range of the executor's nodes, as they were fused.
+"""Parts of the optimized program: a kernel, or a range of the executor's nodes, as they were fused.
 
 Their modules call the same primitive functions, with the same layouts and packed constants, so that
 compiling them gives the same kernels, and running them the same bits.

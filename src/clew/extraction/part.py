@@ -24,7 +24,7 @@ Array = np.ndarray[Any, Any]
 TOLERANCE: Final = 1e-3
 # The options that change no bit of a result.
 _HARMLESS: Final = frozenset({"threads", "cache", "trace", "guard", "on_progress", "instruments"})
-# How a part of the optimised program is compiled: its kernels are as they were fused.
+# How a part of the optimized program is compiled: its kernels are as they were fused.
 AS_FUSED: Final[Mapping[str, Any]] = {"passes": ()}
 
 

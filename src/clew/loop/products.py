@@ -1,6 +1,6 @@
 """Sums of products as instructions take them: which operands, how their elements lie in memory.
 
-A dot product instruction adds to each lane the products of a *group* of neighbours: as many as fit
+A dot product instruction adds to each lane the products of a *group* of neighbors: as many as fit
 32 bits (2 of `bf16`, 4 of 8-bit integers). A matrix unit takes tiles: of the left operand rows
 whose depth is contiguous, of the right operand a group of rows by columns, the group innermost.
 """
@@ -24,7 +24,7 @@ _SMALL = ("i8", "u8")
 
 @dataclass(frozen=True)
 class Product:
-    """A store that adds `wide(a) * wide(b)`; `group` neighbours of either fit 32 bits."""
+    """A store that adds `wide(a) * wide(b)`; `group` neighbors of either fit 32 bits."""
 
     a: Load
     b: Load

@@ -25,7 +25,7 @@ _LANE_BITS: Final = 32
 
 @dataclass(frozen=True)
 class DotInstruction:
-    """Adds the products of a group of neighbours to each lane of 32 bits: a function of LLVM's that
+    """Adds the products of a group of neighbors to each lane of 32 bits: a function of LLVM's that
     takes sums and two vectors of `element`.
     """
 

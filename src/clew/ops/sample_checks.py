@@ -257,8 +257,8 @@ class SampleModel:
     expected: dict[str, Array]
 
 
-def model_of(op: Op, samples: Sequence[Sample], *, neighbours: bool = False) -> SampleModel:
-    """Returns a model in which each result of each sample is an output. With `neighbours` f32
+def model_of(op: Op, samples: Sequence[Sample], *, neighbors: bool = False) -> SampleModel:
+    """Returns a model in which each result of each sample is an output. With `neighbors` f32
     arguments and results go through other operators, which kernels may take in.
     """
     rng = np.random.default_rng(zlib.crc32(op.name.encode()))
@@ -275,7 +275,7 @@ def model_of(op: Op, samples: Sequence[Sample], *, neighbours: bool = False) -> 
                 params.append(Var(f"x{n}_{k}", type_))
             inputs[f"x{n}_{k}"] = array
             args.append(params[-1])
-            if neighbours and type_.dtype == "f32":
+            if neighbors and type_.dtype == "f32":
                 with _layer(f"before{n}_{k}", "clip"):
                     low, high = float(array.min(initial=0)), float(array.max(initial=0))
                     args[-1] = get_op("clip")(args[-1], min=low, max=high)
@@ -287,7 +287,7 @@ def model_of(op: Op, samples: Sequence[Sample], *, neighbours: bool = False) -> 
             with _layer(f"sample{n}", op.name, output=k):
                 result = TupleGetItem(call, k) if isinstance(values, tuple) else call
             array = np.asarray(value)
-            if neighbours and array.dtype == np.float32:
+            if neighbors and array.dtype == np.float32:
                 with _layer(f"after{n}_{k}", "nn.relu", output=0):
                     result = get_op("nn.relu")(result)
                 array = get_op("nn.relu").run_reference([array], {})

@@ -21,7 +21,7 @@ Unmet: TypeAlias = ClewError | ClewWarning
 
 @dataclass
 class PassContext:
-    """What a pass may know and say: the target, the optimisation level, and remarks."""
+    """What a pass may know and say: the target, the optimization level, and remarks."""
 
     target: Target | None = None
     opt_level: int = 3
@@ -45,7 +45,7 @@ class PassContext:
         self.on_unmet(wish)
 
     def kind(self, call: Call) -> Kind:
-        """Returns how an operator call may be fused; equal calls are analysed once."""
+        """Returns how an operator call may be fused; equal calls are analyzed once."""
         kind = self._kind_of.get(call.id)
         if kind is None:
             kind = self._kind_of[call.id] = self._kind(call)

@@ -33,7 +33,7 @@ _MAX_FOLDED_ELEMENTS = 4096
 class Specialize(Pass):
     """Makes a module concrete for one run's sizes, and for the inputs' values that decide shapes.
 
-    Kernels are generated for concrete shapes; a model with symbolic sizes is specialised to those
+    Kernels are generated for concrete shapes; a model with symbolic sizes is specialized to those
     it meets, and the result kept.
 
     Before (`sizes={"batch": 2}`):

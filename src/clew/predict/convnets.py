@@ -15,8 +15,8 @@ _MOST_WEIGHTS = 60_000_000
 class ConvNet(Network):
     """A convolutional network and the habits of its layers.
 
-    `folded`: biases in place of batch normalisation. `excited`: blocks with squeeze and excitation.
-    `preactivated`: dense blocks normalise before they convolve.
+    `folded`: biases in place of batch normalization. `excited`: blocks with squeeze and excitation.
+    `preactivated`: dense blocks normalize before they convolve.
     """
 
     folded = True
@@ -42,7 +42,7 @@ def _conv(
     pad: int | None = None,
     scale: float = 1.0,
 ) -> str:
-    """Adds a convolution, with a bias or batch normalisation, as exporters give them."""
+    """Adds a convolution, with a bias or batch normalization, as exporters give them."""
     batch, channels, height, width = net.shapes[x]
     around = kernel // 2 if pad is None else pad
     inner = channels // groups * kernel * kernel

@@ -13,7 +13,7 @@ _MOST_WEIGHTS = 130_000_000
 class Transformer(Network):
     """A transformer and the habits of its layers.
 
-    `merged`: one product gives queries, keys and values. `rms`: normalised by the root mean square.
+    `merged`: one product gives queries, keys and values. `rms`: normalized by the root mean square.
     `gated`: SwiGLU.
     """
 
@@ -133,7 +133,7 @@ def transformer(seed: int) -> tuple[str, ModelProto]:
     x, mask = _embedded(net, kind, batch, length, width)
     length = net.shapes[x][1]
     angles = _angles(net, length, depth) if kind == "gated" else None
-    after = kind == "encoder"  # normalised after each residual sum, as in BERT
+    after = kind == "encoder"  # normalized after each residual sum, as in BERT
     for _ in range(layers):
         if after:
             x = _norm(net, net.binary("Add", _attention(net, x, mask, angles), x))

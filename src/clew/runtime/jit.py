@@ -15,7 +15,7 @@ from clew.support.errors import CompileError
 from clew.support.locks import Lock
 
 _numbers = itertools.count()
-_initialised = False
+_initialized = False
 _init_lock = Lock()
 
 
@@ -29,13 +29,13 @@ os.register_at_fork(
 )
 
 
-def _initialise() -> None:
-    global _initialised
+def _initialize() -> None:
+    global _initialized
     with _init_lock:
-        if not _initialised:
+        if not _initialized:
             llvm.initialize_native_target()
             llvm.initialize_native_asmprinter()
-            _initialised = True
+            _initialized = True
 
 
 class Library:
@@ -48,7 +48,7 @@ class Library:
     """
 
     def __init__(self, objects: Sequence[ObjectCode], imports: Mapping[str, int] | None = None):
-        _initialise()
+        _initialize()
         name = f"clew-{next(_numbers)}"  # LLVM never takes a name twice
         self._addresses: dict[str, int] = {}
         if not objects:

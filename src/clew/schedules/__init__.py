@@ -16,7 +16,7 @@ from clew.schedules import (
     matmul,
     matvec,
     melt,
-    neighbours,
+    neighbors,
     parts,
     rows,
     separable,
@@ -32,7 +32,7 @@ from clew.schedules.stack import schedule_stack
 RULES: Final[Mapping[str, ModuleType]] = {
     rule.NAME: rule
     for rule in (
-        amx, attention, conv, conv_parts, dot, elementwise, matmul, matvec, melt, neighbours,
+        amx, attention, conv, conv_parts, dot, elementwise, matmul, matvec, melt, neighbors,
         parts, rows, separable, spatial, split_weights, stack, windows, winograd,
     )
 }  # fmt: skip

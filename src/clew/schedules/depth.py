@@ -1,7 +1,7 @@
 """The depth of a sum of products, where its two innermost loops are walked as one.
 
 In an image of few channels, or in short blocks of them, the columns of a filter and the channels
-are neighbours. Together they fill what a tile or an instruction sums up; channels alone do not.
+are neighbors. Together they fill what a tile or an instruction sums up; channels alone do not.
 """
 
 from __future__ import annotations

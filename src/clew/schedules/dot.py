@@ -1,5 +1,5 @@
 """Sums of products of narrow operands by dot product instructions: the register tiles of matrix
-products and convolutions, a reduction step being a group of 2 or 4 neighbours.
+products and convolutions, a reduction step being a group of 2 or 4 neighbors.
 
 Weights are packed so that a group lies side by side in each lane (`NK32n2k`, `OHWI32o2i`).
 """
@@ -21,7 +21,7 @@ _IMAGE_RANK = 5
 
 
 def applies(infos: dict[str, StageInfo], anchor: str, target: Target) -> bool:
-    """Whether a stage sums products of groups of neighbours that the target has instructions
+    """Whether a stage sums products of groups of neighbors that the target has instructions
     for.
     """
     info = infos[anchor]

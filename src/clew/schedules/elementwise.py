@@ -28,7 +28,7 @@ _LEAST_LANES = 4
 
 
 def schedule(schedule: Schedule, infos: dict[str, StageInfo], root: str, target: Target) -> None:
-    """Fuses the axes that every access walks as one, vectorises the last, spreads the rest."""
+    """Fuses the axes that every access walks as one, vectorizes the last, spreads the rest."""
     info = infos[root]
     write_past_caches(schedule, info, target)
     if not info.axes:
@@ -119,7 +119,7 @@ def _axis_across(info: StageInfo, axes: list[str], target: Target) -> tuple[str,
 
 
 def _regular_lanes(info: StageInfo, axis: str, most: int) -> int:
-    """Returns how many neighbours along a loop lie evenly in all operands: blocks of channels of
+    """Returns how many neighbors along a loop lie evenly in all operands: blocks of channels of
     another size are that long; `most` where there is no such number.
     """
     simplifier = Simplifier()

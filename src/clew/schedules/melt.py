@@ -85,7 +85,7 @@ def _holders(schedule: Schedule, infos: dict[str, StageInfo], target: Target) ->
 
 
 def _in_vectors(info: StageInfo, target: Target) -> bool:
-    """Whether neighbours along a sum of products' last axis are neighbours in its operands."""
+    """Whether neighbors along a sum of products' last axis are neighbors in its operands."""
     if not info.axes:
         return False
     last = next(n for n in info.loops if n.name == info.axes[-1])

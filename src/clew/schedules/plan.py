@@ -18,7 +18,7 @@ from clew.schedules import (
     matmul,
     matvec,
     melt,
-    neighbours,
+    neighbors,
     parts,
     rows,
     separable,
@@ -31,7 +31,7 @@ from clew.schedules.shape import StageInfo, stage_infos
 
 # Rules that know a kernel by all of its stages; the first that fits has it. One that gives up may
 # have begun.
-_WHOLE_KERNELS: Final = (attention, winograd, separable, neighbours, conv_parts)
+_WHOLE_KERNELS: Final = (attention, winograd, separable, neighbors, conv_parts)
 # Of so many operations a value is not computed anew where it is read so often.
 _LONG, _AGAIN = 16, 64
 

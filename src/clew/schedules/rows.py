@@ -111,7 +111,7 @@ def reduce_in_vectors(schedule: Schedule, info: StageInfo, target: Target) -> No
 
 
 def _regular_lanes(load: Load, index: Index, most: int) -> int:
-    """Returns how many neighbours along a loop lie evenly in memory: blocks are that long."""
+    """Returns how many neighbors along a loop lie evenly in memory: blocks are that long."""
     simplifier = Simplifier()
     while most > 1 and lane_stride(load, index, most, simplifier) is None:
         most //= 2

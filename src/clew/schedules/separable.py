@@ -11,7 +11,7 @@ for each band of lines of the result:
     the last convolution, which sums over all channels
 ```
 
-A band's windows overlap those of its neighbours: those lines are computed twice. Without a first
+A band's windows overlap those of its neighbors: those lines are computed twice. Without a first
 convolution, windows read their image; without a last one, they are the result.
 """
 

@@ -143,7 +143,7 @@ def stage_infos(schedule: Schedule) -> dict[str, StageInfo]:
 
 
 def flatten_axes(schedule: Schedule, *stages: str) -> int:
-    """Makes neighbouring axes one wherever all accesses walk them so: pixels, images of a batch.
+    """Makes neighboring axes one wherever all accesses walk them so: pixels, images of a batch.
     Returns how many steps that took.
     """
     before, position = len(schedule.steps), 0

@@ -1,5 +1,5 @@
 """Reductions whose output's last axis is contiguous in the input (pooling, sums over leading axes):
-lanes are that axis, a few neighbours along the axis before it share a register tile.
+lanes are that axis, a few neighbors along the axis before it share a register tile.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from clew.schedules.shape import StageInfo, flatten_axes, largest_load, stage_in
 from clew.support.errors import ScheduleError
 
 NAME = "spatial"
-_NEIGHBOURS = 4
+_NEIGHBORS = 4
 _LEAST_PANELS = 4  # for threads
 _MOST_UNROLLED = 64
 
@@ -66,15 +66,15 @@ def schedule(
     attach = panel
     if row:
         schedule.reorder(*outer, panel, row, lane)
-        attach, inner = schedule.split(row, min(_NEIGHBOURS, schedule.extent(row)))
+        attach, inner = schedule.split(row, min(_NEIGHBORS, schedule.extent(row)))
         schedule.unroll(inner)
     schedule.compute_at(reduction, attach, "register")
     taps = register_tile(schedule, info, lanes)
     with contextlib.suppress(ScheduleError):  # windows need not lie inside
         schedule.skip_padding(reduction, lanes=info.axes[-1])
         schedule.partition(attach)
-        if schedule.extent(taps[-1]) * _NEIGHBOURS <= _MOST_UNROLLED:
-            schedule.unroll(taps[-1])  # neighbours read the same elements
+        if schedule.extent(taps[-1]) * _NEIGHBORS <= _MOST_UNROLLED:
+            schedule.unroll(taps[-1])  # neighbors read the same elements
     if vectors > 1:
         vector, lane = schedule.split(lane, lanes, tail="guard")
         schedule.unroll(vector)

@@ -1,7 +1,7 @@
 """Tile sizes from what the target has: the one place that states them.
 
 A register tile of `rows x vectors` keeps rows*vectors accumulators, `vectors` operands and one
-broadcast in registers. More vectors amortise broadcasts, more rows amortise loads; on 32 registers
+broadcast in registers. More vectors amortize broadcasts, more rows amortize loads; on 32 registers
 14x2 and 6x4 reach the FMA limit, on 16 registers 6x2.
 """
 

@@ -1,7 +1,7 @@
 """Windows that slide over each channel by itself, as in depthwise convolutions and pooling: a
 register tile is lines by columns of one channel's image (or of one block's, [n, co, oh, ow, ci]),
 and each element is loaded once for all taps of the tile that read it. Lanes are channels of a
-block; in a plain image they are neighbours along a line.
+block; in a plain image they are neighbors along a line.
 
 Padding is computed in place: the tiles inside the image ask nothing, those at its edges leave out
 the taps that lie in the padding.

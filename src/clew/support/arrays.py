@@ -13,7 +13,7 @@ ALIGNMENT_BYTES: Final = 64
 
 
 def aligned_empty(shape: Sequence[int], dtype: Any) -> np.ndarray[Any, Any]:
-    """Returns an uninitialised C-contiguous array that starts at a cache line."""
+    """Returns an uninitialized C-contiguous array that starts at a cache line."""
     kind = np.dtype(dtype)
     size_bytes = math.prod(shape) * kind.itemsize
     room = np.empty(size_bytes + ALIGNMENT_BYTES, np.uint8)

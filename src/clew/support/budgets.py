@@ -47,7 +47,7 @@ class Budgets:
 
     Of the file: `file_bytes` of the model file (protobuf itself ends at 2 GiB). `nodes` once
     functions are expanded. `nesting` of graphs and functions in each other. `functions`,
-    `opsets`, `values` (inputs, outputs and initialisers of one graph), `name_chars` of one name,
+    `opsets`, `values` (inputs, outputs and initializers of one graph), `name_chars` of one name,
     `text_chars` of all layers' names, those of the functions around them included.
     `attribute_bytes` of one attribute that is no tensor or graph. `rank`: axes of a tensor.
     `tensor_bytes` of one value whose shape is known, `total_bytes` of all of these together

@@ -1,4 +1,4 @@
-"""Values of the model's layers, read from the optimised program as it runs.
+"""Values of the model's layers, read from the optimized program as it runs.
 
 `where.py` tells which values are in memory, and why the others are not; `read.py` runs and gives
 values back as the layers have them; `force.py` breaks a fusion so that a value comes to be.

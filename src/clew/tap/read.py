@@ -299,12 +299,12 @@ def _raise_for(refused: Sequence[Refusal], force: bool) -> None:
         )
         raise InputError("I150", f"the value of {first.layer} is not in memory: {why}", hint=hint)
     python, cli = "a lower opt_level keeps more values", "a lower --opt-level keeps more values"
-    page = "a build with a lower optimisation level keeps more values"
+    page = "a build with a lower optimization level keeps more values"
     name = first.pass_name
     if name not in ("", "import"):
         python = f"compile with disabled=[{name!r}], or a lower opt_level"
         cli = f"compile with --disabled {name}, or a lower --opt-level"
-        page = f"make a build without {name}, or with a lower optimisation level"
+        page = f"make a build without {name}, or with a lower optimization level"
     if force:
         python, cli = f"force breaks fusions only; {python}", f"--force breaks fusions only; {cli}"
     what = f"the value of {first.layer} is no longer computed: {why}"

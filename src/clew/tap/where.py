@@ -226,7 +226,7 @@ class Whereabouts:
             held = self._following(held, following)
         return held
 
-    # --- neighbours ---
+    # --- neighbors ---
 
     @cached_property
     def _readable(self) -> dict[int, str]:

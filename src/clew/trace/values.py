@@ -1,7 +1,7 @@
 """Where the values of the model's layers are, stage by stage, by *same* links.
 
 A layer's value may be held by several nodes at once, and by none: folded into a constant that is
-another, merged with its neighbours, dead.
+another, merged with its neighbors, dead.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ def verify_links(
 
 
 def _precision(value: Any) -> float:
-    """Returns the relative step between neighbours of a narrow float's dtype, as rounding may put
+    """Returns the relative step between neighbors of a narrow float's dtype, as rounding may put
     equal values on either; 0 for others.
     """
     return _NARROW.get(getattr(getattr(value, "dtype", None), "name", ""), 0.0)

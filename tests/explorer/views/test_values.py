@@ -118,7 +118,7 @@ def test_a_long_loop_is_never_held_as_a_whole(
     assert 1 <= most <= 33
 
 
-def test_neighbouring_turns_need_one_run(
+def test_neighboring_turns_need_one_run(
     opened: Callable[..., Session], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = opened(loops.scan)

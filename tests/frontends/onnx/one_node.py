@@ -26,7 +26,7 @@ def draw(*shape, dtype="f4"):
 def model(
     op, inputs, *, count=1, opset=22, known=(), domain="", results=None, attrs=None, **attributes
 ):
-    """Returns a model of one node; inputs in `known` are initialisers, None are left out. `results`
+    """Returns a model of one node; inputs in `known` are initializers, None are left out. `results`
     names the outputs, "" for one that is left out. `attrs` are further attributes.
     """
     attributes |= attrs or {}

@@ -147,7 +147,7 @@ def test_unsorted_nodes_are_sorted():
     assert load(made).main.body.fields[0].op_name == "nn.relu"
 
 
-def test_missing_initialiser():
+def test_missing_initializer():
     made = model([node("Add", ["x", "weight"], ["y"], "add")])
     error = fails(ModelError, "M004", made)
     assert "weight" in error.message
@@ -168,7 +168,7 @@ def test_input_defined_again():
     fails(ModelError, "M010", model([node("Relu", ["x"], ["x"]), node("Relu", ["x"], ["y"])]))
 
 
-def test_two_initialisers_of_one_name():
+def test_two_initializers_of_one_name():
     one = numpy_helper.from_array(np.zeros(3, np.float32), "w")
     made = model([node("Add", ["x", "w"], ["y"])], initializers=[one, one])
     fails(ModelError, "M010", made)

@@ -1,4 +1,4 @@
-"""ONNX Runtime's normalisations, each with every option, against ONNX Runtime."""
+"""ONNX Runtime's normalizations, each with every option, against ONNX Runtime."""
 
 from __future__ import annotations
 

@@ -275,7 +275,7 @@ def test_constant_of_shape_stays_one_element():
     assert constant.data.strides == (0, 0, 0)
 
 
-def test_input_with_initialiser_is_a_constant():
+def test_input_with_initializer_is_a_constant():
     made = gemm()
     made.graph.input.append(info("w", shape=(4, 3)))
     assert load(made).input_names == ("x",)

@@ -33,7 +33,7 @@ def model(op, feeds, opset, constants=None, count=1, kind=TensorProto.UNDEFINED,
     constants = constants or {}
     inputs = [
         helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
-        for n, v in {**feeds, **constants}.items()  # before IR 4 an initialiser is an input too
+        for n, v in {**feeds, **constants}.items()  # before IR 4 an initializer is an input too
     ]
     results = [f"y{n}" for n in range(count)]
     outputs = [helper.make_tensor_value_info(n, kind, None) for n in results]

@@ -107,8 +107,8 @@ def test_versions(opset: int) -> None:
     got = _run(_model(nodes, inputs, ["q", "d", "s", "u"], opset), inputs)
     quotient = np.rint(inputs["x"] / inputs["scale"]) + inputs["zero"]
     _equal(got["q"], np.clip(quotient, 0, 255).astype(np.uint8))
-    centred = got["q"].astype(np.int32) - inputs["zero"]
-    _equal(got["d"], centred.astype(np.float32) * inputs["scale"])
+    centered = got["q"].astype(np.int32) - inputs["zero"]
+    _equal(got["d"], centered.astype(np.float32) * inputs["scale"])
     _equal(got["s"], inputs["sums"].astype(np.float32) * np.float32(0.3))
     exact = np.rint(inputs["sums"].astype(np.float32) / np.float32(0.3))
     _equal(got["u"], np.clip(exact, 0, 255).astype(np.uint8))

@@ -1,4 +1,4 @@
-"""Optimisers and gradients."""
+"""Optimizers and gradients."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TRAINING = "ai.onnx.preview.training"
         ("Momentum", 1, {"mode": "nesterov"}),
     ],
 )
-def test_optimisers(op, carried, attributes, count):
+def test_optimizers(op, carried, attributes, count):
     if op == "Momentum":
         attributes = {"alpha": 0.9, "beta": 0.8, "norm_coefficient": 0.1, **attributes}
     inputs = {"rate": np.array(0.1, "f4"), "count": np.array(count)}
@@ -32,7 +32,7 @@ def test_optimisers(op, carried, attributes, count):
     agrees(op, inputs, domain=TRAINING, count=2 * (carried + 1), **attributes)
 
 
-def test_bad_optimisers():
+def test_bad_optimizers():
     inputs = {"rate": np.array(0.1, "f4"), "count": np.array(1), "x": draw(2), "g": draw(2)}
     fails("M012", "Adagrad", inputs, domain=TRAINING)
 

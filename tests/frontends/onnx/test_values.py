@@ -333,7 +333,7 @@ def test_a_slice_by_the_turn(tmp_path: Path) -> None:
     agrees(text, {"x": SPARSE, "n": np.array(12)}, tmp_path)  # more values than are compiled for
 
 
-def test_initialisers_of_a_body() -> None:
+def test_initializers_of_a_body() -> None:
     values = helper.make_tensor_value_info
     body = helper.make_graph(
         [helper.make_node("Add", ["v", "k"], ["v2"]), helper.make_node("Identity", ["c"], ["c2"])],
@@ -391,7 +391,7 @@ def test_a_loop_without_end_can_be_interrupted() -> None:
     compiled = clew.compile(model(text), threads=1)
     ended = threading.Event()
 
-    def interrupt() -> None:  # again after a while: one that meets a finaliser is lost
+    def interrupt() -> None:  # again after a while: one that meets a finalizer is lost
         wait = 0.1
         while not ended.wait(wait):
             os.kill(os.getpid(), signal.SIGINT)

@@ -303,7 +303,7 @@ def test_center_crop_pad(dtype: str) -> None:
     run("CenterCropPad", x, np.array([5, 4], "i4"), opset=18, axes=[1, -1], reference=True)
 
 
-def test_batch_normalisation_in_training() -> None:
+def test_batch_normalization_in_training() -> None:
     statistics = [DRAW.uniform(0.5, 1.5, 3).astype("f4") for _ in range(4)]
     run("BatchNormalization", draw(4, 3, 5), *statistics, opset=15, count=3, training_mode=1,
         momentum=0.8)  # fmt: skip
@@ -313,7 +313,7 @@ def test_batch_normalisation_in_training() -> None:
     run("BatchNormalization", draw(4), *(s[:1] for s in statistics), opset=15)
 
 
-def test_batch_normalisation_of_mixed_dtypes() -> None:
+def test_batch_normalization_of_mixed_dtypes() -> None:
     statistics = [DRAW.uniform(0.5, 1.5, 3).astype("f4") for _ in range(4)]
     run("BatchNormalization", draw(4, 3, 5, dtype="f2"), *statistics, opset=15, tolerance=1e-2,
         reference=True)  # fmt: skip

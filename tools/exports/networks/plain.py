@@ -254,9 +254,9 @@ def entries() -> Iterator[Entry]:
         {"batch": 2, "n": 80},
     )
     yield Entry(
-        "point_neighbours",
+        "point_neighbors",
         "points",
-        _made("others", "point_neighbours"),
+        _made("others", "point_neighbors"),
         (Input("points", ("batch", "n", 3), normal),),
         {"batch": 1, "n": 32},
         {"batch": 2, "n": 40},

@@ -101,11 +101,11 @@ class Detector(nn.Module):
         ):
             batch, _, height, width = x.shape
             y, z = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
-            centres = torch.stack([z, y]).reshape(1, 2, -1) + 0.5
+            centers = torch.stack([z, y]).reshape(1, 2, -1) + 0.5
             sides = box(x).reshape(batch, 4, _BINS, height * width).softmax(2)
             sides = (sides * self.bins.reshape(1, 1, -1, 1)).sum(2)
             boxes.append(
-                torch.cat([centres - sides[:, :2], centres + sides[:, 2:]], 1) * float(stride)
+                torch.cat([centers - sides[:, :2], centers + sides[:, 2:]], 1) * float(stride)
             )
             scores.append(score(x).flatten(2).sigmoid())
         return torch.cat(boxes, 2), torch.cat(scores, 2)

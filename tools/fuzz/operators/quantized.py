@@ -1,4 +1,4 @@
-"""Quantised numbers, and types that are storage only."""
+"""Quantized numbers, and types that are storage only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reductions and normalisations."""
+"""Reductions and normalizations."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def lrn(g: Grower) -> object:
 
 @operator("Dropout")
 def dropout(g: Grower) -> object:
-    """As it runs when nothing is learnt: chance cannot be compared."""
+    """As it runs when nothing is learned: chance cannot be compared."""
     x = g.tensor(0, among=FLOATS)
     if not g.takes("ratio"):
         return g.emit(

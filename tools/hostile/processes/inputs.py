@@ -11,7 +11,7 @@ import numpy as np
 
 from clew.runtime.segment import NativeSegment
 from clew.support.errors import ClewError
-from hostile.catalogue import model, node, value
+from hostile.catalog import model, node, value
 from hostile.corpus import network
 from hostile.processes.setting import IMAGE, case, compiled, symbolic
 

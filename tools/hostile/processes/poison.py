@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from clew.runtime.cache import default_cache
-from hostile.catalogue import model, node, value
+from hostile.catalog import model, node, value
 from hostile.processes.setting import case, compiled, right
 
 _STRANGER = 12345

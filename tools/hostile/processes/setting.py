@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 import clew
-from hostile.catalogue import Case, load, model, node, value
+from hostile.catalog import Case, load, model, node, value
 from hostile.corpus import network
 
 ROUNDS: Final = int(os.environ.get("HOSTILE_ROUNDS", "1"))
@@ -24,7 +24,7 @@ IMAGE: Final = np.linspace(-1, 1, 192, dtype=np.float32).reshape(1, 3, 8, 8)
 
 
 def case(*expected: str, slow: bool = False) -> Callable[[Any], Any]:
-    """Puts a function of an empty folder, which is the cache's too, into the catalogue."""
+    """Puts a function of an empty folder, which is the cache's too, into the catalog."""
 
     def register(attack: Any) -> Any:
         def attacked(folder: Path) -> Any:

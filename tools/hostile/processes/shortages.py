@@ -11,7 +11,7 @@ from unittest import mock
 import numpy as np
 
 import clew
-from hostile.catalogue import model, node, value
+from hostile.catalog import model, node, value
 from hostile.processes.setting import case, compiled, right, symbolic
 
 

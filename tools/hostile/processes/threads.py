@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import clew
-from hostile.catalogue import model, node, value
+from hostile.catalog import model, node, value
 from hostile.corpus import network
 from hostile.processes.setting import IMAGE, ROUNDS, case, compiled, late, symbolic
 

@@ -1,4 +1,4 @@
-"""Figures to colour by, for layers and kernels, and as far as known for lines and instructions."""
+"""Figures to color by, for layers and kernels, and as far as known for lines and instructions."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def load(
 
     `annotate(source, node)` may edit each layer's source. `inputs` gives shapes of inputs by name,
     ints
-    or names of sizes, in place of those in the model. An input that has an initialiser is a
+    or names of sizes, in place of those in the model. An input that has an initializer is a
     constant, as
     is one given a value in `constants`: that settles axes, shapes and counts that the model takes
     as inputs. `budgets` bound what the model may ask for.

@@ -60,8 +60,8 @@ def _check_graph(graph: GraphProto, budgets: Budgets) -> None:
     for name, held in (
         ("inputs of a graph", graph.input),
         ("outputs of a graph", graph.output),
-        ("initialisers of a graph", graph.initializer),
-        ("sparse initialisers of a graph", graph.sparse_initializer),
+        ("initializers of a graph", graph.initializer),
+        ("sparse initializers of a graph", graph.sparse_initializer),
     ):
         _count("values", name, len(held), budgets.values)
 

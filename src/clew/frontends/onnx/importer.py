@@ -190,7 +190,7 @@ class Importer:
         Errors: M010 for a name that is taken.
         """
         if name in scope.values:
-            raise ModelError("M010", f"two initialisers are named {display(name)!r}")
+            raise ModelError("M010", f"two initializers are named {display(name)!r}")
         with building(parameter_span(name)):
             yield
 
@@ -211,8 +211,8 @@ class Importer:
         if found is None:
             raise ModelError(
                 "M004",
-                f"{what} {display(name)!r} is no input, no initialiser and no layer's output",
-                hint="an initialiser is missing, or the file is damaged",
+                f"{what} {display(name)!r} is no input, no initializer and no layer's output",
+                hint="an initializer is missing, or the file is damaged",
             )
         return found
 

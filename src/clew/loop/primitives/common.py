@@ -112,7 +112,7 @@ def check_kinds(nest: Nest) -> None:
             raise ScheduleError(
                 "S007",
                 f"loop {loop.name} cannot be lanes of a vector, with loops inside",
-                hint="move stages and split loops first; vectorise innermost loops last",
+                hint="move stages and split loops first; vectorize innermost loops last",
             )
         if loop.kind == "parallel" and id(loop) not in outermost:
             raise ScheduleError(

@@ -140,7 +140,7 @@ def _raised(loop: For) -> Stmt:
 
 @primitive
 def share_guards(nest: Nest, simplifier: Simplifier, *, loop: str) -> Nest:
-    """Guards below `loop` go as far outside as they can; neighbours under one condition are one.
+    """Guards below `loop` go as far outside as they can; neighbors under one condition are one.
 
     ```
     for i in n: { for j: if c(i): s;  for k: if c(i): t }      becomes
@@ -213,7 +213,7 @@ def partition(nest: Nest, simplifier: Simplifier, *, loop: str) -> Nest:
     for i in 1: if ...: s; for i in n - 2: s; for i in 1: if ...: s
     ```
 
-    A loop without such iterations stays as it is. Errors: S001; S006 for one that is vectorised or
+    A loop without such iterations stays as it is. Errors: S001; S006 for one that is vectorized or
     parallel.
     """
 

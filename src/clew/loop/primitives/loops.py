@@ -31,7 +31,7 @@ def split(
     names; `balance` takes ceil(n / factor) tiles whose sizes differ by at most one; `guard` rounds
     up and skips what lies beyond n.
 
-    Errors: S001, S004; S005 for an unknown tail; S006 for a loop already vectorised or parallel.
+    Errors: S001, S004; S005 for an unknown tail; S006 for a loop already vectorized or parallel.
     """
     check_positive("factor", factor)
     if tail not in TAILS:
@@ -98,7 +98,7 @@ def fuse(nest: Nest, simplifier: Simplifier, *, outer: str, inner: str) -> Nest:
 def reorder(nest: Nest, simplifier: Simplifier, *, order: tuple[str, ...]) -> Nest:
     """Puts directly nested loops into the given order, outermost first; others keep their place.
 
-    A nest that has only some of the loops (a reduction's initialisation) gets those in order.
+    A nest that has only some of the loops (a reduction's initialization) gets those in order.
 
     Errors: S001, S003.
     """
@@ -159,7 +159,7 @@ def vectorize(nest: Nest, simplifier: Simplifier, *, loop: str) -> Nest:
             raise ScheduleError(
                 "S007",
                 f"loop {loop} over {found.extent} cannot be lanes of a vector",
-                hint="split it by the vector width and vectorise the inner loop, innermost of all",
+                hint="split it by the vector width and vectorize the inner loop, innermost of all",
             )
         return replace(found, kind="vector")
 

@@ -19,7 +19,7 @@ def dot(nest: Nest, simplifier: Simplifier, *, loop: str) -> Nest:
     target has it, and the plain loop elsewhere. A shorter loop (a peeled rest) is the plain loop.
     Guards that the loop does not decide move out of it.
 
-    Errors: S001; S028 when the loop is no group of neighbours of `bf16` or 8-bit operands.
+    Errors: S001; S028 when the loop is no group of neighbors of `bf16` or 8-bit operands.
     """
 
     def rewrite(found: For) -> Stmt:

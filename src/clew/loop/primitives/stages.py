@@ -278,7 +278,7 @@ def cache_write(nest: Nest, simplifier: Simplifier, *, stage: str) -> Nest:
 def rfactor(nest: Nest, simplifier: Simplifier, *, stage: str, lanes: tuple[str, ...]) -> Nest:
     """Splits a reduction over the innermost loops `lanes` into that many partial results.
 
-    Partial results live in registers; a loop `<stage>.rf` combines them at the end. Vectorise the
+    Partial results live in registers; a loop `<stage>.rf` combines them at the end. Vectorize the
     last of `lanes` and `<stage>.rf<n>` to reduce along vectors.
 
     Errors: S001; S025 when a loop of `lanes` is no reduction loop of the stage.

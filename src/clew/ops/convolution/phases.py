@@ -1,4 +1,4 @@
-"""Images as batches of every n-th pixel, and back: what dilated windows see as neighbours."""
+"""Images as batches of every n-th pixel, and back: what dilated windows see as neighbors."""
 
 from __future__ import annotations
 

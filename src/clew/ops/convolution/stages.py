@@ -90,7 +90,7 @@ def product_dtypes(data: str, weight: str, name: str, out_dtype: str = "") -> tu
 
 
 def product_group(dtype: str) -> int:
-    """Returns how many neighbours of a dtype an instruction multiplies and adds at once: as many as
+    """Returns how many neighbors of a dtype an instruction multiplies and adds at once: as many as
     fit 32 bits; 0 for dtypes that no instruction takes so.
     """
     return {"bf16": 2, "u8": 4, "i8": 4}.get(dtype, 0)

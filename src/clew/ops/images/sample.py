@@ -30,7 +30,7 @@ _MODES = ("linear", "nearest", "cubic")
 _CUBIC = -0.75
 
 
-def _unnormalised(place: Scalar, size: Dim, align_corners: bool) -> Scalar:
+def _unnormalized(place: Scalar, size: Dim, align_corners: bool) -> Scalar:
     """Returns the index that a coordinate in [-1, 1] stands for."""
     n = te.cast(place.dtype, te.size(size))
     if align_corners:
@@ -189,7 +189,7 @@ def grid_sample(
     def place(i: tuple[Scalar, ...], axis: int) -> Scalar:
         size = x.shape[2 + axis]
         value = te.cast(wide, grid[(i[0], *i[2:], spatial - 1 - axis)])
-        value = _unnormalised(value, size, align_corners)
+        value = _unnormalized(value, size, align_corners)
         if mode == "nearest":
             value = te.call("round", value)
         if padding == "reflection" or (padding == "border" and mode != "cubic"):

@@ -1,4 +1,4 @@
-"""Normalisation and softmax."""
+"""Normalization and softmax."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def log_softmax(x: Tensor, *, axis: int = -1) -> Tensor:
     )
 
 
-def standardised(
+def standardized(
     name: str, x: Tensor, axes: Sequence[int], epsilon: float
 ) -> Callable[..., Scalar]:
     """Returns the element less its mean, over its standard deviation, from mean and variance
@@ -152,13 +152,13 @@ def _affine(
 def layer_norm(
     x: Tensor, gamma: Tensor, beta: Tensor | None = None, *, axis: int = -1, epsilon: float = 1e-5
 ) -> Tensor:
-    """`x` standardised over the axes from `axis` on, times `gamma`, plus `beta`.
+    """`x` standardized over the axes from `axis` on, times `gamma`, plus `beta`.
 
     Errors: T100, T101, T104, T105. Source: ONNX LayerNormalization-17.
     """
     need_float("nn.layer_norm", x)
     axes = range(axis_of("nn.layer_norm", axis, x.rank), x.rank)
-    value = standardised("layer_norm", x, axes, epsilon)
+    value = standardized("layer_norm", x, axes, epsilon)
     return _affine("nn.layer_norm", x, gamma, beta, value)
 
 
@@ -254,12 +254,12 @@ def _batch_norm_decompose(
 
 @register_op("nn.instance_norm", samples=_PER_CHANNEL)
 def instance_norm(x: Tensor, gamma: Tensor, beta: Tensor, *, epsilon: float = 1e-5) -> Tensor:
-    """Each channel of each image standardised, times `gamma[C]`, plus `beta[C]`.
+    """Each channel of each image standardized, times `gamma[C]`, plus `beta[C]`.
 
     Errors: T101, T102, T103, T105. Source: ONNX InstanceNormalization-22.
     """
     _channels("nn.instance_norm", x, gamma, beta)
-    value = standardised("instance_norm", x, range(2, x.rank), epsilon)
+    value = standardized("instance_norm", x, range(2, x.rank), epsilon)
     return te.compute(
         x.shape,
         lambda *i: te.cast(x.dtype, value(*i) * widen(gamma[i[1]]) + widen(beta[i[1]])),
@@ -277,7 +277,7 @@ def instance_norm(x: Tensor, gamma: Tensor, beta: Tensor, *, epsilon: float = 1e
 def group_norm(
     x: Tensor, gamma: Tensor, beta: Tensor, *, groups: int, epsilon: float = 1e-5
 ) -> Tensor:
-    """Groups of channels of each image standardised together, times `gamma[C]`, plus `beta[C]`.
+    """Groups of channels of each image standardized together, times `gamma[C]`, plus `beta[C]`.
 
     Errors: T101, T102, T103, T105, T107. Source: ONNX GroupNormalization-21.
     """
@@ -291,7 +291,7 @@ def group_norm(
         lambda *i: x[(i[0], i[1] * te.size(members) + i[2], *i[3:])],
         "group_norm_groups",
     )
-    value = standardised("group_norm", split, range(2, split.rank), epsilon)
+    value = standardized("group_norm", split, range(2, split.rank), epsilon)
 
     def body(*i: Scalar) -> Scalar:
         place = (i[0], i[1] // te.size(members), i[1] % te.size(members), *i[2:])

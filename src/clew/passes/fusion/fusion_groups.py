@@ -182,7 +182,7 @@ class Grouper:
         self._group.update(part_of)
 
     def _leave_in_place(self) -> None:
-        """Takes out the calls that need no kernel whatever their neighbours do: several results
+        """Takes out the calls that need no kernel whatever their neighbors do: several results
         that are views, and what is joined where it was computed.
         """
         for call in self._calls:
@@ -266,7 +266,7 @@ class Grouper:
     # --- windows and the pointwise convolutions around them ---
 
     def _melt(self, windows: Call) -> None:
-        """Makes the groups of a depthwise convolution and its neighbours one, where that pays."""
+        """Makes the groups of a depthwise convolution and its neighbors one, where that pays."""
         target = self._ctx.target
         if target is None or not melting.is_windows(windows, target):
             return

@@ -192,9 +192,9 @@ def _signed(weight: _Integers, column: int) -> _Integers:
         return weight
     point = np.zeros((), np.int32) if zero is None else _known(zero)
     if point is not None:
-        centred = value.data.astype(np.int32) - (point if column else point[..., None])
-        if centred.min(initial=0) >= -_HALF and centred.max(initial=0) < _HALF:
-            return _Integers(_narrowed(value, centred), None, weight.scale)
+        centered = value.data.astype(np.int32) - (point if column else point[..., None])
+        if centered.min(initial=0) >= -_HALF and centered.max(initial=0) < _HALF:
+            return _Integers(_narrowed(value, centered), None, weight.scale)
     if is_signed:
         return weight
     half = _number(_HALF)

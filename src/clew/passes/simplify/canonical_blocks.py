@@ -95,7 +95,7 @@ def softmax(found: Match) -> Expr | None:
     return get_op("nn.softmax")(found[_x], axis=top[0])
 
 
-# --- normalisation ---
+# --- normalization ---
 
 
 def _mean(value: Pattern) -> Pattern:
@@ -116,12 +116,12 @@ def _over_deviation(value: Pattern, variance: Pattern) -> Pattern:
 
 
 _average = _mean(_x)
-_centred = is_op("subtract")(_x, _average)
-_squares = is_op("multiply")(_centred, _centred) | is_op("power")(_centred, is_splat(2))
+_centered = is_op("subtract")(_x, _average)
+_squares = is_op("multiply")(_centered, _centered) | is_op("power")(_centered, is_splat(2))
 _variance = _mean(_squares)
 
 
-@rule(is_op("multiply")(_over_deviation(_centred, _variance), _gamma))
+@rule(is_op("multiply")(_over_deviation(_centered, _variance), _gamma))
 def layer_norm(found: Match) -> Expr | None:
     """`(x - mean) / sqrt(var + epsilon) * gamma`, over the last axes."""
     x, gamma = found[_x], found[_gamma]
@@ -160,7 +160,7 @@ def rms_norm(found: Match) -> Expr | None:
 
 
 def _fits(found: Match, parameter: Expr) -> bool:
-    """Whether a parameter of a normalisation is constant and broadcasts to its input."""
+    """Whether a parameter of a normalization is constant and broadcasts to its input."""
     return isinstance(parameter, Constant) and found.root.type == found[_x].type
 
 

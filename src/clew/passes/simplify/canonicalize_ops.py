@@ -31,7 +31,7 @@ class CanonicalizeOps(Pass):
 
     Preconditions: equal subexpressions are one node (EliminateCommonSubexpr), and powers and
     quotients have their simple forms (SimplifyExpr). Non-goals: bit-exactness of the blocks that
-    are recognised.
+    are recognized.
     """
 
     opt_level: ClassVar[int] = 2

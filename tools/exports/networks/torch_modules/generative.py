@@ -225,14 +225,14 @@ def stylegan() -> nn.Module:
             self.map = nn.Sequential(nn.Linear(16, 16), nn.LeakyReLU(0.2), nn.Linear(16, 16))
             self.start = nn.Parameter(torch.randn(1, 24, 8, 8))
             self.first, self.second = Modulated(24, 24), Modulated(24, 16)
-            self.colours = nn.Conv2d(16, 3, 1)
+            self.colors = nn.Conv2d(16, 3, 1)
 
         def forward(self, z: Any) -> Any:
             z = z * z.square().mean(1, keepdim=True).add(1e-8).rsqrt()
             style = self.map(z)
             x = self.first(self.start.expand(z.shape[0], -1, -1, -1), style)
             x = functional.interpolate(x, scale_factor=2.0, mode="bilinear", align_corners=False)
-            return self.colours(self.second(x, style))
+            return self.colors(self.second(x, style))
 
     return Generator()
 

@@ -102,10 +102,10 @@ def point_net() -> nn.Module:
     return PointNet()
 
 
-def point_neighbours() -> nn.Module:
+def point_neighbors() -> nn.Module:
     """Source: Wang et al., Dynamic Graph CNN for Learning on Point Clouds, 2018."""
 
-    class Neighbours(nn.Module):
+    class Neighbors(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.inner = nn.Sequential(nn.Linear(6, 16), nn.LeakyReLU(0.2), nn.Linear(16, 16))
@@ -119,14 +119,14 @@ def point_neighbours() -> nn.Module:
             own = points.unsqueeze(2).expand_as(picked)
             return self.head(self.inner(torch.cat([own, picked - own], -1)).amax(2))
 
-    return Neighbours()
+    return Neighbors()
 
 
 # ------------------------------------------------------------------------------------------- graphs
 
 
 class _Graph(nn.Module):
-    """Two layers of a kind; a node's neighbours are those with an edge to it."""
+    """Two layers of a kind; a node's neighbors are those with an edge to it."""
 
     def __init__(self, kind: str) -> None:
         super().__init__()

@@ -11,7 +11,7 @@ from clew.explorer.session import Session
 from clew.explorer.views.loops import loops_of_call
 from clew.explorer.views.refs import wire_ref
 from clew.explorer.views.stories.layer import rule_sentences
-from clew.explorer.views.stories.neighbours import dataflow
+from clew.explorer.views.stories.neighbors import dataflow
 from clew.explorer.views.stories.parts import (
     amount,
     code,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from clew.explorer.schema import Section, Sentence, Story
 from clew.explorer.session import Session
-from clew.explorer.views.stories.neighbours import neighbours
+from clew.explorer.views.stories.neighbors import neighbors
 from clew.explorer.views.stories.parts import (
     capital,
     code,
@@ -78,14 +78,14 @@ def _short(session: Session, story: LayerStory) -> Section:
         sentences.append(_took(row))
     error = (session.measured.get("errors") or {}).get(story.layer)
     if error is not None:
-        against = "from those of the model in f32 without optimisation, relative to the largest"
+        against = "from those of the model in f32 without optimization, relative to the largest"
         sentences.append(sentence(f"Its values differ by at most {error:.1e} {against}."))
     return Section("layer", "In short", "", sentences)
 
 
 def _import(session: Session, story: LayerStory, section: ToldSection | None) -> Section:
     place = session.layers[story.layer]
-    around = session.once(neighbours)
+    around = session.once(neighbors)
     sentences: list[Sentence] = []
     line = around.lines.get(place)
     if line is not None:

@@ -1,6 +1,6 @@
 """The layout of ONNX Runtime's optimized convolutions: channels in blocks, which lie innermost.
 
-Models that were saved at the optimisation level "all" hold weights in it. How many channels a block
+Models that were saved at the optimization level "all" hold weights in it. How many channels a block
 has depends on the CPU of the machine that saved the model, and the file does not say it.
 """
 

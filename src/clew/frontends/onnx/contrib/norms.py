@@ -1,10 +1,10 @@
-"""ONNX Runtime's normalisations: with a sum before them, of embeddings, of groups of channels."""
+"""ONNX Runtime's normalizations: with a sum before them, of embeddings, of groups of channels."""
 
 from __future__ import annotations
 
 from clew.frontends.onnx.build import cast, filled, reshaped, scalar
 from clew.frontends.onnx.contrib.schemas import MICROSOFT
-from clew.frontends.onnx.converters.nn import normalised, root_mean_square, statistics
+from clew.frontends.onnx.converters.nn import normalized, root_mean_square, statistics
 from clew.frontends.onnx.file.tensors import dtype_of
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, call, converter
@@ -25,7 +25,7 @@ def simplified_layer_norm(layer: Layer) -> Result:
     result = [cast(root_mean_square(cast(x, wide), cast(scale, wide), axis, epsilon), dtype)]
     if layer.wants(1):
         kept = dtype_of(layer.integer("stash_type"), "stash_type")
-        result += [cast(s, kept) for s in statistics(x, axis, epsilon, centre=False)]
+        result += [cast(s, kept) for s in statistics(x, axis, epsilon, center=False)]
     return result
 
 
@@ -34,7 +34,7 @@ def skip_layer_norm(layer: Layer) -> Result:
     """Over the last axis of a sum; also the mean, the inverse deviation, and the sum."""
     total = _sum(layer, 4)
     axis, epsilon = total.tensor.rank - 1, layer.real("epsilon")
-    result = [normalised(total, layer.input(2), layer.optional(3), axis, epsilon)]
+    result = [normalized(total, layer.input(2), layer.optional(3), axis, epsilon)]
     moments = statistics(total, axis, epsilon) if layer.wants(1) or layer.wants(2) else [total] * 2
     return [*result, *moments, total]
 
@@ -48,7 +48,7 @@ def skip_simplified_layer_norm(layer: Layer) -> Result:
         raise layer.unsupported("with the mean as a result")
     root = total
     if layer.wants(2):
-        (root,) = statistics(total, axis, epsilon, centre=False)
+        (root,) = statistics(total, axis, epsilon, center=False)
     return [root_mean_square(total, layer.input(2), axis, epsilon), total, root, total]
 
 
@@ -63,7 +63,7 @@ def _sum(layer: Layer, bias: int) -> Expr:
 
 @converter("EmbedLayerNormalization", domain=MICROSOFT)
 def embed_layer_norm(layer: Layer) -> Result:
-    """The sum of the embeddings of words, positions and segments, normalised; also the length of
+    """The sum of the embeddings of words, positions and segments, normalized; also the length of
     each row by its mask, and the sum.
     """
     ids, table = layer.input(0), layer.input(3)
@@ -79,7 +79,7 @@ def embed_layer_norm(layer: Layer) -> Result:
     total = call("add", total, positions)
     if (segments := layer.optional(1)) is not None:
         total = call("add", total, call("gather", layer.input(4), segments, axis=0))
-    result = normalised(total, layer.input(5), layer.input(6), 2, layer.real("epsilon"))
+    result = normalized(total, layer.input(5), layer.input(6), 2, layer.real("epsilon"))
     mask = layer.optional(7)
     if mask is None:
         lengths = filled(0, "i32", (batch,))

@@ -1,4 +1,4 @@
-"""Convolutions, matrix products, pooling and normalisation."""
+"""Convolutions, matrix products, pooling and normalization."""
 
 from __future__ import annotations
 
@@ -288,7 +288,7 @@ def lp_pool(layer: Layer) -> Result:
     return cast(call("power", total, scalar(1 / p, wide)), dtype)
 
 
-# --- normalisation --------------------------------------------------------------------------------
+# --- normalization --------------------------------------------------------------------------------
 
 
 @converter("LayerNormalization")
@@ -296,7 +296,7 @@ def layer_norm(layer: Layer) -> Result:
     """Over the axes from `axis` on; also the mean and the inverse deviation where they are used."""
     x, scale, bias = layer.input(0), layer.input(1), layer.optional(2)
     axis, epsilon = layer.axis(), layer.real("epsilon")
-    result = [normalised(x, scale, bias, axis, epsilon)]
+    result = [normalized(x, scale, bias, axis, epsilon)]
     if layer.wants(1) or layer.wants(2):
         # Statistics are in a dtype of their own, and computed in it or a wider one.
         kept = dtype_of(layer.integer("stash_type"), "stash_type")
@@ -304,21 +304,21 @@ def layer_norm(layer: Layer) -> Result:
     return result
 
 
-def normalised(x: Expr, scale: Expr, bias: Expr | None, axis: int, epsilon: float) -> Expr:
-    """Returns `x` normalised over the axes from `axis` on; scale and bias broadcast to these."""
+def normalized(x: Expr, scale: Expr, bias: Expr | None, axis: int, epsilon: float) -> Expr:
+    """Returns `x` normalized over the axes from `axis` on; scale and bias broadcast to these."""
     parameters = [scale] if bias is None else [scale, bias]
     shaped = [_broadcast(p, x.tensor.shape[axis:]) for p in parameters]
     return call("nn.layer_norm", x, *shaped, axis=axis, epsilon=epsilon)
 
 
-def statistics(x: Expr, axis: int, epsilon: float, *, centre: bool = True) -> list[Expr]:
+def statistics(x: Expr, axis: int, epsilon: float, *, center: bool = True) -> list[Expr]:
     """Returns the mean and the inverse deviation over the axes from `axis` on, in f32 or f64.
-    Without `centre` the mean counts as 0, and is left out.
+    Without `center` the mean counts as 0, and is left out.
     """
     axes = tuple(range(axis, x.tensor.rank))
     wide = "f64" if x.tensor.dtype == "f64" else "f32"
     data, found = cast(x, wide), []
-    if centre:
+    if center:
         found.append(call("mean", data, axes=axes, keepdims=True))
         data = call("subtract", data, found[0])
     variance = call("mean", call("multiply", data, data), axes=axes, keepdims=True)

@@ -1,4 +1,4 @@
-"""Training: gradients, and one step of an optimiser, which makes new values of tensors from their
+"""Training: gradients, and one step of an optimizer, which makes new values of tensors from their
 gradients and what is carried on.
 """
 

@@ -181,7 +181,7 @@ def mean_variance_normalization(layer: Layer) -> Result:
     """`(x - mean) / (deviation + 1e-9)` over axes."""
     x, dtype = layer.input(0), layer.type(0).dtype
     axes = tuple(layer.positive(a, layer.rank()) for a in layer.integers("axes"))
-    centred = call("subtract", x, call("mean", x, axes=axes, keepdims=True))
-    squares = call("multiply", centred, centred)
+    centered = call("subtract", x, call("mean", x, axes=axes, keepdims=True))
+    squares = call("multiply", centered, centered)
     deviation = call("sqrt", call("mean", squares, axes=axes, keepdims=True))
-    return call("divide", centred, call("add", deviation, scalar(1e-9, dtype)))
+    return call("divide", centered, call("add", deviation, scalar(1e-9, dtype)))

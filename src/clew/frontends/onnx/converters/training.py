@@ -1,4 +1,4 @@
-"""Layers that do something else while a network is trained: batch normalisation and dropout."""
+"""Layers that do something else while a network is trained: batch normalization and dropout."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def batch_norm(layer: Layer) -> Result:
     if not training:
         data = cast(x, wide)
         if by_element:
-            return cast(_normalised(data, given, epsilon), dtype)
+            return cast(_normalized(data, given, epsilon), dtype)
         inferred = call("nn.batch_norm", data, *given, epsilon=epsilon)
         return cast(reshaped(inferred, shape), dtype)
     wide = accumulator(wide)
@@ -50,7 +50,7 @@ def batch_norm(layer: Layer) -> Result:
     axes = tuple(n for n in range(rank) if n == 0 or (n > 1 and not by_element))
     own_mean, own_var = _moments(data, axes)
     if by_element:
-        result = _normalised(data, [scale, bias, own_mean, own_var], epsilon)
+        result = _normalized(data, [scale, bias, own_mean, own_var], epsilon)
     else:
         result = call("nn.batch_norm", data, scale, bias, own_mean, own_var, epsilon=epsilon)
     result = reshaped(result, shape)
@@ -76,8 +76,8 @@ def _moments(x: Expr, axes: Sequence[int]) -> tuple[Expr, Expr]:
     """Returns mean and variance over axes, which are dropped."""
     axes = tuple(axes)
     mean = call("mean", x, axes=axes, keepdims=True)
-    centred = call("subtract", x, mean)
-    var = call("mean", call("multiply", centred, centred), axes=axes, keepdims=False)
+    centered = call("subtract", x, mean)
+    var = call("mean", call("multiply", centered, centered), axes=axes, keepdims=False)
     kept = tuple(d for n, d in enumerate(mean.tensor.shape) if n not in axes)
     return reshaped(mean, kept), var
 
@@ -88,7 +88,7 @@ def _mixed(old: Expr, new: Expr, momentum: float) -> Expr:
     return call("add", before, call("multiply", new, scalar(1 - momentum, dtype)))
 
 
-def _normalised(x: Expr, given: Sequence[Expr], epsilon: float) -> Expr:
+def _normalized(x: Expr, given: Sequence[Expr], epsilon: float) -> Expr:
     """Returns `x` by scale, bias, mean and variance of each element of an image, which broadcast
     along the batch.
     """

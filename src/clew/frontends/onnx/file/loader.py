@@ -31,7 +31,7 @@ _TOO_DEEP: Final = ("maxdepth", "too deep", "nesting", "recursion")
 class Loaded:
     """A model's message and where its external data may lie.
 
-    `raw` holds the bytes of initialisers (by position) that the message does not.
+    `raw` holds the bytes of initializers (by position) that the message does not.
     """
 
     model: ModelProto

@@ -121,7 +121,7 @@ class FilePart:
 @dataclass
 class Slim:
     """A model's bytes without its large parameters, and where those are, by position among the
-    initialisers.
+    initializers.
     """
 
     data: bytes

@@ -39,7 +39,7 @@ def input_span(name: str) -> Span:
 
 
 def parameter_span(name: str) -> Span:
-    """Returns the span of an initialiser."""
+    """Returns the span of an initializer."""
     return Span([Source(name, frontend=FRONTEND, kind="parameter")])
 
 

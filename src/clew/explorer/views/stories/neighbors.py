@@ -12,7 +12,7 @@ from clew.ir.visit import inner_functions, post_order
 
 
 @dataclass(frozen=True)
-class Neighbours:
+class Neighbors:
     """For places of layers, those whose results they read, those that read theirs, and those in
     their branches, loops or function; the line of the model pane that each has first; all lines.
     """
@@ -24,10 +24,10 @@ class Neighbours:
     texts: list[str] = field(default_factory=list)
 
 
-def neighbours(session: Session) -> Neighbours:
+def neighbors(session: Session) -> Neighbors:
     """Returns what is next to each layer in the model; for `Session.once`."""
     model = session.once(source)
-    found = Neighbours(texts=[line.strip() for line in model.text.split("\n")])
+    found = Neighbors(texts=[line.strip() for line in model.text.split("\n")])
     for edge in model.edges:
         if edge.source >= 0 and edge.target >= 0:
             for table, one, other in (

@@ -1,5 +1,5 @@
-"""Sums over neighbouring channels of an image in blocks (local response normalisation): lanes are
-channels of a block, and neighbours of its first and last ones lie in other blocks.
+"""Sums over neighboring channels of an image in blocks (local response normalization): lanes are
+channels of a block, and neighbors of its first and last ones lie in other blocks.
 
 So what is summed is laid out channel beside channel first, some pixels at a time: a sum then reads
 whole vectors at any offset.
@@ -19,7 +19,7 @@ from clew.schedules.shape import StageInfo, stage_infos
 from clew.schedules.tiles import balanced
 from clew.support.errors import ScheduleError
 
-NAME = "neighbours"
+NAME = "neighbors"
 _IMAGE_RANK = 5
 # So many that a sum reads what left the store buffer a while ago, few enough for the first cache.
 _PIXELS = 8

@@ -17,7 +17,7 @@ import pytest
 
 from hostile import processes
 from hostile.cases import ALL
-from hostile.catalogue import Case
+from hostile.catalog import Case
 from hostile.nursery import MOST_MB, Ending
 
 ROOT = Path(__file__).parents[2]

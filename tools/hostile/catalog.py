@@ -45,7 +45,7 @@ ALL: Final[list[Case]] = []
 
 
 def case(*expected: str, name: str = "", slow: bool = False) -> Callable[[Attack], Attack]:
-    """Puts a function of an empty folder into the catalogue."""
+    """Puts a function of an empty folder into the catalog."""
 
     def register(attack: Attack) -> Attack:
         ALL.append(Case(name or attack.__name__, attack, expected, slow))
@@ -77,7 +77,7 @@ def value(name: str, shape: Sequence[int | str] | None, dtype: int = TensorProto
 
 
 def ints(name: str, values: Any) -> TensorProto:
-    """Returns an initialiser of whole numbers."""
+    """Returns an initializer of whole numbers."""
     made: TensorProto = numpy_helper.from_array(np.array(values, np.int64), name)
     return made
 
