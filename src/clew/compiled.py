@@ -47,6 +47,7 @@ from clew.runtime.model import (
 )
 from clew.runtime.program import Program
 from clew.runtime.threads import shared_pool
+from clew.schedules import Decision
 from clew.support.bounds import bounds_in_force
 from clew.support.budgets import in_force
 from clew.support.errors import GraphTypeError, Hint, InputError, locate
@@ -154,6 +155,11 @@ class Kernel:
     def schedule(self) -> Any:
         """The recorded schedule."""
         return self._use.source.schedule
+
+    @property
+    def choices(self) -> tuple[Decision, ...]:
+        """The rules that were used, each with its space of choices and the values it took."""
+        return self._use.source.plan.decisions
 
     @property
     def rules(self) -> tuple[str, ...]:

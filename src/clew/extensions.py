@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, Final, TypeAlias
 
-from clew.build.schedule_choice import ScheduleFor, of_fusion
+from clew.build.schedule_choice import ScheduleFor, of_fusion, of_rule
 from clew.passes.base import Pass
 from clew.passes.fusion.fuse_ops import FuseOps
 from clew.passes.fusion.fuse_regions import FuseRegions
 from clew.passes.fusion.mark_fusions import Fusion, MarkFusions
 from clew.passes.user_pass import GraphPass, placed
+from clew.schedules import Rule
 from clew.support.errors import InputError
 from clew.support.files import run_program
 
-Extension: TypeAlias = GraphPass | Fusion | ScheduleFor
+Extension: TypeAlias = GraphPass | Fusion | ScheduleFor | Rule[Any]
+_KINDS: Final = (GraphPass, Fusion, ScheduleFor, Rule)
 
 
 def extensions_of(items: Iterable[Extension | str | Path]) -> list[Extension]:
@@ -45,7 +47,7 @@ def _in_file(file: Path) -> list[Extension]:
     listed = names.get("extend")
     if isinstance(listed, (list, tuple)):
         return list(listed)
-    found = [v for v in names.values() if isinstance(v, (GraphPass, Fusion, ScheduleFor))]
+    found = [v for v in names.values() if isinstance(v, _KINDS)]
     if not found:
         raise InputError(
             "I176",
@@ -67,7 +69,7 @@ def extended(
     """
     added = extensions_of(items)
     for item in added:
-        if not isinstance(item, (GraphPass, Fusion, ScheduleFor)):
+        if not isinstance(item, _KINDS):
             raise InputError(
                 "I084",
                 f"{item!r} is nothing that a compilation can be extended with",
@@ -86,4 +88,5 @@ def extended(
         result.insert(fuse, FuseRegions(fusions, rest))
         result.insert(0, MarkFusions(fusions))
     schedules = [of_fusion(f.name, f.schedule) for f in fusions if f.schedule is not None]
-    return result, [*schedules, *(x for x in added if isinstance(x, ScheduleFor))]
+    schedules += [x for x in added if isinstance(x, ScheduleFor)]
+    return result, [*schedules, *(of_rule(x) for x in added if isinstance(x, Rule))]

@@ -16,13 +16,14 @@ import numpy as np
 from clew.bisection.checks import BuildCheck, Check, PassCheck, ValueCheck, quietly
 from clew.bisection.reduced import Reduced, plain
 from clew.build.build import Options
-from clew.build.schedule_choice import ScheduleFor, recorded
+from clew.build.schedule_choice import ScheduleFor, of_rule, recorded
 from clew.frontends import onnx
 from clew.ir.module import Module
 from clew.ir.textfile import load_module, save_module
 from clew.ir.types import from_numpy, to_numpy
 from clew.machine.target import Target
 from clew.passes.base import Pass
+from clew.schedules import Request, Rule
 from clew.support.archives import Archive
 from clew.support.errors import InputError
 from clew.support.files import read_bytes, read_json_file, reason_of, run_program
@@ -120,6 +121,11 @@ def _pass_record(found: Pass, folder: Path) -> dict[str, Any]:
 def _schedule_record(found: ScheduleFor, folder: Path) -> dict[str, Any]:
     if callable(found.how):
         return {"file": _copied(found.how, folder), "name": found.name}
+    if isinstance(found.how, Rule):
+        return {"file": _copied(type(found.how), folder), "name": found.name}
+    if isinstance(found.how, Request):
+        choose = str(found.how)
+        return {"name": found.name, "choose": choose, "kernel": found.kernel, "ops": found.ops}
     steps = [str(step) for step in found.how]
     return {"name": found.name, "steps": steps, "kernel": found.kernel, "ops": found.ops}
 
@@ -225,7 +231,12 @@ def _schedule(record: Mapping[str, Any], folder: Path) -> ScheduleFor:
     if "steps" in record:
         steps = recorded(record["steps"])
         return ScheduleFor(record["name"], steps, record["kernel"], tuple(record["ops"]))
+    if "choose" in record:
+        request = Request.parse(record["choose"])
+        return ScheduleFor(record["name"], request, record["kernel"], tuple(record["ops"]))
     found = _of_users(record, folder)
+    if isinstance(found, Rule):
+        return of_rule(found)
     if not isinstance(found, ScheduleFor):
         raise ValueError(f"{record['name']} is no schedule")
     return found
@@ -237,6 +248,6 @@ def _of_users(record: Mapping[str, Any], folder: Path) -> Any:
     if not record["file"]:
         raise ValueError(f"{name} was not made in a file")
     for value in run_program(folder / record["file"]).values():
-        if isinstance(value, (Pass, ScheduleFor)) and value.name == name:
+        if isinstance(value, (Pass, ScheduleFor, Rule)) and value.name == name:
             return value
     raise ValueError(f"{record['file']} has no {name} at its top level")

@@ -30,7 +30,7 @@ def lower(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Nes
     body: list[Stmt] = []
     for stage in stages(outputs):
         scope: Scope = "output" if id(stage) in results else "workspace"
-        buffer = Buffer(stage.name, stage.type.concrete, stage.dtype, scope)
+        buffer = Buffer(stage.name, stage.type.concrete, stage.dtype, scope, role=stage.role)
         buffers[id(stage)] = buffer
         body.extend(_stage(stage, buffer, buffers))
     out = tuple(buffers[id(t)] for t in outputs)
@@ -41,12 +41,12 @@ def _stage(stage: Tensor, buffer: Buffer, buffers: dict[int, Buffer]) -> list[St
     assert stage.body is not None
     if 0 in stage.type.concrete:
         return []
-    axes = [Index(f"{stage.name}.{a.name}", a.extent) for a in stage.axes]
+    axes = [Index(f"{stage.name}.{a.name}", a.extent, a.role) for a in stage.axes]
     names: dict[int, Scalar] = {id(a): n for a, n in zip(stage.axes, axes, strict=True)}
     if not isinstance(stage.body, Reduce):
         value = _on_buffers(stage.body, names, buffers)
         return [_nest(axes, Store(buffer, tuple(axes), value, stage.name))]
-    over = [Index(f"{stage.name}.{a.name}", a.extent) for a in stage.body.axes]
+    over = [Index(f"{stage.name}.{a.name}", a.extent, a.role) for a in stage.body.axes]
     names.update({id(a): n for a, n in zip(stage.body.axes, over, strict=True)})
     start = Imm(identity_of(stage.body.combiner, stage.dtype), stage.dtype)
     value = _on_buffers(stage.body.value, names, buffers)

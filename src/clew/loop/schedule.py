@@ -83,6 +83,13 @@ class Schedule(Shown):
     def _about(self) -> str:
         return f"of {self.nest.name}, {counted(len(self.steps), 'step')}"
 
+    def copy(self) -> Schedule:
+        """Returns the same schedule, to be continued on its own."""
+        made = Schedule.__new__(type(self))
+        made._simplifier = self._simplifier
+        made.history, made.steps = list(self.history), list(self.steps)
+        return made
+
     @property
     def nest(self) -> Nest:
         """The nest as it stands."""

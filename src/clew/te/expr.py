@@ -138,16 +138,21 @@ class Imm(Scalar):
 
 
 class Index(Scalar):
-    """A loop variable or axis, by identity; `extent` is how many values it takes, from 0."""
+    """A loop variable or axis, by identity; `extent` is how many values it takes, from 0.
 
-    __slots__ = ("extent", "name")
+    `role` says what the axis stands for (`te.roles`).
+    """
+
+    __slots__ = ("extent", "name", "role")
     name: str
     extent: Dim
+    role: str
 
-    def __init__(self, name: str, extent: Dim) -> None:
+    def __init__(self, name: str, extent: Dim, role: str = "") -> None:
         self.dtype = INDEX
         self.name = name
         self.extent = extent
+        self.role = role
 
 
 class Binary(Scalar):

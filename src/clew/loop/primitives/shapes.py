@@ -11,6 +11,7 @@ from clew.loop.ir import Buffer, For, Nest, Stmt, Store, block, reads, walk
 from clew.loop.primitives.common import canonical_store, primitive, stage_statements
 from clew.support.errors import ScheduleError
 from clew.te.expr import INDEX, Binary, Imm, Index, Load, Scalar, binary
+from clew.te.roles import merged
 from clew.te.walk import map_loads, nodes, substitute
 
 
@@ -87,7 +88,8 @@ class _Merged:
     def nest(self, around: list[For], store: Store, axes: list[For]) -> Stmt:
         """Returns a stage's loops and store with `axes` as one."""
         name = "+".join([axes[0].name, *(a.name.rsplit(".", 1)[-1] for a in axes[1:])])
-        index = Index(name, math.prod(a.extent for a in axes))
+        role = merged(*(a.index.role for a in axes))
+        index = Index(name, math.prod(a.extent for a in axes), role)
 
         def change(load: Load, new: Sequence[Scalar]) -> Scalar:
             moved, indices = self._access(load.source, tuple(new), axes, index)

@@ -258,7 +258,7 @@ def cache_write(nest: Nest, simplifier: Simplifier, *, stage: str) -> Nest:
         return None
 
     axes = [
-        Index(f"{name}.{i.name.rsplit('.', 1)[-1]}", i.extent)
+        Index(f"{name}.{i.name.rsplit('.', 1)[-1]}", i.extent, i.role)
         for i in nests[0][1].indices
         if isinstance(i, Index)
     ]

@@ -29,7 +29,7 @@ from clew.ops.math.parts import (
 )
 from clew.ops.registry import Sample, register_op
 from clew.support.errors import GraphTypeError
-from clew.te import Scalar, Tensor
+from clew.te import Scalar, Tensor, roles
 
 Array = np.ndarray[Any, Any]
 PANEL = 2 * TILE_ROWS
@@ -196,8 +196,11 @@ def split_image(
         return cut_part_of(pixels[*place, k], part, parts, "bf16")
 
     axes = ("n", "co", "ph", "pw", "p", "part", "ci")
-    pixels = te.compute((*shape[:5], TILE_DEPTH), pixel, "image_pixels", axes=(*axes[:5], "ci"))
-    return te.compute(shape, piece, name, axes=axes)
+    pixels = te.compute(
+        (*shape[:5], TILE_DEPTH), pixel, "image_pixels", axes=(*axes[:5], "ci"),
+        role="conv_parts.pixels",
+    )  # fmt: skip
+    return te.compute(shape, piece, name, axes=axes, role="conv_parts.split")
 
 
 @split_image.reference
@@ -292,9 +295,10 @@ def conv2d_parts(
     packed = packed_shape((channels, inner, *kernel), parts)
     if (*data.shape, *weight.shape) != (*wanted, *packed):
         raise GraphTypeError("T103", f"{name}: {data.type} and {weight.type} for {image}")
-    c = te.reduce_axis(data.shape[1], "c")
-    kh, kw = te.reduce_axis(kernel[0], "kh"), te.reduce_axis(kernel[1], "kw")
-    k = te.reduce_axis(TILE_DEPTH, "k")
+    c = te.reduce_axis(data.shape[1], "c", roles.DEPTH)
+    kh = te.reduce_axis(kernel[0], "kh", roles.TAP)
+    kw = te.reduce_axis(kernel[1], "kw", roles.TAP)
+    k = te.reduce_axis(TILE_DEPTH, "k", roles.DEPTH)
     terms = part_terms(parts)
     over = [c, kh, kw, *([] if terms is None else [terms.axis]), k]
 
@@ -312,7 +316,7 @@ def conv2d_parts(
     blocks = channels // _BLOCK
     sums = te.compute(
         (data.shape[0], blocks, places.rows, _BLOCK), summed, "conv2d_sums",
-        axes=("n", "oco", "row", "oci"),
+        axes=("n", "oco", "row", "oci"), role="conv_parts.sums",
     )  # fmt: skip
     size = (places.lines.pixels, places.columns.pixels)
     return te.compute(
@@ -321,6 +325,7 @@ def conv2d_parts(
         "conv2d_parts",
         layout=f"NCHW{_BLOCK}c",
         axes=("n", "oco", "oh", "ow", "oci"),
+        role="conv_parts.image",
     )
 
 

@@ -17,7 +17,7 @@ from clew.ops.convolution.windows import blocks
 from clew.ops.registry import Sample, register_op
 from clew.ops.traits import Traits
 from clew.support.errors import GraphTypeError
-from clew.te import Scalar, Tensor
+from clew.te import Scalar, Tensor, roles
 
 Array = np.ndarray[Any, Any]
 
@@ -101,7 +101,8 @@ def _transposed(name: str, data: Tensor, weight: Tensor, attrs: dict[str, Any]) 
     shape = (data.shape[0], outer * groups, *sizes)
     stage = short if wide == dtype else f"{short}_sum"
     names = ("n", "oc", *(f"o{a}" for a in letters))
-    result = te.compute(shape, body, stage, axes=names)
+    stated = roles.of_layout("NC" + letters.upper())
+    result = te.compute(shape, body, stage, axes=names, roles=stated)
     if wide == dtype:
         return result
     return te.compute(shape, lambda *i: te.cast(dtype, result[i]), short)

@@ -20,7 +20,7 @@ from clew.ops.movement.layouts import Layout, logical_sizes, parse_layout
 from clew.ops.registry import Sample, register_op
 from clew.ops.traits import Traits
 from clew.support.errors import GraphTypeError
-from clew.te import Scalar, Tensor
+from clew.te import Scalar, Tensor, roles
 from clew.te.expr import Index, unary
 from clew.te.interpret import identity_of
 
@@ -147,7 +147,8 @@ def _windows(
             after[axis] = dim_max(reach - size - low, high)
     letters = [f"k{'dhw'[3 - n_axes + n]}" for n in range(n_axes)] if n_axes <= 3 else None
     taps = [
-        te.reduce_axis(k, letters[n] if letters else f"k{n}") for n, k in enumerate(window.kernel)
+        te.reduce_axis(k, letters[n] if letters else f"k{n}", roles.TAP)
+        for n, k in enumerate(window.kernel)
     ]
     return padded(x, before, after, fill, f"{name.rpartition('.')[2]}_pad"), shape, axes, taps
 
@@ -202,6 +203,7 @@ def max_pool2d(
         lambda *i: te.max(source[window.place(i, axes, taps)], taps),
         name,
         layout=x.layout,
+        roles=roles.of_layout(layout),
     )
     if wide is x:
         return top
@@ -252,12 +254,16 @@ def max_pool_places(
     need_number(name, x)
     if x.rank < 3:
         raise GraphTypeError("T102", f"{name}: input is {x.type}, expected spatial axes")
-    layout = "NC" + "ABDEFGHIJKLM"[: x.rank - 2]
+    spatial = x.rank - 2
+    layout = "NC" + ("DHW"[3 - spatial :] if spatial <= 3 else "ABDEFGHIJKLM"[:spatial])
     window = _Window(kernel, strides, padding, dilation, ceil_mode, layout)
     wide = _wide(x, "max_pool_places")
     source, shape, axes, taps = _windows(name, wide, window, identity_of("max", wide.dtype))
     top = te.compute(
-        shape, lambda *i: te.max(source[window.place(i, axes, taps)], taps), "max_pool_top"
+        shape,
+        lambda *i: te.max(source[window.place(i, axes, taps)], taps),
+        "max_pool_top",
+        roles=roles.of_layout(layout),
     )
     sizes = x.shape[2:]
     nowhere = te.size(product(sizes))
@@ -321,6 +327,7 @@ def avg_pool2d(
         shape,
         lambda *i: te.sum(source[window.place(i, axes, taps)], taps),
         "avg_pool2d_sum",
+        roles=roles.of_layout(layout),
     )
     whole = not ceil_mode and (count_include_pad or not any(p != 0 for p in padding))
 
@@ -387,6 +394,7 @@ def lp_pool2d(
         shape,
         lambda *i: te.sum(powered(source[window.place(i, axes, taps)]), taps),
         "lp_pool2d_sum",
+        roles=roles.of_layout(layout),
     )
 
     def root(*i: Scalar) -> Scalar:

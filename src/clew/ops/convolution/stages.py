@@ -19,7 +19,7 @@ from clew.ops.convolution.windows import Windows, blocks
 from clew.ops.movement.layouts import Layout, parse_layout, stored_shape, transform
 from clew.ops.movement.layouts import logical_sizes as sizes_of
 from clew.support.errors import GraphTypeError
-from clew.te import Scalar, Tensor
+from clew.te import Scalar, Tensor, roles
 from clew.te.expr import as_scalar
 
 Array = np.ndarray[Any, Any]
@@ -231,13 +231,16 @@ def convolve(
 
     block = g.data.factor("C")
     split = block > 1 and not g.depthwise and g.inner % block == 0
-    taps = [te.reduce_axis(g.sizes["K" + a], f"k{a.lower()}") for a in spatial]
+    taps = [te.reduce_axis(g.sizes["K" + a], f"k{a.lower()}", roles.TAP) for a in spatial]
     if g.depthwise:
         channels = []
     elif split:
-        channels = [te.reduce_axis(g.inner // block, "ico"), te.reduce_axis(block, "ici")]
+        channels = [
+            te.reduce_axis(g.inner // block, "ico", roles.DEPTH),
+            te.reduce_axis(block, "ici", roles.DEPTH),
+        ]
     else:
-        channels = [te.reduce_axis(g.inner, "ic")]
+        channels = [te.reduce_axis(g.inner, "ic", roles.DEPTH)]
     over = [*channels[:1], *taps, *channels[1:]]
 
     def body(*i: Scalar) -> Scalar:
@@ -264,7 +267,8 @@ def convolve(
     layout = g.out.text if g.out.factors else ""
     shape = stored_shape(g.out, g.sizes)
     stage = short if wide == dtype else f"{short}_sum"
-    result = te.compute(shape, body, stage, layout=layout, axes=_axis_names(g.out))
+    stated = roles.of_layout(g.out.text)
+    result = te.compute(shape, body, stage, layout=layout, axes=_axis_names(g.out), roles=stated)
     if wide == dtype:
         return result
     return te.compute(shape, lambda *i: te.cast(dtype, result[i]), short, layout=layout)

@@ -22,7 +22,7 @@ from clew.ops.convolution.windows import blocks
 from clew.ops.registry import Sample, register_op
 from clew.support.arrays import aligned_empty
 from clew.support.errors import GraphTypeError
-from clew.te import Scalar, Tensor
+from clew.te import Scalar, Tensor, roles
 from clew.te.expr import all_of, as_scalar
 
 Array = np.ndarray[Any, Any]
@@ -264,7 +264,7 @@ def conv2d_winograd(
         return te.select(inside, data[b, cb, y, x, ci], as_scalar(0, data.dtype))
 
     blocks_seen = depth * blocks
-    patch = te.compute((blocks_seen, tiles, n, n, c), element, "patch")
+    patch = te.compute((blocks_seen, tiles, n, n, c), element, "patch", role="winograd.patch")
     down = _along(patch, 2, matrices.data_parts, "data_column_parts")
     down = _along(down, 2, matrices.data_rows, "data_columns")
     across = _along(down, 3, matrices.data_parts, "data_parts")
@@ -274,10 +274,11 @@ def conv2d_winograd(
         parts = [across[cb, t, i, p, ci] for p in range(n)]
         return _case(j, [_sum(row, parts) for row in matrices.data_rows])
 
-    data_tiles = te.compute(shape, transformed, "data_tiles")
+    data_tiles = te.compute(shape, transformed, "data_tiles", role="winograd.data_tiles")
 
     out_blocks = panels * (panel // c)
-    ico, ici = te.reduce_axis(blocks_seen, "ico"), te.reduce_axis(c, "ici")
+    ico = te.reduce_axis(blocks_seen, "ico", roles.DEPTH)
+    ici = te.reduce_axis(c, "ici", roles.DEPTH)
 
     def product(i: Scalar, j: Scalar, ob: Scalar, t: Scalar, oi: Scalar) -> Scalar:
         if panel == c:
@@ -288,14 +289,16 @@ def conv2d_winograd(
         factor = weight[(i * n + j) * te.size(panels) + place, ico * c + ici, inside]
         return te.sum(data_tiles[i, j, ico, t, ici] * factor, [ico, ici])
 
-    products = te.compute((n, n, out_blocks, tiles, c), product, "products")
+    sums = (n, n, out_blocks, tiles, c)
+    products = te.compute(sums, product, "products", role="winograd.products")
     first = matrices.out_parts
 
     def gathered(ob: Scalar, t: Scalar, i: Scalar, j: Scalar, oi: Scalar) -> Scalar:
         column = [products[p, j, ob, t, oi] for p in range(n)]
         return _case(i, [_sum(row, column) for row in first])
 
-    back = te.compute((out_blocks, tiles, n, n, c), gathered, "out_column_parts")
+    patches = (out_blocks, tiles, n, n, c)
+    back = te.compute(patches, gathered, "out_column_parts", role="winograd.out_column_parts")
     back = _along(back, 2, matrices.out_rows, "out_columns")
     back = _along(back, 3, matrices.out_parts, "out_parts")
 
@@ -306,7 +309,7 @@ def conv2d_winograd(
 
     return te.compute(
         (images, out_blocks, oh, ow, c), pixel, "conv2d_winograd", layout=data.layout,
-        axes=("n", "oco", "oh", "ow", "oci"),
+        axes=("n", "oco", "oh", "ow", "oci"), role="winograd.image",
     )  # fmt: skip
 
 
@@ -378,7 +381,7 @@ def _along(x: Tensor, axis: int, matrix: Array, name: str) -> Tensor:
         values = [x[(*i[:axis], k, *i[axis + 1 :])] for k in range(matrix.shape[1])]
         return _case(i[axis], [_sum(row, values) for row in matrix])
 
-    return te.compute(shape, element, name)
+    return te.compute(shape, element, name, role=f"winograd.{name}")
 
 
 def _case(index: Scalar, values: Sequence[Scalar]) -> Scalar:

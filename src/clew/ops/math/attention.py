@@ -27,11 +27,13 @@ from clew.ops.common import (
 from clew.ops.convolution.windows import blocks
 from clew.ops.registry import Sample, register_op
 from clew.support.errors import GraphTypeError
-from clew.te import Scalar, Tensor
+from clew.te import Scalar, Tensor, roles
 
 Array = np.ndarray[Any, Any]
 
 AXES = "BHSD"
+_SCORES = (roles.BATCH, roles.HEAD, roles.KEY, roles.QUERY)
+_RESULT = (roles.BATCH, roles.HEAD, roles.QUERY, roles.ELEMENT)
 """Axes of an operand: batch, head, place in the sequence, element of the head's vector."""
 
 
@@ -148,6 +150,7 @@ def attention(
         (batch, heads, width, rows),
         lambda b, h, i, m: widen(q[_place(q_layout, b, h, m, i)]) * factor,
         "queries",
+        role="attention.queries",
     )
     i = te.reduce_axis(width, "i")
     scores = te.compute(
@@ -156,6 +159,8 @@ def attention(
             queries[b, h, i, m] * widen(k[_place(k_layout, b, shared(h), n, i)]), i
         ),
         "scores",
+        role="attention.scores",
+        roles=_SCORES,
     )
     bias = _bias(mask, (batch, heads, rows, keys), q, dtype)
 
@@ -166,19 +171,29 @@ def attention(
             value = value + bias[broadcast_place(bias.shape, full, (b, h, n, m))]
         return te.select(n <= m, value, -math.inf) if causal else value
 
-    logits = te.compute((batch, heads, keys, rows), visible, "logits")
+    logits = te.compute(
+        (batch, heads, keys, rows), visible, "logits", role="attention.logits", roles=_SCORES
+    )
     over = te.reduce_axis(keys, "n")
     top = te.compute(
-        (batch, heads, rows), lambda b, h, m: te.max(logits[b, h, over, m], over), "top"
+        (batch, heads, rows),
+        lambda b, h, m: te.max(logits[b, h, over, m], over),
+        "top",
+        role="attention.top",
     )
     power = te.compute(
         (batch, heads, keys, rows),
         lambda b, h, n, m: te.call("exp", logits[b, h, n, m] - top[b, h, m]),
         "power",
+        role="attention.power",
+        roles=_SCORES,
     )
     along = te.reduce_axis(keys, "n")
     total = te.compute(
-        (batch, heads, rows), lambda b, h, m: te.sum(power[b, h, along, m], along), "total"
+        (batch, heads, rows),
+        lambda b, h, m: te.sum(power[b, h, along, m], along),
+        "total",
+        role="attention.total",
     )
 
     def divisor(b: Scalar, h: Scalar, m: Scalar) -> Scalar:
@@ -189,7 +204,7 @@ def attention(
             return te.select(te.call("isnan", total[b, h, m]), 0.0, value)
         return te.select(top[b, h, m].equal(-math.inf), 0.0, value) if guard else value
 
-    inverse = te.compute((batch, heads, rows), divisor, "inverse")
+    inverse = te.compute((batch, heads, rows), divisor, "inverse", role="attention.inverse")
     n = te.reduce_axis(keys, "n")
     weighted = te.compute(
         (batch, heads, rows, depth),
@@ -197,6 +212,8 @@ def attention(
             power[b, h, n, m] * widen(v[_place(v_layout, b, shared(h), n, d)]), n
         ),
         "weighted",
+        role="attention.weighted",
+        roles=_RESULT,
     )
     sizes = {"B": batch, "H": heads, "S": rows, "D": depth}
 
@@ -257,7 +274,9 @@ def _bias(mask: Tensor | None, full: tuple[Dim, ...], q: Tensor, dtype: str) -> 
             return te.select(value, zero, te.as_scalar(-math.inf, dtype))
         return widen(value)
 
-    return te.compute((b, h, keys, rows), element, "bias", axes=("b", "h", "n", "m"))
+    return te.compute(
+        (b, h, keys, rows), element, "bias", axes=("b", "h", "n", "m"), role="attention.bias"
+    )
 
 
 @attention.reference

@@ -27,7 +27,7 @@ from clew.ops.movement.layouts import logical_sizes, parse_layout, transform
 from clew.ops.registry import Sample, register_op
 from clew.ops.traits import Traits
 from clew.support.errors import GraphTypeError
-from clew.te import Scalar, Tensor, as_scalar
+from clew.te import Scalar, Tensor, as_scalar, roles
 
 Array = np.ndarray[Any, Any]
 
@@ -137,7 +137,7 @@ def dense(
         raise GraphTypeError(
             "T107", f"nn.dense: units={count}, and the weight {weight.type} has {sizes['N']}"
         )
-    k = te.reduce_axis(depth, "k")
+    k = te.reduce_axis(depth, "k", roles.DEPTH)
     terms = part_terms(parts)
     over = [k] if terms is None else [terms.axis, k]
     pieces = whole_parts(weight, parts, factors) if whole else None
@@ -252,7 +252,7 @@ def matmul(a: Tensor, b: Tensor, *, out_dtype: str = "") -> Tensor:
     rows, columns = int(a.rank > 1), int(b.rank > 1)
     a_batch, b_batch = a.shape[:-2], b.shape[:-2]
     batch = broadcast_shapes("nn.matmul", a_batch, b_batch)
-    k = te.reduce_axis(left if isinstance(left, int) else right, "k")
+    k = te.reduce_axis(left if isinstance(left, int) else right, "k", roles.DEPTH)
 
     def body(*i: Scalar) -> Scalar:
         place, tail = i[: len(batch)], i[len(batch) :]

@@ -31,7 +31,7 @@ from clew.ops.movement.layouts import logical_sizes, parse_layout
 from clew.ops.movement.transform import reshape
 from clew.ops.registry import Sample, register_op
 from clew.support.errors import GraphTypeError
-from clew.te import Scalar, Tensor
+from clew.te import Scalar, Tensor, roles
 
 
 def _kept(place: Sequence[Scalar], axes: Sequence[int]) -> tuple[Any, ...]:
@@ -376,13 +376,14 @@ def _squares_of_blocks(x: Tensor, size: int, layout: str) -> Tensor:
         return te.select(inside, _square(widen(x[n, c // block, h, w, c % block])), 0.0)
 
     shape = (sizes["N"], sizes["H"], sizes["W"], channels + 2 * beside)
-    lines = te.compute(shape, line, "lrn_line")
+    lines = te.compute(shape, line, "lrn_line", role="neighbors.line")
     first = beside - (size - 1) // 2
 
     def window(n: Scalar, co: Scalar, h: Scalar, w: Scalar, ci: Scalar) -> Scalar:
         return te.sum(lines[n, h, w, co * block + ci + k + first], k)
 
-    return te.compute(x.shape, window, "lrn_squares")
+    stated = roles.of_layout(layout)
+    return te.compute(x.shape, window, "lrn_squares", role="neighbors.sums", roles=stated)
 
 
 @lrn.layout

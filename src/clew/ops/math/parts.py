@@ -23,7 +23,7 @@ from clew.machine.units import TILE_ROWS, tile_depth
 from clew.ops.common import differ, f32
 from clew.ops.registry import Sample, register_op
 from clew.support.errors import GraphTypeError
-from clew.te import Scalar, Tensor
+from clew.te import Scalar, Tensor, roles
 from clew.te.expr import Bitcast, Index, unary
 
 Array = np.ndarray[Any, Any]
@@ -54,7 +54,7 @@ def part_terms(parts: int) -> Terms | None:
     """Returns the products of parts to sum; None where numbers are whole."""
     if parts == 1:
         return None
-    axis = te.reduce_axis(parts * (parts + 1) // 2, "term")
+    axis = te.reduce_axis(parts * (parts + 1) // 2, "term", roles.TERM)
     if parts == 2:
         return Terms(axis, axis // 2, te.maximum(1 - axis, 0))
     left = axis // 2 % 2 + axis // 5 * 2
@@ -179,7 +179,7 @@ def whole_parts(weight: Tensor, parts: int, dtype: str) -> Tensor:
         return cut_part_of(weight[(*i[:2], *i[3:])], i[2], parts, dtype)
 
     shape = (*weight.shape[:2], parts, *weight.shape[2:])
-    return te.compute(shape, body, "weight_parts")
+    return te.compute(shape, body, "weight_parts", role="weight_parts")
 
 
 def cut_part_of(value: Scalar, part: Scalar, parts: int, dtype: str) -> Scalar:

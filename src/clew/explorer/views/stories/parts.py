@@ -11,7 +11,7 @@ from clew.explorer.schema import Part, Section, Sentence
 from clew.explorer.session import Session
 from clew.explorer.views.refs import wire_ref
 from clew.ir.expr import Call, Expr
-from clew.schedules import RULES
+from clew.schedules import RULES, stack
 from clew.trace.refs import LayerRef, NodeRef
 from clew.trace.story import Place
 from clew.trace.story import Section as ToldSection
@@ -191,4 +191,7 @@ def purpose_of_pass(session: Session, name: str) -> str:
 @lru_cache(maxsize=1)
 def rules() -> dict[str, str]:
     """Returns what each schedule rule is for, by its name."""
-    return {name: first_paragraph(rule.__doc__) for name, rule in RULES.items()}
+    modules = {rule.name: inspect.getmodule(type(rule)) for rule in RULES}
+    return {name: first_paragraph(module.__doc__) for name, module in modules.items()} | {
+        stack.STACK: first_paragraph(stack.__doc__)
+    }

@@ -12,7 +12,7 @@ from clew.loop.affine import Simplifier
 from clew.loop.ir import For
 from clew.loop.products import offset_of, packed_step, product_of, step_along
 from clew.loop.schedule import Schedule
-from clew.schedules.shape import StageInfo, stage_infos
+from clew.schedules.library.stages import StageInfo, stage_infos
 from clew.te.expr import INDEX, Imm, Index, binary
 from clew.te.walk import substitute
 

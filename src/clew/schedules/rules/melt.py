@@ -9,56 +9,80 @@ Sums of products get register tiles, reductions go in vectors along their rows.
 from __future__ import annotations
 
 import math
+from typing import Final
 
 from clew.loop.affine import Simplifier
 from clew.loop.ir import Store, buffer_loads, walk
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
-from clew.schedules import elementwise, rows
-from clew.schedules.matmul import register_tile, spread
-from clew.schedules.shape import StageInfo, lane_stride, stage_infos
-from clew.schedules.tiles import balanced, rows_of_tile, vectors_of_tile
+from clew.schedules.library.register_tile import register_tile, spread
+from clew.schedules.library.row_vectors import reduce_in_vectors, vectorize_last
+from clew.schedules.library.stages import StageInfo, lane_stride
+from clew.schedules.library.tile_sizes import (
+    MOST_ROWS,
+    balanced,
+    rows_of_tile,
+    vectors_of_tile,
+)
+from clew.schedules.rule import Match, Rule, Work
+from clew.schedules.rules.elementwise import Elementwise
+from clew.schedules.space import Choice, Settings, Space
 from clew.support.errors import ScheduleError
 
-NAME = "melt"
 # How often a value may be computed where tiles overlap.
-_MOST_AGAIN = 1.5
+_MOST_AGAIN: Final = 1.5
 
 
-def schedule(schedule: Schedule, target: Target) -> None:
-    """Schedules a kernel with one result, whose cheap stages are inlined already.
+class Melt(Rule[Match]):
+    """Kernels of a user's fusion with `mode="melt"`, whose cheap stages are inlined already."""
 
-    Errors: S050 where the kernel has several results.
-    """
-    infos = stage_infos(schedule)
-    outputs = [info for info in infos.values() if info.is_output]
-    if len(outputs) != 1:
-        names = ", ".join(o.name for o in outputs)
-        raise ScheduleError(
-            "S050",
-            f"{schedule.nest.name} has {len(outputs)} results ({names}), and melting tiles one",
-            hint="end the pattern where one value leaves it, or use mode='stack'",
-        )
-    (root,) = outputs
-    if any(loop.extent == 0 for info in infos.values() for loop in info.loops):
-        return  # no iterations to arrange
-    holders = _holders(schedule, infos, target)
-    out = holders.get(root.name, root.name)
-    if root.is_reduction and root.name not in holders:
-        out = schedule.cache_write(root.name)
-    places = _loops_of_result(schedule, root, out, bool(holders), target)
-    moved = _place(schedule, infos, root, holders, places, target)
-    for name, info in infos.items():
-        if name in holders or name in holders.values():
-            continue
-        if info.is_reduction:
-            rows.reduce_in_vectors(schedule, info, target)
-        elif name in moved:
-            rows.vectorize_last(schedule, info.axes[-1:], target, info)
-        else:
-            elementwise.schedule(schedule, stage_infos(schedule), name, target)
-    if places:
-        spread(schedule, places)
+    name = "melt"
+    scope = "melt"
+
+    def match(self, work: Work, target: Target) -> Match | None:
+        """Matches every kernel with one result.
+
+        Errors: S050 where the kernel has several results.
+        """
+        if len(work.outputs) != 1:
+            names = ", ".join(o.name for o in work.outputs)
+            raise ScheduleError(
+                "S050",
+                f"{work.start.nest.name} has {len(work.outputs)} results ({names}), and melting "
+                "tiles one",
+                hint="end the pattern where one value leaves it, or use mode='stack'",
+            )
+        return Match(work.start, target)
+
+    def choices(self, match: Match) -> Space:
+        options = tuple(range(1, MOST_ROWS + 1))
+        most = rows_of_tile(match.target, 2)
+        return Space((Choice("rows", most, options, "rows of the result in a tile, at most"),))
+
+    def schedule(self, match: Match, settings: Settings) -> Schedule:
+        schedule, found = match.begin()
+        infos, target = dict(found), match.target
+        (root,) = (info for info in infos.values() if info.is_output)
+        if any(loop.extent == 0 for info in infos.values() for loop in info.loops):
+            return schedule  # no iterations to arrange
+        holders = _holders(schedule, infos, target)
+        out = holders.get(root.name, root.name)
+        if root.is_reduction and root.name not in holders:
+            out = schedule.cache_write(root.name)
+        places = _loops_of_result(schedule, root, out, bool(holders), settings["rows"])
+        moved = _place(schedule, infos, root, holders, places, target)
+        for name, info in infos.items():
+            if name in holders or name in holders.values():
+                continue
+            if info.is_reduction:
+                reduce_in_vectors(schedule, info, target)
+            elif name in moved:
+                vectorize_last(schedule, info.axes[-1:], target, info)
+            else:
+                schedule = Elementwise().applied(Work(schedule, (name,)), target)
+        if places:
+            spread(schedule, places)
+        return schedule
 
 
 def _holders(schedule: Schedule, infos: dict[str, StageInfo], target: Target) -> dict[str, str]:
@@ -96,7 +120,7 @@ def _in_vectors(info: StageInfo, target: Target) -> bool:
 
 
 def _loops_of_result(
-    schedule: Schedule, root: StageInfo, out: str, tiled: bool, target: Target
+    schedule: Schedule, root: StageInfo, out: str, tiled: bool, most: int
 ) -> list[str]:
     """Returns the result's loops that stages may go to, outermost first: those over its rows, the
     last in steps of a register tile.
@@ -107,7 +131,6 @@ def _loops_of_result(
     if not axes or not tiled:
         return axes
     row = axes[-1]
-    most = rows_of_tile(target, 2)
     if schedule.extent(row) > most:
         axes[-1], _ = schedule.split(row, balanced(schedule.extent(row), most), tail="balance")
     return axes

@@ -8,9 +8,13 @@ broadcast in registers. More vectors amortize broadcasts, more rows amortize loa
 from __future__ import annotations
 
 import math
+from typing import Final
 
 from clew.machine.target import Target
 
+UNROLLED: Final = (0, 1, 2, 4)
+"""Options for the steps of a reduction that are written out; 0 leaves it to the tile's size."""
+MOST_ROWS: Final = 14
 _BROADCASTS = 1
 _ENOUGH_ACCUMULATORS = 8
 _MOST_UNROLLED = 4
@@ -27,7 +31,7 @@ def rows_of_tile(target: Target, vectors: int) -> int:
     """Returns how many rows high a register tile may be beside its operands."""
     registers = target.vector_registers
     rows = (registers - vectors - _BROADCASTS) // vectors
-    return max(1, min(rows, 14))
+    return max(1, min(rows, MOST_ROWS))
 
 
 def reduction_unroll(accumulators: int) -> int:

@@ -6,94 +6,149 @@ from __future__ import annotations
 
 import contextlib
 import math
+from dataclasses import dataclass
+from typing import Final, Literal
 
 from clew.loop.affine import Simplifier, contains
 from clew.loop.ir import buffer_loads, reads
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
-from clew.schedules import interleave
-from clew.schedules.matmul import spread
-from clew.schedules.shape import StageInfo, lane_stride, offset_stride, stage_infos
-from clew.schedules.tiles import lanes_of_chains, passes_caches, vector_factor
+from clew.schedules.library import interleave
+from clew.schedules.library.images import blocked_image
+from clew.schedules.library.register_tile import spread
+from clew.schedules.library.stages import StageInfo, lane_stride, offset_stride, stage_infos
+from clew.schedules.library.streaming import write_past_caches
+from clew.schedules.library.tile_sizes import lanes_of_chains, vector_factor
+from clew.schedules.rule import Match, Rule, Work
+from clew.schedules.space import Choice, Settings, Space
 from clew.support.errors import ScheduleError
 
-NAME = "elementwise"
-_TILE = 16
-_NEAR_BYTES = 256
+_TILE: Final = 16
+_NEAR_BYTES: Final = 256
 # Two vectors of the result are as much as memory moves at once.
-_VECTORS_OF_BLOCK = 2
-_BLOCKED_RANK = 5
-_MOST_CHOICES = 4
-_LEAST_LANES = 4
+_VECTORS_OF_BLOCK: Final = 2
+_LINES_APART: Final = 4  # axes of a blocked image once batch and blocks are one
+_MOST_CHOICES: Final = 4
+_LEAST_LANES: Final = 4
 
 
-def schedule(schedule: Schedule, infos: dict[str, StageInfo], root: str, target: Target) -> None:
-    """Fuses the axes that every access walks as one, vectorizes the last, spreads the rest."""
-    info = infos[root]
-    write_past_caches(schedule, info, target)
-    if not info.axes:
-        return
-    axes = list(info.axes)
-    blocked = _is_blocked_image(info, target)
-    least = _BLOCKED_RANK - 1 if blocked else 1  # the image's lines stay apart
-    while len(axes) > least and _walks_as_one(stage_infos(schedule)[root], axes[-2], axes[-1]):
-        axes[-2:] = [schedule.fuse(axes[-2], axes[-1])]
-    if interleave.applies(stage_infos(schedule)[root], axes, target):
-        interleave.schedule(schedule, info, axes, target)
-        return
-    across = _axis_across(stage_infos(schedule)[root], axes, target)
-    if across is not None:
-        _tile(schedule, axes, *across, info, target)
-        return
-    choices = [a for a in axes[1:-1] if _chooses(stage_infos(schedule)[root], a)]
-    axes = [a for a in axes if a not in choices]
-    if choices:
-        schedule.reorder(*axes, *choices)
+@dataclass(frozen=True)
+class Elements(Match):
+    """A stage whose axes are merged as far as all accesses allow.
+
+    `way` says how it goes on: one element (`scalar`), in lanes along the last axis, in tiles across
+    one that an operand is contiguous along, or in vectors along two axes (`interleave`).
+    """
+
+    root: str
+    axes: tuple[str, ...]
+    way: Literal["scalar", "lanes", "tiles", "interleave"]
+    blocked: bool = False
+    across: str = ""
+    apart_bytes: int = 0
+    selectors: tuple[str, ...] = ()
+    lanes: int = 1
+
+    @property
+    def info(self) -> StageInfo:
+        """The stage as it is now."""
+        return stage_infos(self.start)[self.root]
+
+
+class Elementwise(Rule[Elements]):
+    """Stages that reduce nothing."""
+
+    name = "elementwise"
+
+    def match(self, work: Work, target: Target) -> Elements | None:
+        schedule, root = work.start.copy(), work.root.name
+        info = work.root
+        write_past_caches(schedule, info, target)
+        if not info.axes:
+            return Elements(schedule, target, root, (), "scalar")
+        axes = list(info.axes)
+        image = blocked_image(info)
+        vector = target.vector_lanes(info.store.buffer.dtype)
+        blocked = image is not None and 1 < image.lanes <= vector
+        least = _LINES_APART if blocked else 1  # the image's lines stay apart
+        while len(axes) > least and _walks_as_one(stage_infos(schedule)[root], axes[-2], axes[-1]):
+            axes[-2:] = [schedule.fuse(axes[-2], axes[-1])]
+        info = stage_infos(schedule)[root]
+        if interleave.applies(info, axes, target):
+            return Elements(schedule, target, root, tuple(axes), "interleave")
+        across = _axis_across(info, axes, target)
+        if across is not None:
+            return Elements(
+                schedule, target, root, tuple(axes), "tiles", across=across[0],
+                apart_bytes=across[1],
+            )  # fmt: skip
+        selectors = tuple(a for a in axes[1:-1] if _selects(info, a))
+        kept = tuple(a for a in axes if a not in selectors)
+        extent = schedule.extent(kept[-1])
+        lanes = vector_factor(target, info.store.buffer.dtype, extent)
+        lanes = _regular_lanes(info, kept[-1], lanes)
+        return Elements(
+            schedule, target, root, kept, "lanes", blocked and not selectors,
+            selectors=selectors, lanes=lanes,
+        )  # fmt: skip
+
+    def choices(self, match: Elements) -> Space:
+        if match.way == "tiles":
+            tiles = (4, 8, 16, 32)
+            return Space((Choice("tile", _TILE, tiles, "elements of a tile along the operand"),))
+        if match.way != "lanes":
+            return Space()
+        extent, lanes = match.start.extent(match.axes[-1]), match.lanes
+        vectors = 1
+        if _is_chain_of_floats(match.info):
+            vectors = lanes_of_chains(match.target, extent, lanes) // lanes
+        options = tuple(v for v in (1, 2, 4) if v == 1 or extent % (lanes * v) == 0)
+        options = tuple(sorted({*options, vectors}))
+        return Space((Choice("vectors", vectors, options, "vectors computed together"),))
+
+    def schedule(self, match: Elements, settings: Settings) -> Schedule:
+        schedule, _ = match.begin()
+        axes = list(match.axes)
+        if match.way == "interleave":
+            interleave.schedule(schedule, match.info, axes, match.target)
+        elif match.way == "tiles":
+            _in_tiles(schedule, match, axes, settings["tile"])
+        elif match.way == "lanes":
+            _in_lanes(schedule, match, axes, match.lanes * settings["vectors"])
+        return schedule
+
+
+def _in_lanes(schedule: Schedule, match: Elements, axes: list[str], lanes: int) -> None:
+    """Vectors along the last axis; the others are one loop, or two for a blocked image."""
+    selectors, info = list(match.selectors), match.info
+    if selectors:
+        schedule.reorder(*axes, *selectors)
         schedule.partition(axes[0])  # what is whole asks nothing
-    blocked = blocked and not choices
-    if blocked:
+    if match.blocked:
         axes[:2] = [schedule.fuse(axes[0], axes[1])]
-    while len(axes) > 2 and not blocked:
+    while len(axes) > 2 and not match.blocked:
         axes[:2] = [schedule.fuse(axes[0], axes[1])]
-    extent = schedule.extent(axes[-1])
-    lanes = vector_factor(target, info.store.buffer.dtype, extent)
-    lanes = _regular_lanes(stage_infos(schedule)[root], axes[-1], lanes)
-    if _is_chain_of_floats(info):
-        lanes = lanes_of_chains(target, extent, lanes)
     if lanes > 1:
         outer, inner = schedule.split(axes[-1], lanes)
-        if choices:
-            schedule.reorder(outer, *choices, inner)
+        if selectors:
+            schedule.reorder(outer, *selectors, inner)
         elif len(axes) > 1 and _conditions_use(info, tuple(n.index for n in info.loops[-1:])):
             with contextlib.suppress(ScheduleError):  # a short axis is lanes alone
                 schedule.partition(outer)  # vectors that lie on one side ask nothing
         schedule.vectorize(inner)
         axes[-1] = outer
-    for name in choices:
+    for name in selectors:
         schedule.unroll(name)
-    if blocked:
+    if match.blocked:
         spread(schedule, [axes[0]], axes[1])
     elif schedule.extent(axes[0]) > 1:
         schedule.parallel(axes[0])
-
-
-def write_past_caches(schedule: Schedule, info: StageInfo, target: Target) -> None:
-    """Has a large output written past the caches, so that it need not be read first."""
-    if info.is_output and passes_caches(target, info.store.buffer.size_bytes):
-        schedule.nontemporal(info.name)
 
 
 def _is_chain_of_floats(info: StageInfo) -> bool:
     """Whether each element is a long chain of instructions, all of them on `f32`."""
     dtypes = {load.dtype for _, load in reads(info.store)} | {info.store.buffer.dtype}
     return info.is_costly and dtypes == {"f32"}
-
-
-def _is_blocked_image(info: StageInfo, target: Target) -> bool:
-    """Whether the result is an image in blocks of channels, [n, co, oh, ow, ci]."""
-    shape = info.store.buffer.shape
-    lanes = target.vector_lanes(info.store.buffer.dtype)
-    return len(shape) == len(info.axes) == _BLOCKED_RANK and 1 < shape[-1] <= lanes
 
 
 def _axis_across(info: StageInfo, axes: list[str], target: Target) -> tuple[str, int] | None:
@@ -135,24 +190,18 @@ def _regular_lanes(info: StageInfo, axis: str, most: int) -> int:
     return lanes
 
 
-def _tile(
-    schedule: Schedule,
-    axes: list[str],
-    across: str,
-    apart_bytes: int,
-    info: StageInfo,
-    target: Target,
-) -> None:
+def _in_tiles(schedule: Schedule, match: Elements, axes: list[str], tile: int) -> None:
     """Walks tiles, so that cache lines of the operand are used up while they are there: along its
     rows, several at once, where these lie far apart; along the result's, where they are near.
     """
     *outer, last = axes
+    across = match.across
     outer.remove(across)
-    extent = schedule.extent(last)
-    lanes = vector_factor(target, info.store.buffer.dtype, extent)
-    if apart_bytes <= _NEAR_BYTES:
+    dtype = match.info.store.buffer.dtype
+    lanes = vector_factor(match.target, dtype, schedule.extent(last))
+    if match.apart_bytes <= _NEAR_BYTES:
         schedule.reorder(*outer, across, last)
-        column, column_inner = schedule.split(across, _TILE)
+        column, column_inner = schedule.split(across, tile)
         schedule.reorder(column, last, column_inner)
         vector, lane = schedule.split(last, lanes)
         schedule.reorder(vector, column_inner, lane)
@@ -163,7 +212,7 @@ def _tile(
     schedule.reorder(last, *outer, across)
     block, inner = schedule.split(last, lanes * _VECTORS_OF_BLOCK)
     schedule.reorder(block, *outer, across, inner)
-    column, column_inner = schedule.split(across, _TILE)
+    column, column_inner = schedule.split(across, tile)
     schedule.reorder(column, inner, column_inner)
     vector, lane = schedule.split(inner, lanes)
     schedule.reorder(vector, column_inner, lane)
@@ -172,7 +221,7 @@ def _tile(
     spread(schedule, [block, *outer, column])
 
 
-def _chooses(info: StageInfo, axis: str) -> bool:
+def _selects(info: StageInfo, axis: str) -> bool:
     """Whether a short axis only chooses between values that share their operands: unrolled, what
     they share is read once.
     """

@@ -19,27 +19,30 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
+from typing import Final
 
+from clew.cost.locality import ENOUGH_PIXELS
 from clew.loop.affine import contains
 from clew.loop.ir import Buffer, buffer_loads
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
-from clew.schedules import windows
-from clew.schedules.matmul import register_tile, spread
-from clew.schedules.shape import StageInfo, stage_infos
-from clew.schedules.tiles import balanced, rows_of_tile, window_tile
+from clew.schedules.demands import NOT_EMPTY, ONE_RESULT
+from clew.schedules.library.images import blocked_image, is_padding, reads_own_channels
+from clew.schedules.library.register_tile import register_tile, spread
+from clew.schedules.library.stages import StageInfo
+from clew.schedules.library.tile_sizes import MOST_ROWS, balanced, rows_of_tile, window_tile
+from clew.schedules.rule import Demand, Match, Rule, Work
+from clew.schedules.rules.windows import MOST_UNROLLED
+from clew.schedules.space import Choice, Settings, Space, tile_size
 from clew.support.errors import ScheduleError
 
-NAME = "separable"
-_RANK = 5
-_VECTORS = 2
+_VECTORS: Final = 2
 # What a band touches takes this share of the second-level cache.
-_SHARE_OF_CACHE = 0.7
+_SHARE_OF_CACHE: Final = 0.7
 # Bands that an image gives, for threads to share: so many if they have pixels enough.
-_FEWEST_BANDS = (4, 2)
-_ENOUGH_PIXELS = 96
+_FEWEST_BANDS: Final = (4, 2)
 # Lines that windows read beyond a band's own, about.
-_FEW_LINES = 2
+_FEW_LINES: Final = 2
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ class Link:
 
 
 @dataclass(frozen=True)
-class Chain:
+class Chain(Match):
     """The convolutions by their place; `before` or `after` may be missing."""
 
     before: Link | None
@@ -63,40 +66,119 @@ class Chain:
         """Those that are there, the first first."""
         return [x for x in (self.before, self.windows, self.after) if x is not None]
 
+    @property
+    def result(self) -> Buffer:
+        """What the last convolution gives."""
+        return self.links[-1].anchor.store.buffer
 
-def find(schedule: Schedule, target: Target) -> Chain | None:
-    """Returns the convolutions of a kernel that this rule schedules; None for any other kernel."""
-    infos = stage_infos(schedule)
-    reductions = [info for info in infos.values() if info.is_reduction]
-    outputs = [name for name, info in infos.items() if info.is_output]
-    if not 2 <= len(reductions) <= 3 or len(outputs) != 1:
-        return None
-    if any(loop.extent == 0 for info in infos.values() for loop in info.loops):
-        return None
-    if not all(info.is_anchor and _is_image(info, target) for info in reductions):
-        return None
-    sliding = [n for n, info in enumerate(reductions) if windows.reads_own_channels(info)]
-    if len(sliding) != 1 or sliding[0] > 1 or len(reductions) - sliding[0] > 2:
-        return None
-    links: list[Link] = []
-    for here, following in zip(reductions, [*reductions[1:], None], strict=True):
-        root = outputs[0] if following is None else _operand(infos, here, following)
-        if root is None or infos[root].store.buffer.shape != here.store.buffer.shape:
+
+def _convolves_images(work: Work, target: Target) -> bool:
+    return 2 <= len(work.reductions) <= 3 and all(
+        info.is_anchor and _is_image(info, target) for info in work.reductions
+    )
+
+
+class Separable(Rule[Chain]):
+    """Depthwise convolutions with a pointwise one before, after, or both."""
+
+    name = "separable"
+    scope = "kernel"
+    demands = (
+        ONE_RESULT,
+        NOT_EMPTY,
+        Demand("two or three convolutions of blocked images", _convolves_images),
+    )
+
+    def match(self, work: Work, target: Target) -> Chain | None:
+        convolutions, infos = work.reductions, work.infos
+        sliding = [n for n, info in enumerate(convolutions) if reads_own_channels(info)]
+        if len(sliding) != 1 or sliding[0] > 1 or len(convolutions) - sliding[0] > 2:
             return None
-        links.append(Link(here, infos[root]))
-    at = sliding[0]
-    middle = links[at]
-    if len(middle.anchor.reduction_axes) != 2:
-        return None
-    return Chain(links[0] if at else None, middle, links[at + 1] if links[at + 1 :] else None)
+        links: list[Link] = []
+        for here, following in zip(convolutions, [*convolutions[1:], None], strict=True):
+            if following is None:
+                root: str | None = work.outputs[0].name
+            else:
+                root = _operand(infos, here, following)
+            if root is None or infos[root].store.buffer.shape != here.store.buffer.shape:
+                return None
+            links.append(Link(here, infos[root]))
+        at = sliding[0]
+        if len(links[at].anchor.reduction_axes) != 2:
+            return None
+        kept = {x for link in links for x in (link.anchor.name, link.root.name)}
+        schedule = work.start.copy()
+        for name in reversed(list(infos)):
+            if name not in kept:
+                schedule.inline(name)
+        before, after = links[0] if at else None, links[at + 1] if links[at + 1 :] else None
+        return Chain(schedule, target, before, links[at], after)
+
+    def choices(self, match: Chain) -> Space:
+        height = match.result.shape[2]
+        lines = -(-height // _bands(match))
+        tiles = tuple(range(MOST_ROWS + 1))
+        choices = [
+            tile_size("band", lines, height, "lines of the result that pass together"),
+            Choice("window_lines", 0, tiles, "lines in a tile of windows; 0: by the registers"),
+            Choice("window_columns", 0, tiles, "pixels in a tile of windows; 0: by the registers"),
+        ]
+        if match.after is not None:
+            most = rows_of_tile(match.target, _VECTORS)
+            choices += [
+                Choice("columns", 0, tiles, f"pixels in a register tile; 0: {most} at most"),
+                Choice("lines", 0, tiles, "lines in a register tile; 0: by the columns"),
+            ]
+        return Space(tuple(choices))
+
+    def schedule(self, match: Chain, settings: Settings) -> Schedule:
+        schedule, _ = match.begin()
+        last = match.links[-1]
+        out = _copied_out(schedule, last)
+        n, co, oh, ow, ci = last.root.axes_in(out)
+        schedule.reorder(oh, n, co, ow, ci)
+        tiles = _Tiles(settings, match.target, schedule.extent(oh) % settings["band"] == 0)
+        band, oh = schedule.split(oh, settings["band"], tail="guard")
+        schedule.reorder(n, band, co, oh, ow, ci)
+        outer = [n, band]
+        if match.after is None:
+            outer.append(_windows(schedule, match, out, tiles))
+        else:
+            _pointwise(schedule, match.after, out, oh, tiles)
+            own = _moved(schedule, match.windows, band)
+            _windows(schedule, match, own, tiles)
+        spread(schedule, outer)
+        return schedule
+
+
+@dataclass(frozen=True)
+class _Tiles:
+    """Sizes of register tiles. They are of one line where the last band is not `whole`."""
+
+    settings: Settings
+    target: Target
+    whole: bool
+
+    def of_windows(self, height: int, width: int) -> tuple[int, int]:
+        """Returns lines and columns of a tile of windows over lines of a band."""
+        lines, columns = window_tile(self.target, height if self.whole else 1, width)
+        chosen = self.settings["window_lines"], self.settings["window_columns"]
+        return min(chosen[0], height) or lines, min(chosen[1], width) or columns
+
+    def of_pixels(self, height: int, width: int, vectors: int) -> tuple[int, int]:
+        """Returns lines and columns of a register tile of pixels by `vectors` of channels."""
+        most = rows_of_tile(self.target, vectors)
+        columns = min(self.settings["columns"], width) or balanced(width, most)
+        lines = balanced(height, max(1, most // columns)) if self.whole else 1
+        return min(self.settings["lines"], height) or lines, columns
 
 
 def _is_image(info: StageInfo, target: Target) -> bool:
     """Whether a stage is an image in blocks of a vector, of operands of its own dtype."""
-    shape, dtype = info.store.buffer.shape, info.store.buffer.dtype
+    image, dtype = blocked_image(info), info.store.buffer.dtype
     return (
-        len(shape) == len(info.axes) == _RANK
-        and shape[-1] == target.vector_lanes(dtype)
+        image is not None
+        and image.lanes == target.vector_lanes(dtype)
         and all(x.dtype == dtype for x in buffer_loads(info.store.value))
     )
 
@@ -114,33 +196,9 @@ def _operand(infos: dict[str, StageInfo], here: StageInfo, following: StageInfo)
             if name == following.name:
                 break
     read = [n for n in after if following.name in infos[n].readers]
-    if len(read) == 1 and windows.is_padding(infos[read[0]]):
+    if len(read) == 1 and is_padding(infos[read[0]]):
         read = [n for n in after if read[0] in infos[n].readers]
     return read[0] if len(read) == 1 else None
-
-
-def schedule(schedule: Schedule, chain: Chain, target: Target) -> None:
-    """Schedules the kernel."""
-    kept = {x for link in chain.links for x in (link.anchor.name, link.root.name)}
-    for name in reversed(list(stage_infos(schedule))):
-        if name not in kept:
-            schedule.inline(name)
-    last = chain.links[-1]
-    out = _copied_out(schedule, last)
-    n, co, oh, ow, ci = last.root.axes_in(out)
-    schedule.reorder(oh, n, co, ow, ci)
-    lines = -(-schedule.extent(oh) // _bands(chain, target))
-    whole = schedule.extent(oh) % lines == 0
-    band, oh = schedule.split(oh, lines, tail="guard")
-    schedule.reorder(n, band, co, oh, ow, ci)
-    outer = [n, band]
-    if chain.after is None:
-        outer.append(_windows(schedule, chain, out, target, whole=whole))
-    else:
-        _pointwise(schedule, chain.after, out, oh, target, whole=whole)
-        own = _moved(schedule, chain.windows, band)
-        _windows(schedule, chain, own, target, whole=whole)
-    spread(schedule, outer)
 
 
 def _moved(schedule: Schedule, link: Link, loop: str) -> str:
@@ -157,15 +215,15 @@ def _copied_out(schedule: Schedule, link: Link) -> str:
     return link.root.name
 
 
-def _bands(chain: Chain, target: Target) -> int:
+def _bands(chain: Chain) -> int:
     """Returns how many bands an image has: of equal height if that gives a number for threads to
     share, each with pixels enough that weights are used for some time.
     """
-    _, _, height, width, _ = chain.links[-1].anchor.store.buffer.shape
-    room = target.l2_bytes * _SHARE_OF_CACHE
+    _, _, height, width, _ = chain.result.shape
+    room = chain.target.l2_bytes * _SHARE_OF_CACHE
     fitting = [n for n in range(1, height + 1) if _band_bytes(chain, -(-height // n)) <= room]
     fitting = fitting or [height]
-    even = [n for n in fitting if height % n == 0 and height // n * width >= _ENOUGH_PIXELS]
+    even = [n for n in fitting if height % n == 0 and height // n * width >= ENOUGH_PIXELS]
     for least in _FEWEST_BANDS:
         found = [n for n in even if n >= least]
         if found:
@@ -199,19 +257,14 @@ def _image(info: StageInfo) -> Buffer:
     return found
 
 
-def _pointwise(
-    schedule: Schedule, link: Link, out: str, oh: str, target: Target, *, whole: bool
-) -> None:
+def _pointwise(schedule: Schedule, link: Link, out: str, oh: str, tiles: _Tiles) -> None:
     """Arranges a convolution that sums over channels: panels of output channels outside, tiles of
-    pixels inside. Tiles are of one line where the last band is not `whole`.
+    pixels inside.
     """
     info = link.anchor
     _, co, _, ow, ci = link.root.axes_in(out)
     vectors = min(_VECTORS, schedule.extent(co))
-    width = schedule.extent(ow)
-    most = rows_of_tile(target, vectors)
-    columns = balanced(width, most)
-    lines = balanced(schedule.extent(oh), max(1, most // columns)) if whole else 1
+    lines, columns = tiles.of_pixels(schedule.extent(oh), schedule.extent(ow), vectors)
     panel, block = schedule.split(co, vectors)
     schedule.reorder(panel, oh, ow, block, ci)
     oh, line = schedule.split(oh, lines, tail="balance")
@@ -225,7 +278,7 @@ def _pointwise(
     schedule.vectorize(ci)
 
 
-def _windows(schedule: Schedule, chain: Chain, out: str, target: Target, *, whole: bool) -> str:
+def _windows(schedule: Schedule, chain: Chain, out: str, tiles: _Tiles) -> str:
     """Arranges the windows, and what they read where that is computed; returns the loop over panels
     of channels.
     """
@@ -238,8 +291,7 @@ def _windows(schedule: Schedule, chain: Chain, out: str, target: Target, *, whol
     panel = co
     if chain.before is not None:
         panel, co = schedule.split(co, _VECTORS)
-    height = schedule.extent(oh) if whole else 1
-    lines, columns = window_tile(target, height, schedule.extent(ow))
+    lines, columns = tiles.of_windows(schedule.extent(oh), schedule.extent(ow))
     oh_outer, oh_inner = schedule.split(oh, lines, tail="balance")
     schedule.reorder(ow, oh_inner, ci)
     ow_outer, ow_inner = schedule.split(ow, columns, tail="balance")
@@ -247,14 +299,14 @@ def _windows(schedule: Schedule, chain: Chain, out: str, target: Target, *, whol
     schedule.compute_at(info.name, ow_outer, "register")
     if chain.before is not None:
         own = _moved(schedule, chain.before, panel)
-        _expand(schedule, chain.before, own, target)
+        _expand(schedule, chain.before, own, chain.target)
     schedule.reorder(kh, line, kw, column, own_lane)
     with contextlib.suppress(ScheduleError):  # there may be no padding
         schedule.skip_padding(info.name, lanes=own_lane)
     schedule.share_guards(oh_outer)
     schedule.partition(ow_outer)
     schedule.partition(oh_outer)
-    if lines * columns * schedule.extent(kh) * schedule.extent(kw) <= windows.MOST_UNROLLED:
+    if lines * columns * schedule.extent(kh) * schedule.extent(kw) <= MOST_UNROLLED:
         schedule.unroll(kh)
     for name in (oh_inner, ow_inner, line, kw, column):
         schedule.unroll(name)

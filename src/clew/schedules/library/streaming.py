@@ -9,7 +9,8 @@ from clew.loop.ir import buffer_loads, loops, reads
 from clew.loop.primitives.prefetch import CACHE_LINE_BYTES, iterations
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
-from clew.schedules.shape import StageInfo
+from clew.schedules.library.stages import StageInfo
+from clew.schedules.library.tile_sizes import passes_caches
 from clew.support.errors import ScheduleError
 
 # The most cache lines asked for at once: more would wait for each other and hold up loads.
@@ -68,3 +69,9 @@ def _level(schedule: Schedule, panel: str, levels: list[str], lines: int) -> str
             return outer
         return name
     return levels[-1]
+
+
+def write_past_caches(schedule: Schedule, info: StageInfo, target: Target) -> None:
+    """Has a large output written past the caches, so that it need not be read first."""
+    if info.is_output and passes_caches(target, info.store.buffer.size_bytes):
+        schedule.nontemporal(info.name)

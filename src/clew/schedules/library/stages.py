@@ -45,6 +45,28 @@ class StageInfo:
         return self.store.buffer.scope == "output"
 
     @property
+    def role(self) -> str:
+        """What the stage is within its operator (`te.roles`)."""
+        return self.store.buffer.role
+
+    @property
+    def axis_roles(self) -> tuple[str, ...]:
+        """Roles of the spatial loops in order."""
+        kept = {id(i) for i in self.store.indices}
+        return tuple(n.index.role for n in self.loops if id(n.index) in kept)
+
+    @property
+    def reduction_roles(self) -> tuple[str, ...]:
+        """Roles of the reduction loops in order."""
+        kept = {id(i) for i in self.store.indices}
+        return tuple(n.index.role for n in self.loops if id(n.index) not in kept)
+
+    def axis_of(self, role: str) -> str:
+        """Returns the name of the only loop with a role."""
+        (name,) = (n.name for n in self.loops if n.index.role == role)
+        return name
+
+    @property
     def axes(self) -> list[str]:
         """Names of the spatial loops in order."""
         kept = {id(i) for i in self.store.indices}
