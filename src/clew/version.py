@@ -8,7 +8,7 @@ from typing import Final
 
 VERSION: Final = "0.1.0"
 # The folders whose code decides what a function compiles to.
-_DECIDING: Final = ("build", "codegen", "loop", "machine", "ops", "schedules", "te")
+_DECIDING: Final = ("build", "codegen", "cost", "loop", "machine", "ops", "schedules", "te")
 
 
 @cache

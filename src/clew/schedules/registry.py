@@ -41,15 +41,13 @@ class Registry:
     def _add(self, rule: AnyRule) -> None:
         demands = {d.name for d in rule.demands}
         for other in self._rules.values():
-            same = {d.name for d in other.demands} == demands and other.scope == rule.scope
-            if other.name == rule.name or same:
+            if other.name == rule.name:
+                raise ScheduleError("S060", f"two rules have the name {rule.name}")
+            if other.scope == rule.scope and {d.name for d in other.demands} == demands:
                 raise ScheduleError(
                     "S060",
-                    f"the rules {other.name} and {rule.name} have the same "
-                    + ("demands" if same else "name"),
-                    hint="add to the demands of the rule that is for fewer kernels"
-                    if same
-                    else "rename one of them",
+                    f"the rules {other.name} and {rule.name} have the same demands",
+                    hint="add to the demands of the rule that is for fewer kernels",
                 )
         self._rules[rule.name] = rule
 

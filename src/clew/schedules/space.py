@@ -8,6 +8,7 @@ from typing import Final
 
 from clew.support.errors import ScheduleError
 
+_FEW: Final = 16
 _WORDS: Final = {"no": 0, "false": 0, "off": 0, "yes": 1, "true": 1, "on": 1}
 
 
@@ -33,14 +34,15 @@ def flag(name: str, default: bool, meaning: str) -> Choice:
 
 
 def tile_size(name: str, default: int, most: int, meaning: str, unit: int = 1) -> Choice:
-    """Returns a choice of a tile size from `unit` to `most`: powers of two of units, the default
-    and the largest.
+    """Returns a choice of a tile size of up to `most`: every number where these are few, otherwise
+    powers of two of units, the default and the largest.
     """
     options = {default, most}
-    value = unit
-    while value <= most:
-        options.add(value)
-        value *= 2
+    if most <= _FEW:
+        options.update(range(unit, most + 1, unit))
+    while unit <= most:
+        options.add(unit)
+        unit *= 2
     return Choice(name, default, tuple(sorted(o for o in options if o >= 1)), meaning)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from clew.loop.affine import Simplifier
 from clew.loop.ir import For, If, Nest, Stmt, block, loops, single, statements
@@ -18,7 +19,8 @@ from clew.support.errors import ScheduleError
 from clew.te.expr import INDEX, Imm, Index, Scalar, binary
 
 TAILS = ("peel", "balance", "guard")
-_MAX_VECTOR_LANES = 64
+MOST_LANES: Final = 64
+"""Lanes of the longest vector."""
 
 
 @primitive
@@ -155,7 +157,7 @@ def vectorize(nest: Nest, simplifier: Simplifier, *, loop: str) -> Nest:
 
     def rewrite(found: For) -> Stmt:
         inside = [loop for loop in loops(found.body) if loop.kind != "dot"]
-        if found.extent > _MAX_VECTOR_LANES or inside:
+        if found.extent > MOST_LANES or inside:
             raise ScheduleError(
                 "S007",
                 f"loop {loop} over {found.extent} cannot be lanes of a vector",

@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 from clew.loop.affine import Simplifier, contains
 from clew.loop.ir import buffer_loads, reads
+from clew.loop.primitives.loops import MOST_LANES
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.library import interleave
@@ -102,7 +103,8 @@ class Elementwise(Rule[Elements]):
         vectors = 1
         if _is_chain_of_floats(match.info):
             vectors = lanes_of_chains(match.target, extent, lanes) // lanes
-        options = tuple(v for v in (1, 2, 4) if v == 1 or extent % (lanes * v) == 0)
+        most = MOST_LANES // lanes
+        options = tuple(v for v in (1, 2, 4) if v == 1 or (v <= most and not extent % (lanes * v)))
         options = tuple(sorted({*options, vectors}))
         return Space((Choice("vectors", vectors, options, "vectors computed together"),))
 

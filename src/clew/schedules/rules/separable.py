@@ -35,6 +35,7 @@ from clew.schedules.rule import Demand, Match, Rule, Work
 from clew.schedules.rules.windows import MOST_UNROLLED
 from clew.schedules.space import Choice, Settings, Space, tile_size
 from clew.support.errors import ScheduleError
+from clew.te import roles
 
 _VECTORS: Final = 2
 # What a band touches takes this share of the second-level cache.
@@ -104,7 +105,7 @@ class Separable(Rule[Chain]):
                 return None
             links.append(Link(here, infos[root]))
         at = sliding[0]
-        if len(links[at].anchor.reduction_axes) != 2:
+        if set(links[at].anchor.reduction_roles) != {roles.TAP}:
             return None
         kept = {x for link in links for x in (link.anchor.name, link.root.name)}
         schedule = work.start.copy()
