@@ -206,7 +206,7 @@ def test_a_fusion_that_prevents_others_says_what_it_costs() -> None:
     (warning,) = warned(lambda: compiled(extend=[alone]))
     assert warning.code == "I306"
     assert "mine: 2 kernels become 4" in warning.message
-    assert "can no longer be one kernel: conv1 + act1; conv2 + act2" in warning.message
+    assert "can no longer share a kernel: conv1 + act1; conv2 + act2" in warning.message
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ClewWarning)
         model = compiled(extend=[alone])

@@ -257,9 +257,9 @@ class _Alterer(Rewriter):
         stored = _filled_up(channels, of_result or 1)
         tile = of_result * self._tile_vectors(stored, of_result) if groups == 1 else block
         if of_result > lanes:
-            tile = of_result  # spans several vectors
+            tile = of_result  # covers several vectors
         if product_group(old.args[0].tensor.dtype):
-            tile = of_result  # spans two vectors of sums
+            tile = of_result  # covers two vectors of sums
         data, weight, *rest = (a.tensor for a in old.args)
         weight = weight.with_(shape=(channels, inner, *weight.shape[2:]))
         attrs = old.attrs.with_(groups=groups)

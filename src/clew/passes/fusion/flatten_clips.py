@@ -101,7 +101,7 @@ class _Flattener(Rewriter):
         flat = weight.tensor.shape[2] == 1 and attrs.strides[0] == 1
         flat = flat and attrs.padding[0] == attrs.padding[3] == 0
         if attrs.groups > 1 and not flat:
-            self._ctx.remark(old, "stays nn.conv3d: its groups span several frames")
+            self._ctx.remark(old, "stays nn.conv3d: its groups read several frames")
             return None
         frames = self._flat(data, old)
         if not flat:
