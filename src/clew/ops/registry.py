@@ -14,8 +14,8 @@ def _(x, *, alpha):
 
 Positional parameters are tensor inputs (a `*rest` takes any number); keyword-only parameters are
 attributes with their types and defaults. `compute` determines the result types, the fusion kind,
-FLOPs and bytes, and the reference if none is given. The decorator returns a function that builds a
-graph call: `leaky_relu(x, alpha=0.2)`.
+FLOPs and bytes, and the reference if none is given. The decorator returns the operator, whose call
+builds a graph node: `leaky_relu(x, alpha=0.2)`.
 """
 
 from __future__ import annotations

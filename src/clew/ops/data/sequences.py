@@ -250,6 +250,7 @@ def split(x: Array, parts: Any = None, *, axis: int = 0, keepdims: bool = True) 
     """Pieces of a tensor along an axis. Without `parts` they have size 1, and the axis is removed
     unless `keepdims`. With one number they have that size (the last may be smaller), with several
     those sizes.
+
     Errors: I265, I274 for sizes that do not add up to the size of the axis.
     Source: ONNX SplitToSequence-11.
     """

@@ -210,9 +210,9 @@ def _check_elements(
 def scatter_elements(  # type: ignore[empty-body]
     x: Tensor, indices: Tensor, updates: Tensor, *, axis: int = 0, reduction: str = "none"
 ) -> Tensor:
-    """`x` with each update written (or combined by `reduction`) at its own position, with `axis`
-    replaced by its index; of several updates for one position, the last. Negative indices count
-    from the end; an index out of range raises an error in the run.
+    """`x` with each update written (or combined by `reduction`) at its own position, with the
+    coordinate on `axis` replaced by its index; of several updates for one position, the last.
+    Negative indices count from the end; an index out of range raises an error in the run.
 
     Errors: T101, T104, T105, T107, T108, I320. Source: ONNX ScatterElements-18.
     """

@@ -36,10 +36,12 @@ class SplitProducts(Pass):
 
     For up to `whole_rows` rows, weights stay whole in memory, because such layers are bound by
     reading them: a kernel splits each weight once for all rows as it runs. This requires finite
-    weights. For more rows, the weights are split beforehand and take 1.5 times the memory; sums
-    then stay in tiles. A deep layer becomes several products, each added to the one before, so that
-    the operands stay in the cache. A layer of fewer than `min_rows` rows stays in f32, because it
-    is bound by reading its weights.
+    weights. For more rows, the weights are split beforehand; they then take 1.5 times the memory,
+    but sums stay in tiles.
+
+    A deep layer becomes several products, each added to the one before, so that the operands stay
+    in the cache. A layer of fewer than `min_rows` rows stays in f32, because it is bound by reading
+    its weights.
 
     Preconditions: weights are constants, layouts are plain. Non-goals: convolutions.
     """
