@@ -103,9 +103,9 @@ def _gather_reference(x: Array, indices: Array, *, axis: int) -> Array:
     ),
 )
 def gather_elements(x: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
-    """For each element of `indices`, the element of `x` at the same position, with the coordinate on
-    `axis` replaced by the index. Negative indices count from the end; an index out of range raises
-    an error in the run.
+    """For each element of `indices`, the element of `x` at the same position, with the coordinate
+    on `axis` replaced by the index. Negative indices count from the end; an index out of range
+    raises an error in the run.
 
     Errors: T102, T104, T105, T108, T110, I320. Source: ONNX GatherElements-13.
     """
