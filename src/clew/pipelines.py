@@ -1,4 +1,4 @@
-"""The ordered pass lists, each line saying why."""
+"""The ordered pass lists; each line gives its reason."""
 
 from __future__ import annotations
 
@@ -35,46 +35,46 @@ from clew.passes.specialize import Specialize
 def pipeline(
     opt_level: int = 3, precision: str = "f32", keep_f32: Sequence[str] = ()
 ) -> list[Pass]:
-    """Returns the passes in order, for the pass manager to choose from by level.
+    """Returns the passes in order; the pass manager selects from them by level.
 
-    0: what is needed to run. 1: fewer, fused kernels. 2: less arithmetic. 3: layouts for vectors.
-    `precision` is the dtype that products are of; `keep_f32` names layers that stay in f32.
+    0: passes required to run. 1: fewer, fused kernels. 2: less arithmetic. 3: layouts for vectors.
+    `precision` is the dtype of products; `keep_f32` names layers that stay in f32.
     """
     products: Pass = SplitProducts()
     if precision != "f32":
         products = ConvertPrecision(precision, tuple(keep_f32))
     return [
-        UnrollLoops(),  # loops of unknown sizes become what all others look at
-        FoldEmpty(),  # before all rules: no pass or rule below has to expect sizes of 0
-        InlineComposites(),  # what no pass before took is operators again, for all that follow
-        SimplifyInference(),  # training's operators have no kernels
-        NarrowIntegers(),  # while it is plain to see what weights are made of
-        FoldConstant(),  # arithmetic on weights goes first: the patterns below meet constants
-        FoldStructure(),  # with all sizes known that will be: what follows looks for tensors
+        UnrollLoops(),  # first, so that all later passes see loops of unknown sizes unrolled
+        FoldEmpty(),  # before all rules: no later pass or rule has to handle sizes of 0
+        InlineComposites(),  # composites that no earlier pass replaced become operators again
+        SimplifyInference(),  # training operators have no kernels
+        NarrowIntegers(),  # while the quantization of weights is still visible
+        FoldConstant(),  # folds arithmetic on weights, so that the patterns below meet constants
+        FoldStructure(),  # once all sizes are known; later passes look for tensors
         SimplifyExpr(),  # fewer spellings for the patterns
-        EliminateCommonSubexpr(),  # a pattern's repeated operand is one node
-        CanonicalizeOps(),  # blocks whole again, matrix products as layers
-        MeltAttention(),  # on whole softmaxes; heads are plain to see before products are combined
-        FoldScaleAxis(),  # batch norms into weights, once they and the layers are plain to see
-        SplitTransposed(),  # with scales in the weights: it hides the channels from them
+        EliminateCommonSubexpr(),  # a pattern's repeated operand becomes one node
+        CanonicalizeOps(),  # restores whole blocks, and turns matrix products into layers
+        MeltAttention(),  # on whole softmaxes; before products are combined, which hides heads
+        FoldScaleAxis(),  # moves batch norms into weights, once both are recognizable
+        SplitTransposed(),  # after scales are in the weights: it hides the channels from them
         CombineParallelMatmul(),  # on final weights
-        DeadCode(),  # no layout is converted for what nobody reads
-        SkipPadding(),  # on final weights, before windows of one tap are known for products
-        FlattenClips(),  # on final weights; what follows knows images
+        DeadCode(),  # so that no layout is converted for an unused value
+        SkipPadding(),  # on final weights; turns windows of one tap into products
+        FlattenClips(),  # on final weights; later passes handle images only
         products,  # on whole layers with their final weights, and before weights are packed
-        AlterLayout(),  # with all operators settled that have a layout of their own
+        AlterLayout(),  # once all operators with their own layouts are settled
         SelectConvAlgorithm(),  # on blocks, which transforms and products of parts read and write
-        DecomposeOps(),  # what has no kernel of its own, once patterns have looked for it whole
-        FoldConstant(),  # packed and concatenated weights
-        DeadCode(),  # what folding left
-        InlineComposites(),  # what a pass among these put together: kernels call no functions
+        DecomposeOps(),  # operators without a kernel, after patterns have matched them whole
+        FoldConstant(),  # packs and concatenates weights
+        DeadCode(),  # values left over by folding
+        InlineComposites(),  # functions that the passes above built: kernels call no functions
         FuseOps(mode="none" if opt_level == 0 else "auto"),  # late: it hides operators in kernels
-        PlaceParts(),  # last: it goes by which kernels there are, and in what order
+        PlaceParts(),  # last: it depends on the set of kernels and their order
     ]
 
 
 def pipeline_of_kernel(specialize: Specialize) -> list[Pass]:
-    """Returns the passes over the operators of a kernel whose sizes a run has told: they become
-    kernels anew, as with all sizes known some are views, or nothing.
+    """Returns the passes for the operators of a kernel whose sizes only became known in a run. They
+    form kernels anew, because with known sizes some operators become views or disappear.
     """
     return [specialize, FoldEmpty(), DecomposeOps(), FoldConstant(), FuseOps(), PlaceParts()]

@@ -123,14 +123,14 @@ def tensorize(s: Schedule, rows: str = "i", columns: str = "j", depth: str = "k.
 
 
 REFUSED: list[tuple[str, str, Callable[[Schedule], object]]] = [
-    ("S028", "no step", lambda s: s.dot("dense.k.i")),
-    ("S028", "no step", lambda s: s.dot("dense.i")),
-    ("S002", "side by side", lambda s: s.tensorize("nothing", "a", "b", "c")),
-    ("S029", "depth is", lambda s: tensorize(s, rows="k.o")),
-    ("S029", "not stored by rows", lambda s: tensorize(s, rows="j", columns="i")),
-    ("S029", "not nested", lambda s: tensorize(s, rows="m")),
+    ("S028", "not a step", lambda s: s.dot("dense.k.i")),
+    ("S028", "not a step", lambda s: s.dot("dense.i")),
+    ("S002", "no adjacent zeros and sum", lambda s: s.tensorize("nothing", "a", "b", "c")),
+    ("S029", "or depth is one", lambda s: tensorize(s, rows="k.o")),
+    ("S029", "not stored in rows", lambda s: tensorize(s, rows="j", columns="i")),
+    ("S029", "not directly nested", lambda s: tensorize(s, rows="m")),
     ("S029", "a depth of 64", lambda s: tensorize(s, depth="k.i+i")),
-    ("S006", "dot already", lambda s: (s.split("dense.k.i", 2), s.dot("dense.k.i.i"),
+    ("S006", "already dot", lambda s: (s.split("dense.k.i", 2), s.dot("dense.k.i.i"),
                                        s.split("dense.k.i.i", 2))),
 ]  # fmt: skip
 
@@ -155,7 +155,7 @@ def test_too_many_tiles_are_refused() -> None:
     schedule.cache_write("dense")
     schedule.split("dense@out.i", 96)
     schedule.compute_at("dense", "dense@out.i.o", "scratch")
-    with pytest.raises(ScheduleError, match=r"S029.*more than 8 tiles"):
+    with pytest.raises(ScheduleError, match=r"S029.*exceed 8 tiles"):
         tensorize(schedule, depth="k")
 
 

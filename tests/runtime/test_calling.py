@@ -141,7 +141,7 @@ def test_drawn_inputs_have_the_sizes_of_the_last_run() -> None:
     assert [a.shape for a in model.drawn()] == [(2, 4), (2, 4)]
     assert [a.shape for a in model.drawn(shapes={"y": (7, 4)})] == [(7, 4), (7, 4)]
     assert model.drawn({"x": X})[0] is X
-    with pytest.raises(InputError, match="input 'x' is to have shape") as caught:
+    with pytest.raises(InputError, match="shapes gives input 'x' the shape") as caught:
         model.drawn(shapes={"x": (7, 5)})
     assert caught.value.code == "I303"
     assert "[n, 4]" in caught.value.message

@@ -1,5 +1,5 @@
-"""Tensor expressions to the plain loop nest: every stage a nest of its own, in order, nothing
-tuned.
+"""Lowers tensor expressions to the plain loop nest: a separate nest for each stage, in order,
+without any tuning.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from clew.te.walk import map_loads
 def lower(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Nest:
     """Returns the nest of a computation with concrete shapes.
 
-    A stage `s` over axes `i, j` becomes loops `s.i`, `s.j` around one store; a reduction becomes a
-    nest that stores its identity and one that combines. Stage names must be unique.
+    A stage `s` over axes `i, j` becomes loops `s.i`, `s.j` around one store. A reduction becomes
+    one nest that stores its identity and one that accumulates. Stage names must be unique.
 
     No loop runs 0 times: a stage without elements has none, and a reduction over an empty axis only
-    stores its identity. A load of such a stage, or of an input without elements, is in a branch
-    that is never taken; it is 0.
+    stores its identity. A load of an empty stage or input is in a branch that is never taken; it
+    becomes 0.
     """
     buffers: dict[int, Buffer] = {}
     for tensor in inputs:

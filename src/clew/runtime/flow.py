@@ -1,4 +1,4 @@
-"""Checks of a plan's control flow: whichever way it goes, all steps stay inside their buffers."""
+"""Checks of a plan's control flow: on every path, all steps stay inside their buffers."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def check_flow(plan: SegmentPlan, limits: Mapping[BufferKind, Sequence[int]]) ->
 
 
 def _loops_around(plan: SegmentPlan) -> tuple[list[tuple[int, ...]], list[int]]:
-    """Returns of each place in the order, and of that after the last, the loops that have begun and
-    not ended; and where each loop begins.
+    """Returns, for each position in the order and the one after the last, the loops that are active
+    there, and the position at which each loop begins.
     """
     found: list[tuple[int, ...]] = []
     begins: list[int] = []
@@ -57,8 +57,8 @@ def _loops_around(plan: SegmentPlan) -> tuple[list[tuple[int, ...]], list[int]]:
         elif entry.kind is FlowKind.END and entry.loop >= 0:
             assert inside[-1:] == (entry.loop,), f"{where}: not in its loop"
             inside = inside[:-1]
-    assert not inside, "a loop without an end"
-    assert len(begins) == len(plan.loops), "loops that never begin"
+    assert not inside, "a loop has no end"
+    assert len(begins) == len(plan.loops), "some loops never begin"
     return [*found, ()], begins
 
 
@@ -93,7 +93,7 @@ def _check_arguments(
 
 
 def _bytes_needed(loop: LoopPlan) -> list[int]:
-    """Returns of each moving buffer of a loop how much room it goes through."""
+    """Returns, for each moving buffer of a loop, the memory that it moves through."""
     states = len(loop.moving_bytes) - len(loop.rows_bytes)
     rows = [size * (loop.trips or 0) for size in loop.rows_bytes]
     return [*loop.moving_bytes[:states], *rows]

@@ -1,4 +1,6 @@
-"""Tensor expressions: `compute(shape, lambda i, j: ...)` says what each element is, never how."""
+"""Tensor expressions: `compute(shape, lambda i, j: ...)` defines elements, not how to compute
+them.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ from clew.te.walk import loads
 
 
 class Tensor:
-    """A tensor: a placeholder (`body is None`) or computed element by element from others.
+    """A tensor: a placeholder (`body is None`), or computed element by element from other tensors.
 
     `body` is over `axes`; a reduction's body is one `Reduce`. `inputs` are the tensors it reads.
     `role` says what the stage is within its operator, such as `attention.scores`.
@@ -80,7 +82,7 @@ class Tensor:
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
-        """Tensors the body reads, each once, in order."""
+        """Tensors that the body reads, each once, in order."""
         if self.body is None:
             return ()
         found: dict[int, Tensor] = {}
@@ -111,10 +113,10 @@ def compute(
 ) -> Tensor:
     """Returns the tensor whose element at `(i, j, ...)` is `body(i, j, ...)`.
 
-    `body` takes one index an axis (or `*indices`) and returns a scalar expression, or a reduction
-    (`te.sum(...)`) as a whole. `axes` names the axes; else they have the names of its parameters.
-    `role` says what the stage is within its operator, `roles` what its axes stand for
-    (`te.roles`); the layout of an image implies the latter.
+    `body` takes one index per axis (or `*indices`) and returns a scalar expression, or is a
+    reduction (`te.sum(...)`) as a whole. `axes` names the axes; by default, the names are those of
+    its parameters. `role` is the role of the stage within its operator, and `roles` are those of
+    its axes (`te.roles`); an image layout implies the latter.
 
     >>> x = placeholder((4, 8), "f32", "x")
     >>> compute((8, 4), lambda i, j: x[j, i], "transpose").type

@@ -453,6 +453,6 @@ def test_no_rows_of_an_empty_table() -> None:
     """An index into nothing is wrong; no index is not."""
     nodes = _call("Gather", "found", "both", axis=0)
     compiled = clew.compile(model_of(nodes), threads=1)
-    with pytest.raises(ClewError, match="gather: the axis indexed has no elements") as caught:
+    with pytest.raises(ClewError, match="gather: the indexed axis has no elements") as caught:
         compiled(np.ones((ROWS, COLUMNS), np.float32), np.zeros(6, bool))
     assert (caught.value.code, caught.value.layer) == ("T110", "Gather_4")

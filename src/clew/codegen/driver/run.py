@@ -1,4 +1,4 @@
-"""LLVM text of what runs a table of steps: see `codegen.native`."""
+"""LLVM text of the functions that run a table of steps; see `codegen.driver.driver`."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def _sizes(name: str, data: Tensor, weight: Tensor, attrs: dict[str, Any]) -> li
     check_pairs(name, attrs["strides"], attrs["padding"], attrs["dilation"], spatial)
     groups, channels = attrs["groups"], weight.shape[0]
     if groups < 1 or (isinstance(channels, int) and channels % groups):
-        raise GraphTypeError("T107", f"{name}: {channels} input channels in {groups} groups")
+        raise GraphTypeError("T107", f"{name}: {channels} input channels for {groups} groups")
     if differ(data.shape[1], channels):
         raise GraphTypeError(
             "T103", f"{name}: input has {data.shape[1]} channels, weight expects {channels}"
@@ -52,14 +52,14 @@ def _sizes(name: str, data: Tensor, weight: Tensor, attrs: dict[str, Any]) -> li
         size = full - attrs["padding"][n] - attrs["padding"][n + spatial]
         if isinstance(size, int) and size < 1:
             raise GraphTypeError(
-                "T110", f"{name}: {full} elements less a padding of {attrs['padding']} are none"
+                "T110", f"{name}: padding {attrs['padding']} crops all of {full} elements"
             )
         sizes.append(size)
     return sizes
 
 
 def _transposed(name: str, data: Tensor, weight: Tensor, attrs: dict[str, Any]) -> Tensor:
-    """Returns the stages: the input spread out by the strides within zeros, then a convolution."""
+    """Returns the stages: the input dilated by the strides and zero-padded, then a convolution."""
     need_float(name, data)
     wide, dtype = product_dtypes(data.dtype, weight.dtype, name)
     sizes = _sizes(name, data, weight, attrs)
@@ -109,7 +109,9 @@ def _transposed(name: str, data: Tensor, weight: Tensor, attrs: dict[str, Any]) 
 
 
 def _reference(data: Array, weight: Array, attrs: dict[str, Any]) -> Array:
-    """Returns a transposed convolution: each tap's product added where it lands."""
+    """Returns a transposed convolution by adding each tap's product at its position of the
+    result.
+    """
     spatial, groups = attrs["spatial"], attrs["groups"]
     dtype = to_numpy(from_numpy(data.dtype))
     strides, dilation, pads = attrs["strides"], attrs["dilation"], attrs["padding"]
@@ -173,7 +175,7 @@ def conv1d_transpose(
     dilation: tuple[int, ...] = (1,),
     groups: int = 1,
 ) -> Tensor:
-    """As `nn.conv2d_transpose` over one spatial axis. Source: ONNX ConvTranspose-22."""
+    """`nn.conv2d_transpose` over one spatial axis. Source: ONNX ConvTranspose-22."""
     attrs = _attrs(1, strides, padding, output_padding, dilation, groups)
     return _transposed("nn.conv1d_transpose", data, weight, attrs)
 
@@ -209,9 +211,8 @@ def conv2d_transpose(
 ) -> Tensor:
     """Transposed convolution of `data[N, C, H, W]` with `weight[C, O/groups, KH, KW]`.
 
-    `padding` (top, left, bottom, right) is cropped from the full result, to whose end
-    `output_padding` is added. Errors: T101, T102, T103, T105, T107, T110. Source: ONNX
-    ConvTranspose-22.
+    `padding` (top, left, bottom, right) is cropped from the full result; `output_padding` is added
+    at its end. Errors: T101, T102, T103, T105, T107, T110. Source: ONNX ConvTranspose-22.
     """
     attrs = _attrs(2, strides, padding, output_padding, dilation, groups)
     return _transposed("nn.conv2d_transpose", data, weight, attrs)
@@ -240,7 +241,7 @@ def conv3d_transpose(
     dilation: tuple[int, ...] = (1, 1, 1),
     groups: int = 1,
 ) -> Tensor:
-    """As `nn.conv2d_transpose` over three spatial axes. Source: ONNX ConvTranspose-22."""
+    """`nn.conv2d_transpose` over three spatial axes. Source: ONNX ConvTranspose-22."""
     attrs = _attrs(3, strides, padding, output_padding, dilation, groups)
     return _transposed("nn.conv3d_transpose", data, weight, attrs)
 

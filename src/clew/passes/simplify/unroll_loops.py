@@ -95,7 +95,7 @@ def _may_unroll(node: While, trips: Dim | None, most: int) -> bool:
 
 
 def _is_settled(type_: Type) -> bool:
-    """Whether no size of a value's tensors is left to a run; a sequence may hold any."""
+    """Whether all sizes of a value's tensors are numbers; a sequence may have any length."""
     return all(not isinstance(t, TensorType) or t.is_static for t in leaves(type_))
 
 
