@@ -1,4 +1,4 @@
-"""The search in the import: the layer that was read wrongly."""
+"""The search in the import: finds the layer that was imported incorrectly."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CULPRITS: Final = 10
 
 
 def search_import(session: Session, reference: Reference) -> Verdict:
-    """Returns the first layer whose imported form is not the reference's."""
+    """Returns the first layer whose imported form differs from the reference."""
     session.say(f"comparing layers with {reference.text}")
     wrong = wrong_layers(session.build.stages[0].module, session.arrays, reference)
     if not wrong:
@@ -49,7 +49,7 @@ def _smallest(session: Session, first: WrongLayer, reference: Reference) -> Redu
     check = ValueCheck(first.due)
     try:
         made = onnx_case(first, reference)
-    except ClewError:  # a layer that cannot be read without those around it
+    except ClewError:  # a layer that cannot be imported without its neighbors
         made = None
     if made is not None:
         case, data = made
