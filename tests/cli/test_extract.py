@@ -105,7 +105,7 @@ def test_given_inputs_are_captured(capsys: pytest.CaptureFixture[str], tmp_path:
         (("--from", "node_rel"), "I130", "near it are"),
         (("--from", "{last}", "--to", "{first}"), "I132", "wrong way round"),
         (("--pattern", "tanh(*)"), "I146", "no match"),
-        (("--kernel", "conv"), "I141", "no kernel is called"),
+        (("--kernel", "conv"), "I141", "no kernel is named"),
         (("--nodes", "1:1000"), "I143", "which are 0:"),
         ((), "I144", "nothing says which part"),
         (("--from", "{first}", "-o", "part.bin"), "I135", "no suffix"),

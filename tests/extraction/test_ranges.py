@@ -148,7 +148,7 @@ def test_a_pattern_that_takes_part_of_a_layer_says_so() -> None:
         """
     )
     part = clew.extract(module, pattern=is_op("nn.relu")(is_op("add")(wildcard(), wildcard())))
-    assert "layer head is in it in part only" in part.notes
+    assert "layer head is only partly in it" in part.notes
     assert list(part.inputs) == ["head/nn.matmul", "x"]
 
 

@@ -73,9 +73,9 @@ ERRORS = {
         (body("%0: i8[1] = const [300]", "return %0"), 2, 15, "does not match i8[1]"),
         (body("%0: u4[1] = const [16]", "return %0"), 2, 15, "does not match u4[1]"),
         (body("%0: bool[1] = const [2]", "return %0"), 2, 17, "expected true or false"),
-        (body("%0: f32[9] = const @c9", "return %0"), 2, 22, "not among the constants"),
+        (body("%0: f32[9] = const @c9", "return %0"), 2, 22, "not among the given constants"),
         (body("%0: f32[2] = const @c0", "return %0"), 2, 16, "@c0 is float64[3]"),
-        (body("%0: f32[99999999999999999999] = const splat 1.0", "return %0"), 2, 35, "not fit"),
+        (body("%0: f32[99999999999999999999] = const splat 1.0", "return %0"), 2, 35, "not match"),
     ],
     "P006": [
         (body("%0: f32[3] = add(%x)", "return %0"), 2, 16, "declared f32[3], but it is f32[2]"),

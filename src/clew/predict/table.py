@@ -1,4 +1,4 @@
-"""The table of measured kernels: its columns, and the Parquet file it is kept in."""
+"""The table of measured kernels: its columns, and its Parquet file."""
 
 from __future__ import annotations
 
@@ -99,10 +99,10 @@ COLUMNS: Final[dict[str, tuple[str, str]]] = {
     "memory_gbps": ("double", "GB/s of an array beyond the third, once a session"),
     "seed": ("int64", "seed of a drawn network; -1 for a model's file"),
 }  # fmt: skip
-"""For each column its type and what it says. `docs/predict.md` shows this table."""
+"""The type and meaning of each column. `docs/predict.md` shows this table."""
 
 REQUIRED: Final = tuple(COLUMNS)
-# What a value takes in memory, at least.
+# The minimum size of a value in memory.
 _LEAST_BYTES: Final = 8
 
 
@@ -124,9 +124,9 @@ def schema() -> Any:
 
 
 def write_table(path: Path, rows: Sequence[Row], before: Any = None) -> Any:
-    """Writes rows after those of an Arrow table, whole or not at all, and returns all.
+    """Writes rows after those of an Arrow table, completely or not at all, and returns all rows.
 
-    Errors: I180; I189 where the file cannot be written.
+    Errors: I180; I189 if the file cannot be written.
     """
     arrow = needed("pyarrow")
     parquet = needed("pyarrow.parquet")
@@ -141,10 +141,10 @@ def write_table(path: Path, rows: Sequence[Row], before: Any = None) -> Any:
 
 
 def read_table(path: Path, columns: Sequence[str] | None = None) -> Any:
-    """Returns a table as Arrow's, of some columns or all.
+    """Returns a table as an Arrow table, with some columns or all.
 
-    Errors: I180; I181 for a file that is no Parquet file; I331 for one that exceeds a budget; I182
-    where columns are missing; I184 for a table that another version of clew made.
+    Errors: I180; I181 if the file is not a Parquet file; I331 if it exceeds a budget; I182 if
+    columns are missing; I184 for a table made by another version of clew.
     """
     parquet = needed("pyarrow.parquet")
     arrow = needed("pyarrow")
@@ -160,7 +160,7 @@ def read_table(path: Path, columns: Sequence[str] | None = None) -> Any:
     except (OSError, ValueError, arrow.ArrowException) as error:
         raise InputError(
             "I181",
-            f"{str(path)!r} is no table that can be read: {_first_line(error)}",
+            f"{str(path)!r} is not a readable table: {_first_line(error)}",
             hint="clew dataset -o TABLE.parquet measures one",
         ) from None
     if missing:
@@ -168,21 +168,21 @@ def read_table(path: Path, columns: Sequence[str] | None = None) -> Any:
             "I182",
             f"{str(path)!r} lacks the columns {', '.join(missing[:5])}"
             + (f" and {len(missing) - 5} more" if len(missing) > 5 else ""),
-            hint="a table comes from clew dataset",
+            hint="clew dataset makes tables",
         )
     if made_by != VERSION:
         raise InputError(
             "I184",
-            f"{str(path)!r} was measured with clew {made_by or 'of no version'}, this is {VERSION}",
+            f"{str(path)!r} was measured with clew {made_by or 'of no version'}; this is {VERSION}",
             hint="kernels differ between versions: measure again with clew dataset",
         )
     return table
 
 
 def _check_size(path: Path, metadata: Any) -> None:
-    """Compares what a table claims to hold with the budgets.
+    """Checks the claimed size of a table against the budgets.
 
-    Errors: I331 for more bytes than `total_bytes`.
+    Errors: I331 if it exceeds `total_bytes`.
     """
     groups = range(metadata.num_row_groups)
     claimed = max(
@@ -201,7 +201,7 @@ def _first_line(error: Exception) -> str:
 
 
 def columns_of(rows: Sequence[Row]) -> dict[str, Any]:
-    """Returns rows as columns: arrays of numbers, lists of all else."""
+    """Returns rows as columns: arrays of numbers, lists of other values."""
     made: dict[str, Any] = {}
     for name, (kind, _) in COLUMNS.items():
         values = [row.get(name) for row in rows]
@@ -213,7 +213,7 @@ def columns_of(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def columns_of_table(table: Any) -> dict[str, Any]:
-    """Returns an Arrow table as columns, those that it has."""
+    """Returns the columns of an Arrow table."""
     made: dict[str, Any] = {}
     for name in table.column_names:
         kind, _ = COLUMNS[name]

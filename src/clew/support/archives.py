@@ -190,13 +190,13 @@ def _parsed(header: str) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
     if text[at:].strip() != "}" or len(found) != 3:
         raise ValueError("its header is not that of an array of numbers or text")
     if not _DESCR.fullmatch(found["descr"]):
-        raise ValueError(f"elements of {found['descr']!r} are not supported")
+        raise ValueError(f"its elements ({found['descr']!r}) are not supported")
     if found["fortran_order"] not in ("True", "False") or not _SHAPE.fullmatch(found["shape"]):
         raise ValueError("its header is damaged")
     try:
         dtype = np.dtype(found["descr"])
     except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"elements of {found['descr']!r} are not supported") from None
+        raise ValueError(f"its elements ({found['descr']!r}) are not supported") from None
     sizes = [part.strip().rstrip("L") for part in found["shape"].split(",")]
     shape = tuple(int(size) for size in sizes if size)
     return dtype, shape, found["fortran_order"] == "True"
