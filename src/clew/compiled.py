@@ -82,9 +82,7 @@ class Kernel:
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """The model's layers that this kernel computes: first in the order of its operators, then
-        in the order of the model.
-        """
+        """The model's layers it serves, ordered by its operators, then by the model."""
         found: dict[str, None] = {}
         order = self._build.layer_order
         for node in self.calls:

@@ -107,7 +107,7 @@ def test_values_of_other_inputs_are_told(part: clew.Part, tmp_path: Path) -> Non
 
 
 def test_paths_that_cannot_be(part: clew.Part, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"I135.*no suffix"):
+    with pytest.raises(InputError, match=r"I135.*not have the suffix"):
         part.save(tmp_path / "part.xyz")
     (tmp_path / "file").write_text("")
     for suffix in ("txt", "py", "onnx"):

@@ -67,7 +67,7 @@ def test_what_is_no_range(layers: LayerGraph) -> None:
 def test_layers_that_values_leave_and_come_back_to(layers: LayerGraph) -> None:
     layers.check_convex(frozenset({0, 2, 3, 4}))
     layers.check_convex(frozenset({0, 3}))  # what w gives is fixed
-    with fails("I133", "by way of b, c"):
+    with fails("I133", "through b, c"):
         layers.check_convex(frozenset({0, 4}))
     assert layers.between_them(frozenset({0, 4})) == [2, 3]
 

@@ -177,9 +177,7 @@ def _turns(case: Case, loop: While) -> Iterator[Case]:
 
 
 def _says_something(smaller: Case, case: Case) -> bool:
-    """Whether the outputs are meaningful: if they were larger before, not all are about zero now.
-    Errors relative to values near zero mean little.
-    """
+    """Whether no output shrank to near zero, since errors relative to such values mean little."""
     return all(
         _largest(smaller.expected[n]) >= _LEFT * _largest(v) for n, v in case.expected.items()
     )

@@ -64,9 +64,8 @@ def _operators(call: Call) -> Row:
 
 
 def _shares(described: Sequence[Mapping[str, Any]]) -> list[float]:
-    """Returns the estimated share of each operator in its kernel's time: by FLOPs, with a
-    transcendental function counted as several, and by the bytes that it alone writes, at 1/16 of a
-    FLOP each.
+    """Returns the estimated share of each operator in its kernel's time: by its FLOPs, plus a
+    quarter of a FLOP per byte of its results.
     """
     weights = []
     for facts in described:

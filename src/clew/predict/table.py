@@ -25,24 +25,24 @@ _COUNT: Final = (
 _CLASSES: Final = range(len(DISTANCES) + 1)
 
 COLUMNS: Final[dict[str, tuple[str, str]]] = {
-    # Where the row is from.
+    # The origin of the row.
     "network": ("string", "the network that the kernel was measured in"),
-    "family": ("string", "what kind of network that is"),
-    "mode": ("string", "`program`: in runs of the program; `alone`: again and again by itself"),
-    "precision": ("string", "what products multiply in"),
+    "family": ("string", "the kind of network"),
+    "mode": ("string", "`program`: in runs of the program; `alone`: repeatedly by itself"),
+    "precision": ("string", "the dtype of operands of products"),
     "fuse": ("string", "`auto`, or `none`: one operator per kernel"),
     "clew": ("string", "version of clew"),
     "target": ("string", "the machine that the kernel was compiled for"),
     "threads": ("int64", "threads of a run"),
-    # What the kernel is.
+    # The kernel.
     "kernel": ("string", "the kernel's name in the network"),
-    "key": ("string", "hash of all that its code depends on"),
+    "key": ("string", "hash of everything its code depends on"),
     "ops": ("list<string>", "operators in order"),
     "operators": ("string", "JSON: facts of each operator: attributes, types, sizes, FLOPs"),
     "types": ("string", "JSON: types and layouts of arguments and results"),
-    "layers": ("list<string>", "the network's layers that it works for"),
+    "layers": ("list<string>", "the network's layers that it serves"),
     "shares": ("string", "JSON: estimated share of each layer in the kernel's time"),
-    "rules": ("list<string>", "schedule rules that were chosen"),
+    "rules": ("list<string>", "schedule rules that were applied"),
     "schedule": ("string", "the recorded steps of the schedule"),
     "fusion": ("string", "how several anchors share the kernel, if they do"),
     "layout": ("string", "layout of the first argument that has one"),
@@ -55,21 +55,21 @@ COLUMNS: Final[dict[str, tuple[str, str]]] = {
     "workspace_bytes": ("int64", "size of temporaries that threads share"),
     "scratch_bytes": ("int64", "size of temporaries of each thread"),
     "text_lines": ("int64", "lines of LLVM text"),
-    # What it will execute.
+    # Its work.
     **{f"count_{name}": ("double", f"{name}: {_COUNT}") for name in CLASSES},
-    "cycles": ("double", "cycles of one core, were all operands in its first-level cache"),
+    "cycles": ("double", "cycles of one core with all operands in its first-level cache"),
     "latency_cycles": ("double", "cycles of its chains of dependent sums"),
     "turns": ("double", "turns of all its loops"),
-    "traffic_l1_bytes": ("double", "bytes from behind the first-level cache, about"),
-    "traffic_l2_bytes": ("double", "bytes from behind the second-level cache, about"),
-    "loop_depth": ("int64", "loops in each other"),
+    "traffic_l1_bytes": ("double", "approximate bytes from beyond the first-level cache"),
+    "traffic_l2_bytes": ("double", "approximate bytes from beyond the second-level cache"),
+    "loop_depth": ("int64", "nesting depth of loops"),
     "phases": ("int64", "parallel phases"),
     "grid": ("int64", "pieces of work of the largest phase"),
-    "chunks": ("int64", "parts that the pieces are handed out in"),
+    "chunks": ("int64", "chunks in which threads claim the pieces"),
     "shared": ("double", "share of the work that threads divide"),
-    "span": ("double", "share of the work on the longest way, with this number of threads"),
-    "estimate_ns": ("double", "what the driver's own rough estimate says of one core"),
-    # What the program around it leaves.
+    "span": ("double", "share of the work on the critical path, with this number of threads"),
+    "estimate_ns": ("double", "the driver's own rough estimate for one core"),
+    # The state of the caches in the program.
     "constant_read_bytes": ("int64", "bytes of weights it reads"),
     "written_bytes": ("int64", "bytes of its results and temporaries"),
     **{
@@ -82,22 +82,22 @@ COLUMNS: Final[dict[str, tuple[str, str]]] = {
     "program_bytes": ("int64", "bytes that a run of the program touches"),
     "program_kernels": ("int64", "kernels of the program"),
     "position": ("double", "place in the program, from 0 to 1"),
-    # What was measured.
-    "latency_ns": ("double", "mean over the middle half of the runs, as their totals rank them"),
-    "median_ns": ("double", "median over all runs that count"),
+    # The measurement.
+    "latency_ns": ("double", "mean over the middle half of the runs, ranked by their totals"),
+    "median_ns": ("double", "median over all counted runs"),
     "q1_ns": ("double", "first quartile"),
     "q3_ns": ("double", "third quartile"),
-    "min_ns": ("double", "least"),
-    "runs": ("int64", "runs that count"),
-    "steady": ("bool", "whether the machine gave its usual speed throughout"),
+    "min_ns": ("double", "minimum"),
+    "runs": ("int64", "counted runs"),
+    "steady": ("bool", "whether the machine had its usual speed throughout"),
     "network_sum_ns": ("double", "sum of the network's kernels in a typical run"),
     "network_call_ns": ("double", "a whole call of the network, median"),
-    # What the machine gave meanwhile.
+    # The machine's rates during the measurement.
     "fma_gflops": ("double", "GFLOP/s of fused multiply-adds, all threads, in the same turns"),
     "l2_gbps": ("double", "GB/s of an array in the second-level caches, in the same turns"),
-    "l3_gbps": ("double", "GB/s of an array behind them, in the same turns"),
-    "memory_gbps": ("double", "GB/s of an array beyond the third, once a session"),
-    "seed": ("int64", "seed of a drawn network; -1 for a model's file"),
+    "l3_gbps": ("double", "GB/s of an array beyond them, in the same turns"),
+    "memory_gbps": ("double", "GB/s of an array beyond the third, once per session"),
+    "seed": ("int64", "seed of a random network; -1 for a model's file"),
 }  # fmt: skip
 """The type and meaning of each column. `docs/predict.md` shows this table."""
 

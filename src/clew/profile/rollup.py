@@ -24,8 +24,8 @@ from clew.profile.timing import Time
 from clew.runtime.program import NO_NODE, RunHost
 
 _UNITS_PER_NS: Final = 1024
-# A layer with this share of an operator's work in the model gets all of its measured time: the rest
-# is within the error.
+# If one layer has this share of an operator's work in the model, its time counts as measured: the
+# error of dividing the rest is small.
 _NEARLY_ALL: Final = 0.95
 # FLOPs per byte above which a kernel counts as compute bound if no roof is known.
 _INTENSE: Final = 10.0
