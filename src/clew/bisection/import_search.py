@@ -21,11 +21,11 @@ def search_import(session: Session, reference: Reference) -> Verdict:
     session.say(f"comparing layers with {reference.text}")
     wrong = wrong_layers(session.build.stages[0].module, session.arrays, reference)
     if not wrong:
-        text = "the imported graph is wrong; the reference has no layer's value that shows where"
+        text = "the imported graph is wrong; the reference has no layer values that show where"
         return session.verdict("import", text, stage=0)
     first = wrong[0]
     what = f"{first.op} {first.layer}".strip()
-    session.evidence.append(f"{len(wrong)} layers are not what their own inputs give; {what} first")
+    session.evidence.append(f"{len(wrong)} layers are wrong on right inputs; {what} first")
     facts: dict[str, Any] = {
         "stage": 0,
         "node": session.text(0, first.node),
@@ -38,7 +38,7 @@ def search_import(session: Session, reference: Reference) -> Verdict:
         ),
         "reduced": _smallest(session, first, reference),
     }
-    text = f"the layer {first.layer} ({first.op or 'no operator'}) was read wrongly"
+    text = f"the layer {first.layer} ({first.op or 'no operator'}) was imported incorrectly"
     return session.verdict("import", text, **facts)
 
 

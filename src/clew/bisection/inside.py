@@ -119,7 +119,7 @@ def _wrong_operator(
         error = error_of(values[call.id], tuple(results) if isinstance(made, tuple) else results[0])
         checked += 1
         if error > due_of(dtypes_of(call.type), narrow_in(call.args)):
-            text = f"{op.name}: its tensor expression is off its reference by {error:.2g}"
+            text = f"{op.name}: its tensor expression differs from its reference by {error:.2g}"
             evidence.append(text)
             return Inside("compute", text, op=op.name, layers=tuple(call.layers))
     if checked:

@@ -55,7 +55,7 @@ def _host(session: Session, fault: Fault) -> Verdict:
     facts = {**facts_of(session, fault), "ops": (fault.name,)}
     check = session.check(fault.due, session.options.threads)
     facts["reduced"] = smallest_around(session, check, session.last, fault.node)
-    text = f"{fault.name}, which runs between kernels, is off its reference"
+    text = f"{fault.name}, which runs between kernels, differs from its reference"
     return session.verdict("host", text, **facts)
 
 
@@ -121,7 +121,7 @@ def _no_fault(
         assert isinstance(function, Function)
         rounding = session.base.error <= session.rounding
         if rounding or error > due_of_function(function) / 10:
-            text = f"rounding of kernels adds up; {use.name} most of all"
+            text = f"rounding accumulates over kernels, mostly in {use.name}"
             return session.verdict(
                 "precision", text, kernel=use.name, layers=layers_in(function), local_error=error
             )

@@ -69,7 +69,7 @@ def _search(session: Session, reference: Reference | None) -> Verdict:
     wanted = reference.outputs
     session.base = replace(session.base, reference=reference.text, **_symptom(session, wanted))
     if not session.base.failed_runs:
-        return session.verdict("none", "the outputs are what they should be")
+        return session.verdict("none", "the outputs are correct")
     read = worst(wanted, session.stages.outputs(0))
     session.evidence.append(f"the graph as imported is {read:.2g} off {reference.text}")
     if read > session.tolerance:

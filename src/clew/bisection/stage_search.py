@@ -56,7 +56,7 @@ def search_stage(session: Session, before: int, after: int) -> Verdict:
     }
     where = f"{name} at {', '.join(layers[:3]) or 'a node of no layer'}"
     if not wrong:
-        text = f"rounding of {name} adds up; {', '.join(layers[:3])} most of all"
+        text = f"rounding of {name} accumulates, mostly at {', '.join(layers[:3])}"
     elif rounding:
         lost = "does not fit the dtype" if culprit.error > 1 else "loses more than one rounding"
         text = f"{where}: the value {lost}"

@@ -275,7 +275,7 @@ class RuleRewriter(Rewriter):
                 names, shown = story(fired)
                 raise InputError(
                     "I021",
-                    f"rules do not settle, {names} fire again and again:\n{shown}",
+                    f"rules reach no fixed point, {names} keep firing:\n{shown}",
                     hint="no rule may undo the effect of another",
                 )
             _check_type(candidate, node, result)
