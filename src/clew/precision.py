@@ -29,7 +29,7 @@ _NARROW: Final = ("bf16", "f16")
 
 @dataclass(frozen=True)
 class Deviation:
-    """How far outputs are from those in f32.
+    """The deviation of outputs from those in f32.
 
     `worst` is the largest difference in any output and input set, relative to that output's largest
     magnitude, as in `clew bench`. `rms` is the Euclidean length of the differences relative to that

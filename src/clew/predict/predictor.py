@@ -1,4 +1,4 @@
-"""Trains on a table of measured kernels, and predicts the time of kernels that were not.
+"""Trains on a table of measured kernels, and predicts the times of other kernels.
 
 A prediction is a linear first estimate (`linear.py`) times the ratio that boosted trees predict, in
 logarithms. The error bounds come from cross-validation that leaves out whole networks. The bounds

@@ -168,7 +168,7 @@ def hint_on(hint: str, surface: Surface) -> str:
 def locate(
     *, layer: str = "", stage: str = "", pass_name: str = "", inputs: str = ""
 ) -> Iterator[None]:
-    """Adds where it happened to every `ClewError` that passes through; inner locations win."""
+    """Adds a place to every `ClewError` that leaves the block; inner places win."""
     try:
         yield
     except ClewError as error:

@@ -43,7 +43,7 @@ class FalseLink:
 
 @dataclass(frozen=True, repr=False)
 class VerifyReport(Shown):
-    """How many links hold, which do not, and how many could not be evaluated.
+    """The number of links that hold, those that do not, and the number not evaluated.
 
     `worst` is the largest relative error among links that hold. Values inside loops are those of
     the last turn. Code that does not run on these inputs (a branch, for example) cannot be
