@@ -106,9 +106,9 @@ def test_given_inputs_are_captured(capsys: pytest.CaptureFixture[str], tmp_path:
         (("--from", "{last}", "--to", "{first}"), "I132", "is reversed"),
         (("--pattern", "tanh(*)"), "I146", "no match"),
         (("--kernel", "conv"), "I141", "no kernel is named"),
-        (("--nodes", "1:1000"), "I143", "which are 0:"),
+        (("--nodes", "1:1000"), "I143", "executor's nodes, 0:"),
         ((), "I144", "no part is chosen"),
-        (("--from", "{first}", "-o", "part.bin"), "I135", "no suffix"),
+        (("--from", "{first}", "-o", "part.bin"), "I135", "not have the suffix"),
         (("--from", "{first}", "-o", "/dev/null/part.txt"), "I138", "cannot write"),
     ],
 )

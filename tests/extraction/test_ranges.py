@@ -191,7 +191,7 @@ def test_what_is_chosen(file: Path) -> None:
         clew.extract(file)
     with pytest.raises(InputError, match=r"I144.*start or end and kernel are given"):
         clew.extract(file, start="act", kernel="k")
-    with pytest.raises(InputError, match=r"I144.*opt_level: layers are taken"):
+    with pytest.raises(InputError, match=r"I144.*opt_level: layers are extracted"):
         clew.extract(file, start="act", opt_level=2)
     with pytest.raises(InputError, match=r"I130.*'acct'[^§]*near it are act"):
         clew.extract(file, start="acct")
