@@ -264,7 +264,7 @@ def test_a_reference_named_after_nothing_says_so() -> None:
     options: dict[str, Any] = {"runs": 1, "reduce": False, "threads": 1}
     (warning,) = warned(lambda: clew.bisect(module, inputs, reference=reference, **options))
     assert warning.code == "I314"
-    assert "'pwoer' is no output and no layer" in warning.message
+    assert "'pwoer' is neither an output nor a layer" in warning.message
     assert "did you mean power" in warning.hint
 
 

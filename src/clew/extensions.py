@@ -1,4 +1,4 @@
-"""Passes, fusions and schedules that users add to a compilation, each put where it takes part."""
+"""Inserts users' passes, fusions and schedules into a compilation."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ _KINDS: Final = (GraphPass, Fusion, ScheduleFor, Rule)
 
 
 def extensions_of(items: Iterable[Extension | str | Path]) -> list[Extension]:
-    """Returns extensions; a Python file is replaced by those it holds.
-
-    A file holds its list `extend`, or, without one, every extension at its top level in order.
+    """Returns extensions. A Python file is replaced by the extensions it defines: its list
+    `extend`, or, without one, every extension at its top level, in order.
 
     Errors: I176 for a file that does not exist, fails, or holds no extension.
     """
@@ -38,7 +37,7 @@ def _in_file(file: Path) -> list[Extension]:
         raise InputError("I176", f"there is no Python file {str(file)!r} to extend with")
     try:
         names = run_program(file)
-    except (Exception, SystemExit) as error:  # whatever a user's program raises
+    except (Exception, SystemExit) as error:  # a user's program may raise anything
         raise InputError(
             "I176",
             f"{str(file)!r} cannot be run: {type(error).__name__}: {error}",
@@ -61,25 +60,27 @@ def _in_file(file: Path) -> list[Extension]:
 def extended(
     passes: Sequence[Pass], items: Sequence[Extension | str | Path]
 ) -> tuple[list[Pass], list[ScheduleFor]]:
-    """Returns the passes with users' passes and fusions in their places, and the schedules, those
-    of fusions first.
+    """Returns the passes with users' passes and fusions inserted, and the schedules, those of
+    fusions first.
 
-    Errors: I020 for a pass's place that there is not; I084 for what is no extension, I085 for two
-    fusions of one name; I176 (see `extensions_of`).
+    Errors: I020 for an unknown place of a pass; I084 for an item that is not an extension; I085 for
+    two fusions with one name; I176 (see `extensions_of`).
     """
     added = extensions_of(items)
     for item in added:
         if not isinstance(item, _KINDS):
             raise InputError(
                 "I084",
-                f"{item!r} is nothing that a compilation can be extended with",
-                hint="it takes what graph_pass, fusion and schedule_for return, and files of these",
+                f"{item!r} cannot extend a compilation",
+                hint="pass results of graph_pass, fusion or schedule_for, or Python files",
             )
     fusions = tuple(x for x in added if isinstance(x, Fusion))
     names = [f.name for f in fusions]
     if len(set(names)) < len(names):
         raise InputError(
-            "I085", f"two fusions of one name: {', '.join(names)}", hint="names tell kernels apart"
+            "I085",
+            f"two fusions have the same name: {', '.join(names)}",
+            hint="fusion names identify kernels",
         )
     result = placed(passes, [x for x in added if isinstance(x, GraphPass)])
     if fusions:

@@ -1,4 +1,4 @@
-"""The ordered pass lists; each line gives its reason."""
+"""The ordered pass lists, with a reason for each line."""
 
 from __future__ import annotations
 
@@ -35,46 +35,46 @@ from clew.passes.specialize import Specialize
 def pipeline(
     opt_level: int = 3, precision: str = "f32", keep_f32: Sequence[str] = ()
 ) -> list[Pass]:
-    """Returns the passes in order; the pass manager selects from them by level.
+    """Returns the passes in order. The pass manager selects from them by optimization level.
 
-    0: passes required to run. 1: fewer, fused kernels. 2: less arithmetic. 3: layouts for vectors.
-    `precision` is the dtype of products; `keep_f32` names layers that stay in f32.
+    Level 0: required to run. 1: fewer, fused kernels. 2: less arithmetic. 3: vector layouts.
+    `precision` is the dtype of products' operands; `keep_f32` names layers that stay in f32.
     """
     products: Pass = SplitProducts()
     if precision != "f32":
         products = ConvertPrecision(precision, tuple(keep_f32))
     return [
-        UnrollLoops(),  # first, so that all later passes see loops of unknown sizes unrolled
-        FoldEmpty(),  # before all rules: no later pass or rule has to handle sizes of 0
-        InlineComposites(),  # composites that no earlier pass replaced become operators again
-        SimplifyInference(),  # training operators have no kernels
-        NarrowIntegers(),  # while the quantization of weights is still visible
-        FoldConstant(),  # folds arithmetic on weights, so that the patterns below meet constants
-        FoldStructure(),  # once all sizes are known; later passes look for tensors
-        SimplifyExpr(),  # fewer spellings for the patterns
-        EliminateCommonSubexpr(),  # a pattern's repeated operand becomes one node
+        UnrollLoops(),  # first: loops whose sizes vary by turn become plain operators
+        FoldEmpty(),  # before all rules: no later pass or rule needs to handle sizes of 0
+        InlineComposites(),  # composites no earlier pass took become plain operators again
+        SimplifyInference(),  # operators for training have no kernels
+        NarrowIntegers(),  # while the origin of weights is still visible
+        FoldConstant(),  # folds arithmetic on weights, so that later patterns see constants
+        FoldStructure(),  # all sizes that will be known are known; later passes expect tensors
+        SimplifyExpr(),  # fewer forms for the patterns to match
+        EliminateCommonSubexpr(),  # makes a pattern's repeated operand one node
         CanonicalizeOps(),  # restores whole blocks, and turns matrix products into layers
-        MeltAttention(),  # on whole softmaxes; before products are combined, which hides heads
-        FoldScaleAxis(),  # moves batch norms into weights, once both are recognizable
+        MeltAttention(),  # needs whole softmaxes, and heads before products are combined
+        FoldScaleAxis(),  # folds batch norms into weights, once both are visible
         SplitTransposed(),  # after scales are in the weights: it hides the channels from them
-        CombineParallelMatmul(),  # on final weights
+        CombineParallelMatmul(),  # needs final weights
         DeadCode(),  # so that no layout is converted for an unused value
-        SkipPadding(),  # on final weights; turns windows of one tap into products
-        FlattenClips(),  # on final weights; later passes handle images only
-        products,  # on whole layers with their final weights, and before weights are packed
-        AlterLayout(),  # once all operators with their own layouts are settled
-        SelectConvAlgorithm(),  # on blocks, which transforms and products of parts read and write
-        DecomposeOps(),  # operators without a kernel, after patterns have matched them whole
+        SkipPadding(),  # needs final weights; before windows of one tap become products
+        FlattenClips(),  # needs final weights; later passes expect images
+        products,  # needs whole layers with final weights; before weights are packed
+        AlterLayout(),  # after all operators with their own layouts are final
+        SelectConvAlgorithm(),  # on blocks, which transforms and bf16x3 products read and write
+        DecomposeOps(),  # operators without kernels, after patterns have matched them whole
         FoldConstant(),  # packs and concatenates weights
-        DeadCode(),  # values left over by folding
-        InlineComposites(),  # functions that the passes above built: kernels call no functions
+        DeadCode(),  # removes what folding left unused
+        InlineComposites(),  # composites that a pass above built: kernels call no functions
         FuseOps(mode="none" if opt_level == 0 else "auto"),  # late: it hides operators in kernels
-        PlaceParts(),  # last: it depends on the set of kernels and their order
+        PlaceParts(),  # last: it depends on the kernels and their order
     ]
 
 
 def pipeline_of_kernel(specialize: Specialize) -> list[Pass]:
-    """Returns the passes for the operators of a kernel whose sizes only became known in a run. They
-    form kernels anew, because with known sizes some operators become views or disappear.
+    """Returns the passes for a kernel whose sizes became known during a run. Its operators are
+    fused again, since with known sizes some become views or disappear.
     """
     return [specialize, FoldEmpty(), DecomposeOps(), FoldConstant(), FuseOps(), PlaceParts()]

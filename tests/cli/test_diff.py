@@ -31,7 +31,7 @@ def test_two_precisions_as_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 0, err
     assert "bf16" in out.splitlines()[1]
     assert "ms a run" in out
-    assert "values first part at" in out
+    assert "values first diverge at" in out
     assert "more, that differ less: --layers 0" in out
     assert "drawn with seed 0" in err
 

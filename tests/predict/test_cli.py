@@ -81,7 +81,7 @@ def test_a_loops_turns_are_shown(
     _, out, _ = _run(capsys, *words, str(loops.scan(tmp_path / "scan.onnx", 40)))
     assert "µs a turn" in out
     _, out, err = _run(capsys, *words, str(loops.ended(tmp_path / "ended.onnx")))
-    assert "only a run tells" in err
+    assert "known only during a run" in err
     assert "?" in out
 
 

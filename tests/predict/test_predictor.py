@@ -235,7 +235,7 @@ def test_a_predictor_that_gives_no_number(lawful: Path, columns: Any, tmp_path: 
         replace(made, measured=dict.fromkeys(columns["key"], 1e6)),
         replace(made, errors=replace(made.errors, total=1e6)),
     ):
-        with pytest.raises(InputError, match=r"I332.*no finite number") as caught:
+        with pytest.raises(InputError, match=r"I332.*not a finite number") as caught:
             wrong.predict(columns)
         assert "clew predict --train" in caught.value.hint
     save_predictors(tmp_path / "p.clewp", [replace(made, overhead=float("nan"))])

@@ -85,9 +85,14 @@ def test_one_argument_holds_inputs_by_name_or_in_order(inputs: Any, tmp_path: Pa
 
 Call = Callable[[clew.CompiledModel], Any]
 WRONG: dict[str, tuple[Call, str, str, str]] = {
-    "few": (lambda m: m(X), "I040", "1 inputs given, the model has 2", "inputs are x, y"),
-    "many": (lambda m: m(X, Y, X), "I040", "3 inputs given, the model has 2", "inputs are x, y"),
-    "none": (lambda m: m(), "I040", "0 inputs given, the model has 2", "inputs are x, y"),
+    "few": (lambda m: m(X), "I040", "1 inputs given, but the model has 2", "inputs are x, y"),
+    "many": (
+        lambda m: m(X, Y, X),
+        "I040",
+        "3 inputs given, but the model has 2",
+        "inputs are x, y",
+    ),
+    "none": (lambda m: m(), "I040", "0 inputs given, but the model has 2", "inputs are x, y"),
     "missing": (lambda m: m({"x": X}), "I041", "missing y", "inputs are x, y"),
     "unknown": (lambda m: m(X, Y=Y), "I041", "missing y; unknown Y", "did you mean y?"),
     "option": (lambda m: m.profile(X, Y, repeat=3), "I041", "unknown repeat", "mean repeats?"),

@@ -1,4 +1,6 @@
-"""The kernels of a model as they would be compiled: passes, schedules and LLVM text, no code."""
+"""The kernels of a model as they would be compiled: passes, schedules and LLVM text, but no
+code.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +31,11 @@ from clew.support.errors import Hint, InputError
 
 @dataclass(frozen=True)
 class Plan:
-    """The uses of kernels in the order in which they run, the segments that they run in, and what
-    is not native: host steps, and kernels whose shapes only a run tells.
+    """The kernel uses in the order in which they run, their segments, and steps that are not
+    native: host steps, and kernels whose shapes are known only during the run.
 
-    `turns` says of each use how often the loops around it have it run in a call: 1 outside loops,
-    None where only a run tells. Branches count as taken.
+    `turns` is the number of runs of each use in a call: 1 outside loops, the product of the turns
+    of its loops otherwise, None if known only during the run. Branches count as taken.
     """
 
     uses: tuple[KernelUse, ...]
@@ -69,8 +71,8 @@ def plan(
                 "I188",
                 f"input {param.name!r} has symbolic sizes: {param.type}",
                 hint=Hint(
-                    f"give them, as in clew.load(model, inputs={{{param.name!r}: [1, 128]}})",
-                    cli=f"give them, as in --shape {param.name}=1,128",
+                    f"fix them, as in clew.load(model, inputs={{{param.name!r}: [1, 128]}})",
+                    cli=f"fix them, as in --shape {param.name}=1,128",
                 ),
             )
     passes, by_hand = extended(passes_for(machine, opt_level, precision, keep_f32, fuse), extend)
@@ -110,7 +112,7 @@ def plan(
 
 
 class _Layout(ProgramBuilder):
-    """Lays a program out without weights: only their sizes matter."""
+    """Lays out a program without weights: only their sizes matter."""
 
     host: list[str]
 
@@ -131,4 +133,4 @@ class _Layout(ProgramBuilder):
 
 
 def _no_segment(*_: Any) -> Any:
-    raise AssertionError("a plan is not run")
+    raise AssertionError("a plan cannot run")
