@@ -8,9 +8,9 @@ export const VERSION = 1;
  * `nodes` has the operators of each stage, with their own shares; a stage that changed nothing is
  * empty, and has those of the one before. `unit` is ns, flop, B, share (of peak, 0 to 1) or
  * relative (error). `lines[k][n]` is that of line n + 1 of kernel k, `instructions` likewise;
- * empty lists where a level is not measured. `runs` says how often each kernel ran in a run, in
- * loops once a turn, where that was measured; its figure is of all of them. `total` is what shares
- * refer to, and `basis` says what figures rest on.
+ * empty lists if a level is not measured. `runs` is how often each kernel ran per inference, in
+ * loops once per iteration, if that was measured; a kernel's figure covers all its runs. Shares
+ * refer to `total`; `basis` names the measurement or estimate behind the figures.
  */
 export interface Heat {
   readonly metric: "time" | "flops" | "bytes" | "peak" | "error";
@@ -24,6 +24,16 @@ export interface Heat {
   readonly runs: (number | null)[];
   readonly basis: string;
   readonly notes: string[];
+}
+
+/**
+ * One iteration of a loop, from 0, out of `iterations` (None if that varies). `loop` is the
+ * loop's layer.
+ */
+export interface LoopIteration {
+  readonly loop: number;
+  readonly iteration: number;
+  readonly iterations: number | null;
 }
 
 /**
@@ -91,32 +101,23 @@ export interface Timeline {
 }
 
 /**
- * One turn of a loop, from 0, of `turns` (None where they vary); `loop` is the loop's layer.
- */
-export interface TurnOf {
-  readonly loop: number;
-  readonly turn: number;
-  readonly turns: number | null;
-}
-
-/**
- * What a result of a layer is in a run: its statistics, and its first elements as text.
+ * A result of a layer in a run: its statistics, and its first elements as text.
  *
- * `outputs` are the numbers of the results that the layer has. Of a layer in loops the value is
- * that of turn `turn`, from 0, of `turns` over all times that the loops were entered; outside
- * loops they are -1 and 0. `path` says which turn of each loop around it that is, outermost
- * first; it is empty where only a run tells. In a branch, `in_branch`, only turns that took it
- * count. Statistics are of the finite elements, None where there are none; `histogram` counts
- * these between `least` and `most`.
+ * `outputs` are the numbers of the layer's results. For a layer in loops the value is that of
+ * iteration `iteration`, from 0, out of `iterations`, both counted over all entries of the loops;
+ * outside loops they are -1 and 0. `path` is the iteration of each surrounding loop, outermost
+ * first; it is empty if only a run determines it. In a branch (`in_branch`) only iterations that
+ * took the branch count. Statistics cover the finite elements and are None if there are none;
+ * `histogram` counts them between `least` and `most`.
  */
 export interface Values {
   readonly layer: string;
   readonly output: number;
   readonly outputs: number[];
   readonly type: string;
-  readonly turn: number;
-  readonly turns: number;
-  readonly path: TurnOf[];
+  readonly iteration: number;
+  readonly iterations: number;
+  readonly path: LoopIteration[];
   readonly in_branch: boolean;
   readonly elements: number;
   readonly least: number | null;
@@ -189,13 +190,13 @@ export interface KernelInfo {
  * A layer that is a loop, or became one (LSTM). `parent` is the place in `Overview.loops` of
  * the loop around it, -1 for none.
  *
- * `turns` says how often its body runs each time that it is entered, None where only a run tells;
- * `layers` are those of its body, those in loops within it included; `kernels` run in it.
+ * `iterations` is the trip count of one entry, None if only a run determines it. `layers` are
+ * those of its body, including those of nested loops; `kernels` run in it.
  */
 export interface Loop {
   readonly layer: number;
   readonly parent: number;
-  readonly turns: number | null;
+  readonly iterations: number | null;
   readonly layers: number[];
   readonly kernels: number[];
 }
@@ -604,7 +605,7 @@ export interface Answers {
   readonly code: Code;
   /** `heat/{metric}`: figures to color by, such as time */
   readonly heat: Heat;
-  /** `values/{which}`: a layer's value: TURN/RESULT/LAYER */
+  /** `values/{which}`: a layer's value: ITERATION/RESULT/LAYER */
   readonly values: Values;
   /** `roofline`: kernels under the machine's roofs */
   readonly roofline: Roofline;

@@ -439,28 +439,28 @@ class CompiledModel(ProfiledModel[Kernel]):
         *inputs: Any,
         output: int | None = None,
         force: bool = False,
-        turns: bool = False,
+        iterations: bool = False,
         **named: Any,
     ) -> Any:
         """Returns values of layers in a run: `compiled.tap("conv1", x)`.
 
-        Inputs are given as in a call. One name gives its value
-        (`output` says which, of several); a list of names, or a pattern (`block1/*`), gives
-        `clew.Taps`, a mapping. Nothing is compiled otherwise for it: what a kernel writes to memory
-        is read there, and brought to the layer's own layout and dtype. What stays inside a kernel
-        is refused with the reason and the nearest values in memory, unless `force`: then just that
-        kernel is cut there, for this call. In a branch or loop it is the last value; with `turns`
-        those in loops have an axis more, the first: the turns in order (a list where their shapes
-        differ).
+        Inputs are given as in a call. One name returns its value (`output` selects one of several
+        results); a list of names, or a pattern (`block1/*`), returns `clew.Taps`, a mapping. The
+        program is not changed: `tap` reads values that kernels write to memory, and converts them
+        to the layer's own layout and dtype. For a value inside a kernel it raises an error with the
+        reason and the nearest values in memory, unless `force` is set; then that kernel is cut
+        there, for this call only. For layers in branches and loops it returns the last value; with
+        `iterations`, values in loops get a leading axis, the iterations in order (a list if their
+        shapes differ).
 
         Errors: I070 (no such layer), I150 (inside a kernel), I151 (no longer computed), I152 (a
         pattern that fits no layer), I153 (`output`), I154 (`force` cannot break it), I155 (it did
         not run), I045 (`trace=False`), and those of a run.
         """
-        checked = self.checked(inputs, named, options=("output", "force", "turns"))
+        checked = self.checked(inputs, named, options=("output", "force", "iterations"))
         if self._symbolic:
             self._build_for(checked)
-        return room("tap")(self, layers, checked, output=output, force=force, turns=turns)
+        return room("tap")(self, layers, checked, output=output, force=force, iterations=iterations)
 
     def report(
         self,

@@ -74,14 +74,14 @@ def test_a_model_is_predicted(
     assert json.loads(out)["total_ns"] == pytest.approx(said["total_ns"])
 
 
-def test_a_loops_turns_are_shown(
+def test_a_loops_iterations_are_shown(
     lawful: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ("predict", "--table", str(lawful), "--threads", "1")
     _, out, _ = _run(capsys, *words, str(loops.scan(tmp_path / "scan.onnx", 40)))
-    assert "µs a turn" in out
+    assert "µs/iteration" in out
     _, out, err = _run(capsys, *words, str(loops.ended(tmp_path / "ended.onnx")))
-    assert "only a run tells" in err
+    assert "only a run determines" in err
     assert "?" in out
 
 

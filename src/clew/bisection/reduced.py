@@ -19,8 +19,8 @@ class Reduced(Brief):
 
     `module` takes `inputs` and should give `expected`; `operators` counts its operator calls (of an
     import: the layers of `onnx`, the part of the model's own file). `error` is what is wrong now.
-    Where it is a part of a loop, `turns` says at which turn its inputs are those of the model: from
-    0, outer loops first.
+    For a part of a loop, `iterations` is the iteration of each loop, outermost first and from 0,
+    in which the model has these inputs.
     """
 
     module: Module
@@ -30,7 +30,7 @@ class Reduced(Brief):
     error: float
     check: Check
     onnx: bytes | None = None
-    turns: tuple[int, ...] = ()
+    iterations: tuple[int, ...] = ()
 
     def fails(self) -> bool:
         """Whether it still does, here and now."""

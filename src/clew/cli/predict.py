@@ -185,8 +185,8 @@ def _show(found: Forecast, most_kernels: int, most_layers: int) -> None:
         )
     )
     console.print()
-    looped = any(k.turns != 1 for k in found.kernels)
-    numbers = (*(("turns", "µs a turn") if looped else ()), "µs", "from", "to", "share")
+    looped = any(k.iterations != 1 for k in found.kernels)
+    numbers = (*(("iterations", "µs/iteration") if looped else ()), "µs", "from", "to", "share")
     shown = table("kernel", "layers", "rule", *numbers, right=numbers)
     total = sum(k.ns for k in found.kernels) or 1.0
     ordered = sorted(found.kernels, key=lambda k: -k.ns)
@@ -198,7 +198,7 @@ def _show(found: Forecast, most_kernels: int, most_layers: int) -> None:
             Text(k.kernel),
             Text(names),
             Text(", ".join(k.rules) + sign),
-            *(_of_turns(k) if looped else ()),
+            *(_of_iterations(k) if looped else ()),
             *(f"{ns / 1e3:.1f}" for ns in (k.ns, k.low_ns, k.high_ns)),
             f"{100 * k.ns / total:.1f} %",
         )
@@ -208,11 +208,11 @@ def _show(found: Forecast, most_kernels: int, most_layers: int) -> None:
         _show_layers(list(found.layers.items()), most_layers, total)
 
 
-def _of_turns(kernel: KernelForecast) -> tuple[str, str]:
+def _of_iterations(kernel: KernelForecast) -> tuple[str, str]:
     """Returns how often a kernel runs, and what it takes each time."""
-    if kernel.turns is None:
+    if kernel.iterations is None:
         return "?", f"{kernel.ns / 1e3:.1f}"
-    return str(kernel.turns), f"{kernel.ns / max(kernel.turns, 1) / 1e3:.1f}"
+    return str(kernel.iterations), f"{kernel.ns / max(kernel.iterations, 1) / 1e3:.1f}"
 
 
 def _show_layers(layers: Sequence[tuple[str, float]], most: int, total: float) -> None:

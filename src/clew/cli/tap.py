@@ -46,8 +46,8 @@ def tap(
     force: Annotated[
         bool, typer.Option("--force", help="Break the fusions that keep a value in registers.")
     ] = False,
-    turns: Annotated[
-        bool, typer.Option("--turns", help="Of values in loops all turns, not the last.")
+    iterations: Annotated[
+        bool, typer.Option("--iterations", help="Values of all loop iterations, not only the last.")
     ] = False,
     output: Annotated[
         Path | None,
@@ -71,7 +71,7 @@ def tap(
         document, shown = _states(compiled)
     else:
         arrays = model_inputs(compiled, inputs, random, seed)
-        taps = compiled.tap(layers, arrays, output=result, force=force, turns=turns)
+        taps = compiled.tap(layers, arrays, output=result, force=force, iterations=iterations)
         document, shown = _values(taps)
         if taps.forced is not None:
             note(str(taps.forced))

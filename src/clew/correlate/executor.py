@@ -252,7 +252,7 @@ class _GraphReader:
             node.graphs[name] = self._reader.graph(function, node.name, name)
 
     def _parts(self, loop: While) -> dict[str, Function]:
-        """Returns what a loop runs: no condition where native code counts its turns."""
+        """Returns what a loop runs: no condition where native code counts its iterations."""
         kernels = [n for n in post_order(loop.cond.body) if _is_kernel(n)]
         counted = isinstance(loop.trips, int) and not any(
             n.id in self._reader.uses for n in kernels

@@ -54,7 +54,7 @@ ROUTES: Final = (
     Route("schedule/{kernel:int}", schema.ScheduleView, schedule, "a kernel's recorded schedule"),
     Route("code/{kernel:int}", schema.Code, code, "a kernel's loops, LLVM text and instructions"),
     Route("heat/{metric:path}", schema.Heat, heat, "figures to color by, such as time"),
-    Route("values/{which:path}", schema.Values, values, "a layer's value: TURN/RESULT/LAYER"),
+    Route("values/{which:path}", schema.Values, values, "a layer's value: ITERATION/RESULT/LAYER"),
     Route("roofline", schema.Roofline, roofline, "kernels under the machine's roofs"),
     Route("timeline", schema.Timeline, timeline, "one run: layers, kernels, operators"),
 )

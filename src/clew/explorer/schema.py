@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from clew.explorer.schema_runs import Heat as Heat
+from clew.explorer.schema_runs import LoopIteration as LoopIteration
 from clew.explorer.schema_runs import Metric as Metric
 from clew.explorer.schema_runs import NodeFigures as NodeFigures
 from clew.explorer.schema_runs import Number
@@ -24,7 +25,6 @@ from clew.explorer.schema_runs import Roofline as Roofline
 from clew.explorer.schema_runs import RooflinePoint as RooflinePoint
 from clew.explorer.schema_runs import Slice as Slice
 from clew.explorer.schema_runs import Timeline as Timeline
-from clew.explorer.schema_runs import TurnOf as TurnOf
 from clew.explorer.schema_runs import Values as Values
 
 VERSION = 1
@@ -97,13 +97,13 @@ class Loop:
     """A layer that is a loop, or became one (LSTM). `parent` is the place in `Overview.loops` of
     the loop around it, -1 for none.
 
-    `turns` says how often its body runs each time that it is entered, None where only a run tells;
-    `layers` are those of its body, those in loops within it included; `kernels` run in it.
+    `iterations` is the trip count of one entry, None if only a run determines it. `layers` are
+    those of its body, including those of nested loops; `kernels` run in it.
     """
 
     layer: Number
     parent: int
-    turns: int | None
+    iterations: int | None
     layers: list[Number]
     kernels: list[Number]
 

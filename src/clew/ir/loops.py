@@ -1,4 +1,4 @@
-"""Which loops are around a node, and how often they turn."""
+"""The loops around a node, and how often they run their bodies."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def loops_around(function: Function) -> dict[int, Around]:
 
 
 def in_branches(function: Function) -> set[int]:
-    """Returns the ids of the nodes in branches inside loops: not every turn computes them."""
+    """Returns the ids of the nodes in branches inside loops: not every iteration computes them."""
     found: set[int] = set()
     outside: set[int] = set()
     pending = [(function, False, False)]
@@ -49,7 +49,7 @@ def in_branches(function: Function) -> set[int]:
     return found
 
 
-def turns_of(loops: Iterable[While]) -> int | None:
+def iterations_of(loops: Iterable[While]) -> int | None:
     """Returns how often the body of the innermost of nested loops runs in all: 1 for no loops,
     None where only a run tells.
     """

@@ -23,8 +23,9 @@ class KernelForecast(Brief):
 
     `shares` estimates what each layer has of it, from FLOPs and bytes. `looked_up` says that the
     very kernel is in the table; `unfamiliar` names schedule rules and operators that the table has
-    none of. A kernel in loops has `turns`, how often it runs in a call, and all times are of these
-    together; where only a run tells how often, `turns` is None and the times are of one turn.
+    none of. For a kernel in loops, `iterations` is how often it runs in a call, and times cover all
+    iterations. If only a run determines their number, `iterations` is None and times are those of
+    one iteration.
     """
 
     kernel: str
@@ -38,7 +39,7 @@ class KernelForecast(Brief):
     shares: dict[str, float]
     looked_up: bool = False
     unfamiliar: str = ""
-    turns: int | None = 1
+    iterations: int | None = 1
 
 
 @dataclass(frozen=True, repr=False)
@@ -124,7 +125,7 @@ def forecast(
     made = plan(module, machine, threads=threads, **options)
     rows = describe_uses(made.uses, made.segments, threads)
     columns = columns_of(rows)
-    runs = [1 if turns is None else turns for turns in made.turns]
+    runs = [1 if iterations is None else iterations for iterations in made.iterations]
     found = chosen.predict(columns, lookup=lookup, runs=runs)
     unfamiliar = chosen.unfamiliar(columns)
     kernels = tuple(
@@ -140,7 +141,7 @@ def forecast(
             json.loads(row["shares"]),
             bool(found.looked_up[n]),
             unfamiliar[n],
-            made.turns[n],
+            made.iterations[n],
         )
         for n, row in enumerate(rows)
     )
@@ -168,11 +169,11 @@ def _notes(kernels: Sequence[KernelForecast], left_out: Sequence[str]) -> tuple[
             f"{len(strange)} of {len(kernels)} kernels, {share:.0f} % of the time, are of kinds "
             f"that the table has none of ({names}): measure networks that have them"
         )
-    once = sum(k.turns is None for k in kernels)
+    once = sum(k.iterations is None for k in kernels)
     if once:
         notes.append(
-            f"of {counted(once, 'kernel')} in loops only a run tells the number of turns: "
-            "their times are of one turn"
+            f"{counted(once, 'kernel')} in loops whose trip count only a run determines: "
+            "times are those of one iteration"
         )
     if left_out:
         names = ", ".join(dict.fromkeys(left_out))

@@ -1,8 +1,8 @@
 """Counts the instructions that a kernel will execute, from its LLVM text: no object code is needed.
 
-The code that clew writes is nearly what runs, its loops are nested one in the other and count to
-constants, and the grid of a phase says how often the outermost one turns. So each instruction's
-frequency is the product of the trips of the loops around it.
+The code that clew writes is nearly the code that runs, its loops are nested one in the other and
+count to constants, and the grid of a phase is the trip count of the outermost one. So each
+instruction's frequency is the product of the trip counts of the loops around it.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ _FREE: Final = {"bitcast", "phi", "ret", "getelementptr"}
 
 @dataclass
 class Region:
-    """A loop's body (or a whole phase): what one turn of it executes itself, and loops inside.
+    """A loop body (or a whole phase): the work of one iteration, and the loops inside.
 
-    `loads` has the bytes that one turn reads and writes, by the kernel's argument; those of scratch
-    memory under -1.
+    `loads` has the bytes that one iteration reads and writes, by the kernel's argument; those of
+    scratch memory under -1.
     """
 
     trips: float = 1.0
@@ -58,17 +58,17 @@ class Region:
     inner: list[tuple[float, Region]] = field(default_factory=list)
 
     def walk(self, times: float = 1.0) -> Iterator[tuple[float, Region]]:
-        """Yields each region with the number of its turns in all."""
+        """Yields each region with the total number of its iterations."""
         own = times * self.trips
         yield own, self
         for share, region in self.inner:
             yield from region.walk(own * share)
 
-    def turn_bytes(self) -> dict[int, float]:
-        """Returns the bytes that one turn touches, by argument, all loops inside included."""
+    def iteration_bytes(self) -> dict[int, float]:
+        """Returns the bytes that one iteration touches, by argument, all loops inside included."""
         total: dict[int, float] = defaultdict(float, self.loads)
         for share, region in self.inner:
-            for argument, size in region.turn_bytes().items():
+            for argument, size in region.iteration_bytes().items():
                 total[argument] += share * region.trips * size
         return total
 
@@ -111,7 +111,7 @@ class Work:
     counts: dict[str, float]
     cycles: float
     latency_cycles: float
-    turns: float
+    iterations: float
     traffic: tuple[float, ...]
     deepest: int
 
@@ -131,17 +131,17 @@ def work_of_text(
     by_symbol = {entry.symbol: entry for entry in entries}
     roots, costs = list(_regions(text, by_symbol, target.vector_bits)), target.costs
     counts: dict[str, float] = dict.fromkeys(CLASSES, 0.0)
-    cycles = latency = turns = 0.0
+    cycles = latency = iterations = 0.0
     for root in roots:
         for times, region in root.walk():
-            turns += times
+            iterations += times
             cycles += times * region.cycles(costs)
             latency += times * region.latency(costs)
             for name, count in region.counts.items():
                 counts[name] += times * count
     traffic = tuple(sum(_traffic(r, argument_bytes, size) for r in roots) for size in caches)
     deepest = max((_depth(r) for r in roots), default=0)
-    return Work(counts, cycles, latency, turns, traffic, deepest)
+    return Work(counts, cycles, latency, iterations, traffic, deepest)
 
 
 def _depth(region: Region) -> int:
@@ -159,14 +159,16 @@ def _touched(sizes: dict[int, float], argument_bytes: Sequence[int]) -> dict[int
 def _traffic(region: Region, argument_bytes: Sequence[int], cache: int) -> float:
     """Returns the bytes that come from behind a cache, about.
 
-    What a loop touches in all comes once where it fits; else each turn fetches what it touches.
+    If all bytes that a loop touches fit, they are fetched once; otherwise each iteration fetches
+    the bytes it touches.
     """
-    one = _touched(region.turn_bytes(), argument_bytes)
-    whole = _touched({a: s * region.trips for a, s in region.turn_bytes().items()}, argument_bytes)
+    sizes = region.iteration_bytes()
+    one = _touched(sizes, argument_bytes)
+    whole = _touched({a: s * region.trips for a, s in sizes.items()}, argument_bytes)
     if sum(whole.values()) <= cache:
         return sum(whole.values())
     if sum(one.values()) <= cache or not region.inner:
-        # What every turn touches again stays, as far as it fits.
+        # Bytes that every iteration touches again stay, as far as they fit.
         again = {a for a in whole if whole[a] <= cache / 2 and whole[a] < region.trips * one[a]}
         return sum(whole[a] if a in again else region.trips * one[a] for a in whole)
     inner = sum(share * _traffic(r, argument_bytes, cache) for share, r in region.inner)

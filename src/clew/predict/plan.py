@@ -16,7 +16,7 @@ from clew.build.schedule_choice import name_of, of_operators
 from clew.compiler import passes_for
 from clew.extensions import Extension, extended
 from clew.ir.expr import Call, Constant, Expr, Function
-from clew.ir.loops import loops_around, turns_of
+from clew.ir.loops import iterations_of, loops_around
 from clew.ir.module import Module
 from clew.ir.types import TensorType, to_numpy
 from clew.machine.target import Target, target_of
@@ -32,12 +32,12 @@ class Plan:
     """The uses of kernels in the order in which they run, the segments that they run in, and what
     is not native: host steps, and kernels whose shapes only a run tells.
 
-    `turns` says of each use how often the loops around it have it run in a call: 1 outside loops,
-    None where only a run tells. Branches count as taken.
+    `iterations` is how often each use runs in a call because of the loops around it: 1 outside
+    loops, None if only a run determines it. Branches count as taken.
     """
 
     uses: tuple[KernelUse, ...]
-    turns: tuple[int | None, ...]
+    iterations: tuple[int | None, ...]
     segments: tuple[SegmentPlan, ...]
     host_steps: tuple[str, ...]
     threads: int
@@ -98,10 +98,10 @@ def plan(
         if isinstance(call.op, Function)
     ]
     loops = loops_around(main)
-    turns = tuple(turns_of(loops[use.call.id]) for use in uses)
+    iterations = tuple(iterations_of(loops[use.call.id]) for use in uses)
     return Plan(
         tuple(uses),
-        turns,
+        iterations,
         tuple(builder.plans),
         tuple(builder.host),
         thread_count(threads),

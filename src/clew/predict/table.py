@@ -59,7 +59,7 @@ COLUMNS: Final[dict[str, tuple[str, str]]] = {
     **{f"count_{name}": ("double", f"{name}: {_COUNT}") for name in CLASSES},
     "cycles": ("double", "cycles of one core, were all operands in its first-level cache"),
     "latency_cycles": ("double", "cycles of its chains of dependent sums"),
-    "turns": ("double", "turns of all its loops"),
+    "iterations": ("double", "iterations of all its loops"),
     "traffic_l1_bytes": ("double", "bytes from behind the first-level cache, about"),
     "traffic_l2_bytes": ("double", "bytes from behind the second-level cache, about"),
     "loop_depth": ("int64", "loops in each other"),

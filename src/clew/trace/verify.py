@@ -45,8 +45,8 @@ class VerifyReport(Shown):
     """How many links hold, which do not, and how many could not be evaluated.
 
     `worst` is the largest relative error among those that hold. Values inside loops are those of
-    the last turn. What does not run on these inputs (a branch, say) cannot be evaluated, and links
-    inside kernels called more than once are left out, as their values are many.
+    the last iteration. Nodes that do not run on these inputs (in a branch, say) cannot be
+    evaluated. Links inside kernels called more than once are left out, as they have many values.
     """
 
     checked: int

@@ -72,9 +72,9 @@ def test_branches_loops_and_functions_are_nested(control: Session) -> None:
     edges = edges_of(control, made)
     # What a body is given comes from whoever made it outside; its results go to its layer.
     assert {
-        ("known", "turns", "kept"), ("known", "body/matmul", "state"),
-        ("body/sigmoid", "turns", "next"), ("block/project", "else/tanh", "h"),
-        ("else/tanh", "branch", "t"), ("turns", "call/sum", "v"), ("call/sum", "call", "two"),
+        ("known", "repeat", "kept"), ("known", "body/matmul", "state"),
+        ("body/sigmoid", "repeat", "next"), ("block/project", "else/tanh", "h"),
+        ("else/tanh", "branch", "t"), ("repeat", "call/sum", "v"), ("call/sum", "call", "two"),
     } <= edges  # fmt: skip
 
 

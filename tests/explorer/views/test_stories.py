@@ -104,11 +104,11 @@ def test_kernels_around_branches_and_loops(control: Session) -> None:
     )
     assert rest == ["Its result is read by mean_greater.", "Its result goes to if of branch."]
     assert "from if of branch." in memory["negative"]
-    assert "Its result goes to while of turns." in memory["negative"]
+    assert "Its result goes to while of repeat." in memory["negative"]
     assert "handed back by the branch or loop" in memory["dense_sigmoid"]
-    assert "from while of turns." in memory["add"]
+    assert "from while of repeat." in memory["add"]
     assert "It gives the model's output y." in memory["add"]
-    loop = text(section(story(control, "layer:turns"), "import"))
+    loop = text(section(story(control, "layer:repeat"), "import"))
     assert "Holds the layers body/go, body/matmul and body/sigmoid." in loop
     assert "Reads the results of known." in loop
     assert "It runs on the host, between kernels." in whole(story(control, "layer:branch"))

@@ -324,7 +324,7 @@ def test_nested_loops_over_outer_values(tmp_path: Path) -> None:
     agrees(text, {"x": X, "n": np.array(4)}, tmp_path)
 
 
-def test_a_slice_by_the_turn(tmp_path: Path) -> None:
+def test_a_slice_by_the_iteration(tmp_path: Path) -> None:
     text = """g (float[5,4] x, int64 n) => (float[?,?] s) <int64[1] one = {1}, int64[1] zero = {0}>
     { u, s = Loop(n, , x) <body = b(int64 i, bool c, float[5,4] v)
       => (bool c2, float[5,4] v2, float[?] s)

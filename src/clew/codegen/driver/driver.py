@@ -9,8 +9,8 @@ Functions:
   Steps of control flow do nothing.
 - `i32 clew_run_segment(segment, bases, pool, watch)`: puts the addresses of this call's buffers
   into the argument tables, then runs the steps, round loops and along branches. Returns `PAUSED`
-  after the turn of a loop where that takes longer than the segment's slice: called once more, it
-  goes on there.
+  after an iteration of a loop if the call has taken longer than the segment's slice; the next call
+  continues there.
 - `i64 clew_go_on(step, next)`: which step comes after one that has run, or would be `next`: does
   what steps of control flow do (`codegen.native_flow`).
 - `void clew_clock(now)`: writes the clock's nanoseconds, then the ticks that a watch counts.
@@ -31,7 +31,7 @@ Times: a step takes from the stamp after the step before it to its own. Stamps a
 processor's own counter where that runs at one rate, as reading it takes a third of what asking the
 system's clock does; elsewhere they are that clock's nanoseconds. Kernels of some ten nanoseconds
 take no longer than a stamp, so a watch names a range of steps: no others are stamped. A step in a
-loop is stamped in each turn, and the watch counts how often.
+loop is stamped in each iteration, and the watch counts how often.
 """
 
 from __future__ import annotations

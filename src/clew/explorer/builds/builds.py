@@ -110,7 +110,9 @@ class Build:
         return self._answers.get(route)
 
     def keep(self, route: str, answer: Answer) -> None:
-        """Keeps an answer, if there is room. Values are not kept: turns of a loop would take it."""
+        """Caches an answer if there is room. Values are not cached: those of a loop's iterations
+        would fill the cache.
+        """
         if route.startswith("values/"):
             return
         used = sum(len(a.body) for a in self._answers.values())

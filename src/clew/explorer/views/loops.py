@@ -1,4 +1,4 @@
-"""The model's loops: which layers and kernels each holds, and how often it turns."""
+"""The model's loops: the layers and kernels of each, and its trip count."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def loops(session: Session) -> list[schema.Loop]:
     found in the body.
     """
     chains: dict[int, tuple[int, ...]] = {}
-    turns: dict[int, int | None] = {}
+    iterations: dict[int, int | None] = {}
     layers: dict[int, dict[int, None]] = {}
     for stage, record in enumerate(session.trace.stages):
         if stage and not record.changed:
@@ -30,8 +30,8 @@ def loops(session: Session) -> list[schema.Loop]:
             if isinstance(found, While):
                 for place in _places(session, found):
                     chains.setdefault(place, _chain(session, around, place))
-                    if isinstance(found.trips, int) or place not in turns:
-                        turns[place] = found.trips if isinstance(found.trips, int) else None
+                    if isinstance(found.trips, int) or place not in iterations:
+                        iterations[place] = found.trips if isinstance(found.trips, int) else None
             held = (session.layers[name] for name in found.span.layers if name in session.layers)
             chain = _chain(session, around)
             for layer in held if not stage else ():
@@ -45,7 +45,7 @@ def loops(session: Session) -> list[schema.Loop]:
         schema.Loop(
             layer=place,
             parent=at.get(chains[place][-1], -1) if chains[place] else -1,
-            turns=turns[place],
+            iterations=iterations[place],
             layers=sorted(layers.get(place, ())),
             kernels=kernels.get(place, []),
         )

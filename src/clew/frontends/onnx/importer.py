@@ -91,7 +91,7 @@ class Importer:
         self._layer_names = UniqueNames()
         self._names: dict[tuple[str, int], str] = {}
         self._layers: dict[Source, list[Expr]] = {}
-        # Sizes of loops' states that change from turn to turn: by layer, as state and axis.
+        # Sizes of loop states that change between iterations: by layer, as state and axis.
         self.changing_sizes: dict[str, set[tuple[int, int]]] = {}
         # Whether the layer that failed first read sizes that are no numbers, and those that are.
         self.failed_open: bool | None = None
@@ -265,7 +265,7 @@ class Importer:
     def _node(self, node: NodeProto, name: str, scope: Scope) -> None:
         self._imported += 1
         if self._imported > self.budgets.nodes:
-            what = "nodes of the model, each turn in which a body is read counted"
+            what = "nodes of the model, counting loop bodies each time they are read"
             raise over("M009", what, self._imported, "nodes", self.budgets.nodes)
         self.asked.next_layer()
         attributes = self._attributes(node, scope)

@@ -38,8 +38,8 @@ FIX_SHAPES: Final = Hint(
 class Importing(Protocol):
     """The import that a layer is part of, as converters know it.
 
-    `changing_sizes` are sizes of loops' states that change from turn to turn: by layer, as state
-    and axis.
+    `changing_sizes` are sizes of loop states that change between iterations: by layer, as state and
+    axis.
     """
 
     budgets: Budgets

@@ -55,8 +55,8 @@ class FoldConstant(Pass):
     Where all of a function's together would take more than `max_widened_bytes` beyond what they
     take as stored, the large ones stay as they are, and each run widens them, one after the other.
 
-    A constant that a branch is given, or that a loop hands on from turn to turn unchanged, is a
-    constant inside: weights in a loop are packed at compile time like any others.
+    A constant passed to a branch, or passed through a loop unchanged, is a constant inside: weights
+    in a loop are packed at compile time like any others.
 
     An index out of range among constants is an error (I320). In a branch or loop, which may never
     run, it is left to the run.

@@ -89,10 +89,11 @@ def _in_loops(session: Session, place: int) -> Iterator[Sentence]:
     around = list(loops_of_call(session, session.kernels[place].call))
     for depth, loop in enumerate(around):
         which = "In that loop it runs in " if depth else "Runs in the loop "
-        if loop.turns is None:
-            often = ", which turns as often as its values ask for."
+        if loop.iterations is None:
+            often = ", whose trip count depends on its values."
         else:
-            often = f", which turns {count(loop.turns, 'time')}{' each time' if depth else ''}."
+            entry = " per entry" if depth else ""
+            often = f", which has {count(loop.iterations, 'iteration')}{entry}."
         yield sentence(which, layer_part(session, names[loop.layer]), often, level=depth)
 
 

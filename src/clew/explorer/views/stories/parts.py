@@ -118,10 +118,10 @@ def duration(ns: float) -> str:
 
 
 def taken(ns: float, runs: float) -> str:
-    """Returns the time of a kernel in a run, and of a turn where it runs in loops."""
+    """Returns the time of a kernel in a run, and of an iteration where it runs in loops."""
     if runs <= 1:
         return duration(ns)
-    return f"{duration(ns)} ({runs:.0f} turns of {duration(ns / runs)})"
+    return f"{duration(ns)} ({runs:.0f} iterations of {duration(ns / runs)})"
 
 
 def amount(value: float, unit: str) -> str:

@@ -40,8 +40,8 @@ from clew.ops.common import differ
 from clew.ops.data.structure import folded
 from clew.support.errors import ClewError, GraphTypeError, ModelError
 
-# How far a loop is written out whose state changes its type from turn to turn.
-_MOST_TURNS: Final = 256
+# The most iterations to unroll if a loop's state changes its type between iterations.
+_MOST_ITERATIONS: Final = 256
 _MOST_NODES: Final = 4096
 
 
@@ -126,8 +126,8 @@ def _closed(body: Expr, captures: Captures, outers: object) -> Function:
 def loop(layer: Layer) -> Result:
     """State: the condition, what the body carries, then what it takes from outside unchanged.
 
-    A loop whose state changes its type from turn to turn (sequences that grow, above all) is
-    written out where it is known how often it runs.
+    A loop whose state changes its type between iterations (above all growing sequences) is unrolled
+    if its trip count is known.
     """
     limit, go_on = layer.optional(0), layer.optional(1)
     init = [layer.input(n) for n in range(2, len(layer.inputs))]
@@ -170,17 +170,17 @@ def _written_out(layer: Layer, start: Expr, init: Sequence[Expr], nodes: int) ->
     limit = None if layer.optional(0) is None else layer.known_one(0)
     if layer.optional(0) is not None and not isinstance(limit, int):
         return None
-    most = min(_MOST_TURNS, _MOST_NODES // max(nodes, 1))
+    most = min(_MOST_ITERATIONS, _MOST_NODES // max(nodes, 1))
     state, stacks, going = list(init), list[list[Expr]](), start
-    for turn in range(most + 1):
+    for iteration in range(most + 1):
         known = layer.importer.known.get(going)
         if known is None or known.dtype == object:
             return None
-        if not known.reshape(-1)[0] or (limit is not None and turn >= limit):
+        if not known.reshape(-1)[0] or (limit is not None and iteration >= limit):
             return _stacked(layer, state, stacks) if stacks or not _stacks(layer, init) else None
-        if turn == most:
+        if iteration == most:
             return None
-        results = layer.subgraph("body", [scalar(turn, "i64"), going, *state])
+        results = layer.subgraph("body", [scalar(iteration, "i64"), going, *state])
         going, state = one_element(layer, results[0]), results[1 : 1 + len(init)]
         rows = results[1 + len(init) :]
         stacks = stacks or [[] for _ in rows]
@@ -228,8 +228,8 @@ def _widen(
     widened: set[str],
     changing: set[tuple[int, int]],
 ) -> bool:
-    """Makes what changes from turn to turn unknown, in place: sizes, and ranks where these change.
-    Whether anything was made so.
+    """Makes sizes and ranks that change between iterations unknown, in place. Returns whether any
+    did.
     """
     changed = False
     for n, (before, expr) in enumerate(zip(list(types), results, strict=True)):
@@ -439,8 +439,8 @@ def scan(layer: Layer) -> Result:
 def _scan(
     layer: Layer, init: Sequence[Expr], sequences: Sequence[Expr], end: Expr | None
 ) -> list[Expr]:
-    """Returns the last states, and the stacks, of a loop over axis 0 of sequences. From the turn
-    `end` on, `i64[]`, the state stays as it is.
+    """Returns the last states and the stacks of a loop over axis 0 of sequences. From iteration
+    `end: i64[]` on, the state does not change.
     """
     if any(layer.type_of(s).rank == 0 for s in sequences):
         raise layer.wrong("scans a value without axes")
@@ -458,7 +458,7 @@ def _scan(
         raise layer.wrong(f"carries {len(init)} states, and its body gives {len(results)} values")
     after = results[: len(init)]
     if [r.type for r in after] != [c.type for c in carried]:
-        raise layer.unsupported("a state that changes its type from turn to turn")
+        raise layer.unsupported("a state that changes its type between iterations")
     if end is not None:
         runs = call("less", index, whole[-1])
         after = [call("where", runs, new, old) for new, old in zip(after, carried, strict=True)]
@@ -479,6 +479,6 @@ def _scan(
 
 
 def length_of(sequence: Expr) -> Expr:
-    """Returns the number of turns over a sequence: its first size, `i64[]`."""
+    """Returns the number of iterations over a sequence: its first size, `i64[]`."""
     sizes = call("shape_of", sequence)
     return call("gather", sizes, scalar(0, "i64"), axis=0)

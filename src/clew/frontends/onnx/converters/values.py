@@ -90,12 +90,12 @@ def sequence_map(layer: Layer) -> Result:
     if all(h is not None for h in held):
         count = len(held[0] or ())
         if count and all(len(h or ()) >= count for h in held):
-            turns = [_turn(layer, inputs, n) for n in range(count)]
-            return [sequence_of(elements, first.type) for elements in zip(*turns, strict=True)]
+            iterations = [_iteration(layer, inputs, n) for n in range(count)]
+            return [sequence_of(elements, first.type) for elements in zip(*iterations, strict=True)]
     return _mapped(layer, inputs)
 
 
-def _turn(layer: Layer, inputs: Sequence[Expr], position: int) -> list[Expr]:
+def _iteration(layer: Layer, inputs: Sequence[Expr], position: int) -> list[Expr]:
     """Returns the body's results for the elements at a position."""
     found = []
     for x in inputs:
