@@ -61,7 +61,7 @@ Metric: TypeAlias = Literal["time", "flops", "bytes", "peak", "error"]
 
 @dataclass(frozen=True)
 class NodeFigures:
-    """Figures of a stage's operators, as columns; those without any are left out."""
+    """Figures of a stage's operators, as columns; operators without a figure are left out."""
 
     number: list[Number]
     figure: list[float]
@@ -69,14 +69,15 @@ class NodeFigures:
 
 @dataclass(frozen=True)
 class Heat:
-    """A figure for each layer, kernel, line of a loop nest and instruction; None where unknown.
+    """A figure for each layer, kernel, line of a loop nest and instruction; None if unknown.
 
-    `nodes` has the operators of each stage, with their own shares; a stage that changed nothing is
-    empty, and has those of the one before. `unit` is ns, flop, B, share (of peak, 0 to 1) or
-    relative (error). `lines[k][n]` is that of line n + 1 of kernel k, `instructions` likewise;
-    empty lists if a level is not measured. `runs` is how often each kernel ran per inference, in
-    loops once per iteration, if that was measured; a kernel's figure covers all its runs. Shares
-    refer to `total`; `basis` names the measurement or estimate behind the figures.
+    `nodes` has the operators of each stage, with their own shares; it is empty for a stage that
+    changed nothing, whose figures are those of the previous stage. `unit` is ns, flop, B, share (of
+    peak, 0 to 1) or relative (error). `lines[k][n]` is that of line n + 1 of kernel k,
+    `instructions` likewise; empty lists if a level is not measured. `runs` is how often each kernel
+    ran per inference, in loops once per iteration, if that was measured; a kernel's figure covers
+    all its runs. Shares refer to `total`; `basis` names the measurement or estimate behind the
+    figures.
     """
 
     metric: Metric
@@ -94,8 +95,8 @@ class Heat:
 
 @dataclass(frozen=True)
 class RooflinePoint:
-    """A kernel under the roof: `intensity` in FLOP a byte, `gflops` reached, and its limit. It ran
-    `runs` times in a run, which took `ns` in all.
+    """A kernel under the roofline: `intensity` in FLOP per byte, reached `gflops`, and its limit.
+    It ran `runs` times in a run of the model, for `ns` in total.
     """
 
     kernel: Number
@@ -109,7 +110,9 @@ class RooflinePoint:
 
 @dataclass(frozen=True)
 class Roofline:
-    """What the machine gives, and what kernels reach. `bandwidths` are GB/s by level of memory."""
+    """The machine's limits, and the throughput of kernels. `bandwidths` are GB/s by level of
+    memory.
+    """
 
     peak_gflops: float
     tile_gflops: float | None
@@ -120,7 +123,9 @@ class Roofline:
 
 @dataclass(frozen=True)
 class Slice:
-    """A piece of the timeline: `track` is kernels, operators or layers, `ref` what it shows."""
+    """A slice of the timeline: `track` is kernels, operators or layers; `ref` is the thing
+    shown.
+    """
 
     track: str
     start_ns: float
@@ -139,7 +144,7 @@ class Timeline:
 
 @dataclass(frozen=True)
 class Profiled:
-    """What profiling found, in short: wall time, that of kernels, and notes."""
+    """A summary of a profile: wall time, kernel time, and notes."""
 
     wall_ns: float
     kernels_ns: float

@@ -11,10 +11,10 @@ from clew.ir.loops import Around, loops_around
 
 
 def loops(session: Session) -> list[schema.Loop]:
-    """Returns the loops by the layers that they are, those around others first; for `Session.once`.
+    """Returns the loops by their layers, outer loops before inner ones; for `Session.once`.
 
-    A layer that became a loop in some pass (LSTM) is one, too. Layers are those that the import
-    found in the body.
+    A layer that a pass turned into a loop (LSTM) is included. Layers of a body are those that the
+    import found there.
     """
     chains: dict[int, tuple[int, ...]] = {}
     iterations: dict[int, int | None] = {}
@@ -66,7 +66,7 @@ def _around_last(session: Session) -> dict[int, Around]:
 
 
 def _kernels(session: Session) -> dict[int, list[int]]:
-    """Returns for places of loops' layers the kernels that run in them."""
+    """Returns the kernels that run in each loop, by the place of the loop's layer."""
     around = session.once(_around_last)
     found: dict[int, list[int]] = {}
     for number, kernel in enumerate(session.kernels):
@@ -76,12 +76,12 @@ def _kernels(session: Session) -> dict[int, list[int]]:
 
 
 def _chain(session: Session, around: Iterable[While], without: int = -1) -> tuple[int, ...]:
-    """Returns the layers that loops around something are, outermost first, each once."""
+    """Returns the layers of the loops around a node, outermost first, each once."""
     places = (place for loop in around for place in _places(session, loop))
     return tuple(dict.fromkeys(place for place in places if place != without))
 
 
 def _places(session: Session, loop: While) -> list[int]:
-    """Returns the layer that a loop is; none where it is of several, or of none."""
+    """Returns the layer of a loop; none if it has several, or none."""
     found = [session.layers[name] for name in loop.span.layers if name in session.layers]
     return found if len(found) == 1 else []

@@ -1,7 +1,7 @@
-"""What layers computed in a run: statistics and a sample of a value, in loops per iteration.
+"""Values of layers in a run: statistics and a sample; in loops, of each iteration.
 
-The model runs when a value is first asked for, with the inputs that measurements take. Only some
-iterations at once are kept, and of these only what is shown.
+The model runs when a value is first requested, with the inputs of measurements. A run keeps only
+some iterations, and of these only the data shown.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from clew.tap.read import IterationValues, loops_in_memory, results_of, tap_iter
 Key = tuple[str, int]
 
 LAST: Final = "last"
-# Iterations that a run keeps at once, and the bytes that they may have together.
+# Limits for one run: iterations kept at once, and their total bytes.
 _MOST_ITERATIONS: Final = 32
 _MOST_BYTES: Final = 64 << 20
 _MOST_KEPT: Final = 4096
 _SAMPLE: Final = 64
 _BINS: Final = 24
 _PIECE: Final = 1 << 20
-# Results of layers in loops that a report shows values of, and iterations of each.
+# Limits for a report: results of layers in loops, and iterations of each.
 _MOST_REPORTED: Final = 200
 _REPORTED_ITERATIONS: Final = 8
 _FIRST_ITERATIONS: Final = 3
@@ -41,10 +41,10 @@ _FIRST_ITERATIONS: Final = 3
 def values(session: Session, which: str) -> schema.Values:
     """Returns a layer's value: `which` is `ITERATION/RESULT/LAYER`, an iteration from 0 or `last`.
 
-    Outside loops the iteration means nothing; one past the last is the last.
+    Outside loops the iteration is ignored; an iteration beyond the last means the last.
 
-    Errors: I243 for another text, I070, I150, I151, I153, I155 (see `CompiledModel.tap`), I245
-    while the model is being measured, I061 (inputs that cannot be drawn), and those of a run.
+    Errors: I243 for malformed text, I070, I150, I151, I153, I155 (see `CompiledModel.tap`), I245
+    during a measurement of the model, I061 (inputs that cannot be drawn), and those of a run.
     """
     iteration, key = _parsed(which)
     known = session.once(_known)
@@ -57,7 +57,7 @@ def values(session: Session, which: str) -> schema.Values:
         raise InputError(
             "I155",
             f"{key[0]} has no value: it did not run",
-            hint="these inputs do not enter the branch or loop that it is in",
+            hint="these inputs do not reach its branch or loop",
         )
     return found
 
@@ -65,8 +65,8 @@ def values(session: Session, which: str) -> schema.Values:
 def values_in_report(session: Session) -> Iterator[str]:
     """Yields the values of a report: for layers in loops the first iterations, some, and the last.
 
-    The model runs for it, so that a report written without running it has none. Where it cannot be
-    run, the last iterations are named, which say why.
+    This runs the model, so a report written without running it has no values. If the model cannot
+    run, the last iterations are yielded; their answers give the reason.
     """
     if "profile" not in session.measured:
         return
@@ -116,19 +116,21 @@ def _parsed(which: str) -> tuple[int | None, Key]:
         if given and output.isdecimal() and len(output) <= 9:
             return None if iteration == LAST else int(iteration), (layer, int(output))
     raise InputError(
-        "I243", f"{which[:80]!r} names no value", hint="values are named ITERATION/RESULT/LAYER"
+        "I243",
+        f"{which[:80]!r} is not a value's name",
+        hint="values are named ITERATION/RESULT/LAYER",
     )
 
 
 @contextmanager
 def _alone(session: Session) -> Iterator[None]:
-    """Runs what is inside unless the model is being measured: a run would disturb that.
+    """Runs the block unless the model is being measured, which a run would disturb.
 
     Errors: I245.
     """
     if not session.running.acquire(blocking=False):
         raise InputError(
-            "I245", "the model is being measured or tried", hint="ask again when that is done"
+            "I245", "the model is being measured", hint="ask again when the measurement is done"
         )
     try:
         yield
@@ -140,7 +142,7 @@ def _alone(session: Session) -> Iterator[None]:
 
 
 class _Known:
-    """Values as they are shown, by layer, result and iteration; the oldest are forgotten."""
+    """Values as shown, by layer, result and iteration; the oldest are dropped."""
 
     def __init__(self) -> None:
         self._values: OrderedDict[tuple[Key, int], schema.Values] = OrderedDict()
@@ -159,7 +161,7 @@ class _Known:
         return self._values.get((key, last if iteration is None else min(iteration, last)))
 
     def iterations(self, key: Key) -> list[int]:
-        """Returns the iterations that are known of a result, in order."""
+        """Returns the known iterations of a result, in order."""
         return sorted(iteration for known, iteration in self._values if known == key)
 
 
@@ -171,7 +173,7 @@ def _known(session: Session) -> _Known:
 
 
 def _run(session: Session, keys: Sequence[Key], wanted: Collection[int], known: _Known) -> None:
-    """Runs the model and takes in what it computed.
+    """Runs the model and stores the values.
 
     Errors: as `values`.
     """
@@ -196,7 +198,7 @@ def _window(session: Session, key: Key, iteration: int | None) -> Collection[int
 
 
 def _bytes(type_: Any) -> int:
-    """Returns the bytes of a value; of one whose size only a run tells as many as may be kept."""
+    """Returns the bytes of a value; the limit for a value of data-dependent size."""
     parts = leaves(type_)
     if any(not isinstance(t, TensorType) or not t.is_static for t in parts):
         return _MOST_BYTES
@@ -204,7 +206,7 @@ def _bytes(type_: Any) -> int:
 
 
 class _Paths:
-    """Says which iteration of each loop an iteration is, counted over all of them."""
+    """Splits an iteration counted over all loops into the iteration of each loop."""
 
     def __init__(self, session: Session, found: IterationValues) -> None:
         self._layers = [_layer(session, loop) for loop in found.loops]
@@ -294,7 +296,7 @@ def _statistics(array: np.ndarray[Any, Any] | None) -> Mapping[str, Any]:
 
 
 def _pieces(array: np.ndarray[Any, Any]) -> Iterator[np.ndarray[Any, Any]]:
-    """Yields an array's elements as f64, some at a time: a large one as a whole takes much room."""
+    """Yields an array's elements as f64, in chunks, to limit memory."""
     flat = array.reshape(-1)
     for first in range(0, flat.size, _PIECE):
         yield flat[first : first + _PIECE].astype(np.float64)
@@ -309,7 +311,7 @@ def _finite(array: np.ndarray[Any, Any]) -> Iterator[np.ndarray[Any, Any]]:
 
 
 def _is_real(array: np.ndarray[Any, Any]) -> bool:
-    """Whether elements are numbers or truth values; numpy's kind of bf16 and the like is `V`."""
+    """Whether elements are numbers or booleans; NumPy's kind of bf16 and the like is `V`."""
     return array.dtype.kind in "biufV" and array.dtype.names is None
 
 
