@@ -64,7 +64,7 @@ def test_a_model_is_predicted(
     predictor = tmp_path / "p.clewp"
     code, out, _ = _run(capsys, "predict", "--train", str(lawful), "-o", str(predictor))
     assert code == 0
-    assert "networks left out" in out
+    assert "networks held out" in out
     words = ("predict", str(model), "--predictor", str(predictor), "--threads", "1")
     code, out, _ = _run(capsys, *words)
     assert code == 0

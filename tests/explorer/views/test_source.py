@@ -185,7 +185,9 @@ def test_a_file_that_changed_is_not_shown(tmp_path: Path, now: bytes | str | Non
     elif now:
         onnx.save(models.control_model(), path)
     made = source(session)
-    assert made.text.startswith("model.onnx: its file has changed since; this is the imported model\n")
+    assert made.text.startswith(
+        "model.onnx: its file has changed since; this is the imported model\n"
+    )
     assert "stem/bn = BatchNormalization(stem/conv) as nn.batch_norm" in made.text
     assert session.group_of("stem/bn") == ["stem"]
 
