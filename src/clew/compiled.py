@@ -447,28 +447,28 @@ class CompiledModel(ProfiledModel[Kernel]):
         *inputs: Any,
         output: int | None = None,
         force: bool = False,
-        turns: bool = False,
+        iterations: bool = False,
         **named: Any,
     ) -> Any:
         """Returns values of layers in a run: `compiled.tap("conv1", x)`.
 
-        Inputs are given as in a call. One name gives its value (`output` selects one of several
-        outputs); a list of names, or a pattern (`block1/*`), gives `clew.Taps`, a mapping. The
-        compiled program stays as it is: a value that a kernel writes to memory is read there and
-        converted to the layer's own layout and dtype. A value that stays inside a kernel is an
-        error that gives the reason and the nearest values in memory. With `force`, that kernel
-        alone is cut at the layer, for this call only. For a layer in a branch or loop, the result
-        is the last value. With `turns`, a value in a loop gets a new first axis for the turns in
-        order (a list if their shapes differ).
+        Inputs are given as in a call. One name returns its value (`output` selects one of several
+        results); a list of names, or a pattern (`block1/*`), returns `clew.Taps`, a mapping. The
+        program is not changed: `tap` reads values that kernels write to memory, and converts them
+        to the layer's own layout and dtype. For a value inside a kernel it raises an error with the
+        reason and the nearest values in memory, unless `force` is set; then that kernel is cut
+        there, for this call only. For layers in branches and loops it returns the last value; with
+        `iterations`, values in loops get a leading axis, the iterations in order (a list if their
+        shapes differ).
 
         Errors: I070 (no such layer), I150 (inside a kernel), I151 (no longer computed), I152 (a
         pattern that matches no layer), I153 (`output`), I154 (`force` cannot cut there), I155 (the
         layer did not run), I045 (`trace=False`), and those of a run.
         """
-        checked = self.checked(inputs, named, options=("output", "force", "turns"))
+        checked = self.checked(inputs, named, options=("output", "force", "iterations"))
         if self._symbolic:
             self._build_for(checked)
-        return room("tap")(self, layers, checked, output=output, force=force, turns=turns)
+        return room("tap")(self, layers, checked, output=output, force=force, iterations=iterations)
 
     def report(
         self,

@@ -44,7 +44,7 @@ def pipeline(
     if precision != "f32":
         products = ConvertPrecision(precision, tuple(keep_f32))
     return [
-        UnrollLoops(),  # first: loops whose sizes vary by turn become plain operators
+        UnrollLoops(),  # first: loops whose sizes vary by iteration become plain operators
         FoldEmpty(),  # before all rules: no later pass or rule needs to handle sizes of 0
         InlineComposites(),  # composites no earlier pass took become plain operators again
         SimplifyInference(),  # operators for training have no kernels

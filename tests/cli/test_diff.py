@@ -74,7 +74,7 @@ def test_the_same_twice_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = command(capsys, zoo.path(MODEL), *QUICK, "--no-numerics")
     assert code == 0
     assert "no layer differs" in out
-    assert "give options" in err
+    assert "the same model with the same options" in err
 
 
 def test_a_schedule_from_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_kernels_nodes_and_patterns(capsys: pytest.CaptureFixture[str], tmp_path
         assert told["layers"]
         assert all(check["passed"] for check in told["checks"])
     for wrong, said in (
-        ((f"{pattern}:NONE"), "a int, no pattern"),
+        ((f"{pattern}:NONE"), "a int, not a pattern"),
         ((f"{pattern}:ACTS"), "ACTS"),
         (("nowhere.at_all:X"), "No module named"),
         (("nn.relu(add(*)"), "column"),

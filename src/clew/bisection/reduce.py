@@ -21,7 +21,7 @@ _SECONDS: Final = 60.0
 _SMALL: Final = (1, 2, 3)
 _LEFT: Final = 1e-2
 _ODD: Final = 64
-_MOST_TURNS: Final = 64
+_MOST_ITERATIONS: Final = 64
 
 
 @dataclass
@@ -107,17 +107,17 @@ class Reducer:
     # --- inside a loop ---
 
     def inside_loop(self, case: Case) -> tuple[Case, int] | None:
-        """Returns the body of the case's only loop at the first turn that fails alone, and that
-        turn's number; None if there is no such loop or turn.
+        """Returns the body of the case's only loop at the first iteration that fails alone,
+        and that iteration's number; None if there is no such loop or iteration.
         """
         loops = units(case.module.main)
         if len(loops) != 1 or not isinstance(loops[0], While):
             return None
-        for turn, made in enumerate(_turns(case, loops[0])):
-            if self.late or turn == _MOST_TURNS:
+        for iteration, made in enumerate(_iterations(case, loops[0])):
+            if self.late or iteration == _MOST_ITERATIONS:
                 return None
             if self.fails(made):
-                return made, turn
+                return made, iteration
         return None
 
     # --- fewer outputs, less of each ---
@@ -155,8 +155,8 @@ class Reducer:
         return None
 
 
-def _turns(case: Case, loop: While) -> Iterator[Case]:
-    """Yields each turn of a loop as a separate module, with its inputs in the case."""
+def _iterations(case: Case, loop: While) -> Iterator[Case]:
+    """Yields each iteration of a loop as a separate module, with its inputs in the case."""
     main, body = case.module.main, loop.body
     names = [p.name for p in body.params]
     if not isinstance(body.body, Tuple) or len(set(names)) < len(names):
@@ -166,14 +166,14 @@ def _turns(case: Case, loop: While) -> Iterator[Case]:
     given = {p.id: case.inputs[p.name] for p in main.params}
     known = given | interpret_values(main, list(given.values()), {i.id for i in loop.init})
     state = [i.data if isinstance(i, Constant) else known[i.id] for i in loop.init]
-    goes_on, turn = interpreted(loop.cond), 0
-    while bool(goes_on(values := [np.asarray(turn, np.int64), *state], {})):
+    goes_on, iteration = interpreted(loop.cond), 0
+    while bool(goes_on(values := [np.asarray(iteration, np.int64), *state], {})):
         made = with_expected(Case(module, dict(zip(names, values, strict=True)), {}))
         if made is None:
             return
         yield made
         state = list(made.expected.values())[: len(state)]
-        turn += 1
+        iteration += 1
 
 
 def _says_something(smaller: Case, case: Case) -> bool:

@@ -19,8 +19,8 @@ class Reduced(Brief):
 
     `module` takes `inputs` and should give `expected`; `operators` counts its operator calls (for
     an import: the layers of `onnx`, the part of the model's own file). `error` is the current
-    error. For a part of a loop, `turns` are the turns of the loops, from 0 and outer loops first,
-    at which its inputs are those of the model.
+    error. For a part of a loop, `iterations` are the iterations of the loops, from 0 and outer
+    loops first, at which its inputs are those of the model.
     """
 
     module: Module
@@ -30,7 +30,7 @@ class Reduced(Brief):
     error: float
     check: Check
     onnx: bytes | None = None
-    turns: tuple[int, ...] = ()
+    iterations: tuple[int, ...] = ()
 
     def fails(self) -> bool:
         """Whether it still fails, on this machine and with this version."""

@@ -31,13 +31,13 @@ def smallest_around(
     if members is None:
         return None
     case = _with_fewer_outputs(reducer, make(reducer.smaller(members, make)))
-    turns: list[int] = []
+    iterations: list[int] = []
     while (found := reducer.inside_loop(case)) is not None:
-        case, turn = _smaller(reducer, found[0]), found[1]
-        turns.append(turn)
+        case, iteration = _smaller(reducer, found[0]), found[1]
+        iterations.append(iteration)
     if kernels:
         case = reducer.smaller_kernels(case)
-    return reduced(reducer.smaller_sizes(case), check, turns)
+    return reduced(reducer.smaller_sizes(case), check, iterations)
 
 
 def _smaller(reducer: Reducer, case: Case) -> Case:
@@ -113,9 +113,9 @@ def smallest_kernel(session: Session, check: BuildCheck, fault: Fault) -> Reduce
     return reduced(reducer.smaller_sizes(case), check)
 
 
-def reduced(case: Case, check: Check, turns: Sequence[int] = ()) -> Reduced | None:
-    """Returns a case as part of the verdict, for the given turns of nested loops; None if it does
-    not fail (any more).
+def reduced(case: Case, check: Check, iterations: Sequence[int] = ()) -> Reduced | None:
+    """Returns a case as part of the verdict, for the given iterations of nested loops; None if
+    it does not fail (any more).
     """
     try:
         error = check.error(case.module, case.inputs, case.expected)
@@ -123,8 +123,9 @@ def reduced(case: Case, check: Check, turns: Sequence[int] = ()) -> Reduced | No
         return None
     if error <= check.tolerance:
         return None
+    found = tuple(iterations)
     return Reduced(
-        case.module, case.inputs, case.expected, case.operators, error, check, turns=tuple(turns)
+        case.module, case.inputs, case.expected, case.operators, error, check, iterations=found
     )
 
 

@@ -112,10 +112,9 @@ class Verdict(Shown):
         if self.reduced is not None:
             plural = "s" * (self.reduced.operators != 1)
             text = f"{self.reduced.operators} operator{plural}, error {self.reduced.error:.2g}"
-            if self.reduced.turns:
-                text += (
-                    f", at turn {' of turn '.join(map(str, self.reduced.turns[::-1]))} of a loop"
-                )
+            if self.reduced.iterations:
+                numbers = map(str, self.reduced.iterations[::-1])
+                text += f", at iteration {' of iteration '.join(numbers)} of a loop"
             found["reduced to"] = text
         return found
 
@@ -136,7 +135,7 @@ class Verdict(Shown):
             document["reduced"] = {
                 "operators": self.reduced.operators,
                 "error": self.reduced.error,
-                "turns": list(self.reduced.turns),
+                "iterations": list(self.reduced.iterations),
                 "inputs": {n: list(np.shape(v)) for n, v in self.reduced.inputs.items()},
             }
         return plain(document)  # type: ignore[no-any-return]

@@ -255,7 +255,7 @@ class _GraphReader:
 
     def _parts(self, loop: While) -> dict[str, Function]:
         """Returns the functions a loop runs, without the condition if native code counts the
-        turns.
+        iterations.
         """
         kernels = [n for n in post_order(loop.cond.body) if _is_kernel(n)]
         counted = isinstance(loop.trips, int) and not any(

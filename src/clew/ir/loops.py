@@ -31,7 +31,9 @@ def loops_around(function: Function) -> dict[int, Around]:
 
 
 def in_branches(function: Function) -> set[int]:
-    """Returns the ids of the nodes in branches inside loops, which not every turn computes."""
+    """Returns the ids of the nodes in branches inside loops, which not every iteration
+    computes.
+    """
     found: set[int] = set()
     outside: set[int] = set()
     pending = [(function, False, False)]
@@ -49,9 +51,9 @@ def in_branches(function: Function) -> set[int]:
     return found
 
 
-def turns_of(loops: Iterable[While]) -> int | None:
-    """Returns how often the body of the innermost of nested loops runs in total: 1 without loops,
-    None if only the run determines it.
+def iterations_of(loops: Iterable[While]) -> int | None:
+    """Returns how often the body of the innermost of nested loops runs in total: 1 without
+    loops, None if only the run determines it.
     """
     trips = [loop.trips for loop in loops]
     known = [n for n in trips if isinstance(n, int)]

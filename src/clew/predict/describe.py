@@ -130,7 +130,7 @@ def _work(work: Work) -> Row:
         **{f"count_{name}": work.counts[name] for name in CLASSES},
         "cycles": work.cycles,
         "latency_cycles": work.latency_cycles,
-        "turns": work.turns,
+        "iterations": work.iterations,
         "traffic_l1_bytes": work.traffic[0],
         "traffic_l2_bytes": work.traffic[1],
         "loop_depth": work.deepest,

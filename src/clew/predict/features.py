@@ -21,7 +21,7 @@ Columns = Mapping[str, Any]
 _DISTANCE_CLASSES: Final = range(len(DISTANCES) + 1)
 _PLACES: Final = tuple(f"{kind}_bytes_{n}" for kind in KINDS for n in _DISTANCE_CLASSES)
 _COUNTS: Final = tuple(f"count_{name}" for name in CLASSES)
-_WORK: Final = ("cycles", "latency_cycles", "turns", "traffic_l1_bytes", "traffic_l2_bytes")
+_WORK: Final = ("cycles", "latency_cycles", "iterations", "traffic_l1_bytes", "traffic_l2_bytes")
 # Quantities with proportional time, and a constant: divided among threads, or not.
 _DIVIDED: Final = (*_COUNTS, *_WORK)
 _WHOLE: Final = ("argument_bytes", *_PLACES)
@@ -34,7 +34,7 @@ _SIZES: Final = (
     "program_kernels", "position", *_COUNTS, *_WORK, *_PLACES,
 )  # fmt: skip
 _RATIOS: Final = (
-    "cycles", "latency_cycles", "traffic_l1_bytes", "traffic_l2_bytes", "turns", "flops",
+    "cycles", "latency_cycles", "traffic_l1_bytes", "traffic_l2_bytes", "iterations", "flops",
     "product_flops", "written_bytes", "constant_read_bytes", *_COUNTS, *_PLACES,
 )  # fmt: skip
 

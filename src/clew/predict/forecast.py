@@ -23,9 +23,9 @@ class KernelForecast(Brief):
 
     `shares` are the layers' estimated shares, from FLOPs and bytes. `looked_up` says that this
     kernel is in the table; `unfamiliar` names its schedule rules and operators that are not in the
-    table. A kernel in loops has `turns`, the number of its runs in a call, and all times cover
-    these runs; if the number is known only during the run, `turns` is None and the times cover one
-    turn.
+    table. A kernel in loops has `iterations`, the number of its runs in a call, and all times cover
+    these runs; if the number is known only during the run, `iterations` is None and the times cover
+    one iteration.
     """
 
     kernel: str
@@ -39,7 +39,7 @@ class KernelForecast(Brief):
     shares: dict[str, float]
     looked_up: bool = False
     unfamiliar: str = ""
-    turns: int | None = 1
+    iterations: int | None = 1
 
 
 @dataclass(frozen=True, repr=False)
@@ -125,7 +125,7 @@ def forecast(
     made = plan(module, machine, threads=threads, **options)
     rows = describe_uses(made.uses, made.segments, threads)
     columns = columns_of(rows)
-    runs = [1 if turns is None else turns for turns in made.turns]
+    runs = [1 if iterations is None else iterations for iterations in made.iterations]
     found = chosen.predict(columns, lookup=lookup, runs=runs)
     unfamiliar = chosen.unfamiliar(columns)
     kernels = tuple(
@@ -141,7 +141,7 @@ def forecast(
             json.loads(row["shares"]),
             bool(found.looked_up[n]),
             unfamiliar[n],
-            made.turns[n],
+            made.iterations[n],
         )
         for n, row in enumerate(rows)
     )
@@ -169,11 +169,11 @@ def _notes(kernels: Sequence[KernelForecast], left_out: Sequence[str]) -> tuple[
             f"{len(strange)} of {len(kernels)} kernels, {share:.0f} % of the time, have rules or "
             f"operators that the table lacks ({names}): measure networks with them"
         )
-    once = sum(k.turns is None for k in kernels)
+    once = sum(k.iterations is None for k in kernels)
     if once:
         notes.append(
-            f"the number of turns of {counted(once, 'kernel')} in loops is known only during a "
-            "run: their times are of one turn"
+            f"the trip count of {counted(once, 'kernel')} in loops is known only during a "
+            "run: their times are of one iteration"
         )
     if left_out:
         names = ", ".join(dict.fromkeys(left_out))

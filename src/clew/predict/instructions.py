@@ -45,10 +45,10 @@ _FREE: Final = {"bitcast", "phi", "ret", "getelementptr"}
 
 @dataclass
 class Region:
-    """The body of a loop (or a whole phase): the instructions of one turn, and inner loops.
+    """The body of a loop (or a whole phase): the instructions of one iteration, and inner loops.
 
-    `loads` has the bytes that one turn reads and writes, by the kernel's argument; those of scratch
-    memory are under -1.
+    `loads` has the bytes that one iteration reads and writes, by the kernel's argument; those of
+    scratch memory are under -1.
     """
 
     trips: float = 1.0
@@ -58,17 +58,17 @@ class Region:
     inner: list[tuple[float, Region]] = field(default_factory=list)
 
     def walk(self, times: float = 1.0) -> Iterator[tuple[float, Region]]:
-        """Yields each region with its total number of turns."""
+        """Yields each region with its total trip count."""
         own = times * self.trips
         yield own, self
         for share, region in self.inner:
             yield from region.walk(own * share)
 
-    def turn_bytes(self) -> dict[int, float]:
-        """Returns the bytes that one turn touches, by argument, including inner loops."""
+    def iteration_bytes(self) -> dict[int, float]:
+        """Returns the bytes that one iteration touches, by argument, including inner loops."""
         total: dict[int, float] = defaultdict(float, self.loads)
         for share, region in self.inner:
-            for argument, size in region.turn_bytes().items():
+            for argument, size in region.iteration_bytes().items():
                 total[argument] += share * region.trips * size
         return total
 
@@ -111,7 +111,7 @@ class Work:
     counts: dict[str, float]
     cycles: float
     latency_cycles: float
-    turns: float
+    iterations: float
     traffic: tuple[float, ...]
     deepest: int
 
@@ -131,17 +131,17 @@ def work_of_text(
     by_symbol = {entry.symbol: entry for entry in entries}
     roots, costs = list(_regions(text, by_symbol, target.vector_bits)), target.costs
     counts: dict[str, float] = dict.fromkeys(CLASSES, 0.0)
-    cycles = latency = turns = 0.0
+    cycles = latency = iterations = 0.0
     for root in roots:
         for times, region in root.walk():
-            turns += times
+            iterations += times
             cycles += times * region.cycles(costs)
             latency += times * region.latency(costs)
             for name, count in region.counts.items():
                 counts[name] += times * count
     traffic = tuple(sum(_traffic(r, argument_bytes, size) for r in roots) for size in caches)
     deepest = max((_depth(r) for r in roots), default=0)
-    return Work(counts, cycles, latency, turns, traffic, deepest)
+    return Work(counts, cycles, latency, iterations, traffic, deepest)
 
 
 def _depth(region: Region) -> int:
@@ -159,15 +159,16 @@ def _touched(sizes: dict[int, float], argument_bytes: Sequence[int]) -> dict[int
 def _traffic(region: Region, argument_bytes: Sequence[int], cache: int) -> float:
     """Returns the approximate number of bytes that come from beyond a cache.
 
-    If everything a loop touches fits, it is fetched once; otherwise each turn fetches what it
+    If everything a loop touches fits, it is fetched once; otherwise each iteration fetches what it
     touches.
     """
-    one = _touched(region.turn_bytes(), argument_bytes)
-    whole = _touched({a: s * region.trips for a, s in region.turn_bytes().items()}, argument_bytes)
+    sizes = region.iteration_bytes()
+    one = _touched(sizes, argument_bytes)
+    whole = _touched({a: s * region.trips for a, s in sizes.items()}, argument_bytes)
     if sum(whole.values()) <= cache:
         return sum(whole.values())
     if sum(one.values()) <= cache or not region.inner:
-        # Data that every turn touches again stays, if it fits.
+        # Data that every iteration touches again stays, if it fits.
         again = {a for a in whole if whole[a] <= cache / 2 and whole[a] < region.trips * one[a]}
         return sum(whole[a] if a in again else region.trips * one[a] for a in whole)
     inner = sum(share * _traffic(r, argument_bytes, cache) for share, r in region.inner)

@@ -141,7 +141,7 @@ class _Subject:
 
     def runs(self) -> Array:
         """Returns i64[kernels]: the number of runs of each."""
-        counts = {n: self.build.segments[n].turns(given) for n, given in self.given.items()}
+        counts = {n: self.build.segments[n].iterations(given) for n, given in self.given.items()}
         uses = self.build.uses
         return np.array([counts[u.segment][u.step] if u.segment in counts else 0 for u in uses])
 

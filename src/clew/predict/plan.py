@@ -18,7 +18,7 @@ from clew.build.schedule_choice import name_of, of_operators
 from clew.compiler import passes_for
 from clew.extensions import Extension, extended
 from clew.ir.expr import Call, Constant, Expr, Function
-from clew.ir.loops import loops_around, turns_of
+from clew.ir.loops import iterations_of, loops_around
 from clew.ir.module import Module
 from clew.ir.types import TensorType, to_numpy
 from clew.machine.target import Target, target_of
@@ -34,12 +34,12 @@ class Plan:
     """The kernel uses in the order in which they run, their segments, and steps that are not
     native: host steps, and kernels whose shapes are known only during the run.
 
-    `turns` is the number of runs of each use in a call: 1 outside loops, the product of the turns
-    of its loops otherwise, None if known only during the run. Branches count as taken.
+    `iterations` is the number of runs of each use in a call: 1 outside loops, the product of the
+    iterations of its loops otherwise, None if known only during the run. Branches count as taken.
     """
 
     uses: tuple[KernelUse, ...]
-    turns: tuple[int | None, ...]
+    iterations: tuple[int | None, ...]
     segments: tuple[SegmentPlan, ...]
     host_steps: tuple[str, ...]
     threads: int
@@ -100,10 +100,10 @@ def plan(
         if isinstance(call.op, Function)
     ]
     loops = loops_around(main)
-    turns = tuple(turns_of(loops[use.call.id]) for use in uses)
+    iterations = tuple(iterations_of(loops[use.call.id]) for use in uses)
     return Plan(
         tuple(uses),
-        turns,
+        iterations,
         tuple(builder.plans),
         tuple(builder.host),
         thread_count(threads),

@@ -59,7 +59,7 @@ COLUMNS: Final[dict[str, tuple[str, str]]] = {
     **{f"count_{name}": ("double", f"{name}: {_COUNT}") for name in CLASSES},
     "cycles": ("double", "cycles of one core with all operands in its first-level cache"),
     "latency_cycles": ("double", "cycles of its chains of dependent sums"),
-    "turns": ("double", "turns of all its loops"),
+    "iterations": ("double", "iterations of all its loops"),
     "traffic_l1_bytes": ("double", "approximate bytes from beyond the first-level cache"),
     "traffic_l2_bytes": ("double", "approximate bytes from beyond the second-level cache"),
     "loop_depth": ("int64", "nesting depth of loops"),

@@ -120,7 +120,7 @@ def sample_kernels(
 
 class _Segment:
     """A sampled segment: its kernel uses by step, the time of each in a run, and, in a loop, in one
-    turn.
+    iteration.
     """
 
     def __init__(
@@ -133,9 +133,9 @@ class _Segment:
         if times.sum() < _SHORT_NS:
             times = native.profile(inputs, 5)
         self.times_ns = [max(1, int(t)) for t in times.min(axis=0)]
-        self.turns = native.turns(inputs).tolist()
-        times_ns = zip(self.times_ns, self.turns, strict=True)
-        self.turn_ns = [max(1, time // max(1, turns)) for time, turns in times_ns]
+        self.iterations = native.iterations(inputs).tolist()
+        times_ns = zip(self.times_ns, self.iterations, strict=True)
+        self.iteration_ns = [max(1, time // max(1, iterations)) for time, iterations in times_ns]
         self.run_ns = sum(self.times_ns)
 
 
@@ -183,10 +183,10 @@ class _Plan:
         self._all = _Group()
         self.groups: dict[str, _Group] = {}
         for segment in segments:
-            for use, time_ns, turns in zip(
-                segment.uses, segment.times_ns, segment.turns, strict=True
+            for use, time_ns, iterations in zip(
+                segment.uses, segment.times_ns, segment.iterations, strict=True
             ):
-                if not turns:
+                if not iterations:
                     continue
                 if every or len(_calls(use)) > 1:
                     self.groups.setdefault(use.source.key, _Group()).run_ns += time_ns
@@ -220,8 +220,8 @@ class _Plan:
         rows: list[Row] = []
         ran: Counter[str] = Counter()
         total_ns = 0
-        for step, (use, time_ns) in enumerate(zip(segment.uses, segment.turn_ns, strict=True)):
-            if not segment.turns[step]:  # in a branch that was not taken
+        for step, (use, time_ns) in enumerate(zip(segment.uses, segment.iteration_ns, strict=True)):
+            if not segment.iterations[step]:  # in a branch that was not taken
                 continue
             times = self._times(use.source.key)
             restore = context.overwritten(segment.native.plan, step) if times > 1 else (0, 0)

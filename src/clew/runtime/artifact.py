@@ -29,7 +29,7 @@ from clew.runtime.plan import (
 from clew.runtime.program import (
     Branch,
     Instruction,
-    NoTurns,
+    NoIterations,
     Program,
     Repeat,
     RunHost,
@@ -193,7 +193,7 @@ class BuildReader:
             case "while":
                 cond = self._program(record["while"], segments)
                 body = self._program(record["body"], segments)
-                empty = tuple(map(_no_turns, record["empty"]))
+                empty = tuple(map(_no_iterations, record["empty"]))
                 return Repeat(cond, body, reads, writes, record["scans"], empty)
         raise ValueError(f"unknown instruction {record['do']!r}")
 
@@ -215,9 +215,9 @@ def _loop(record: Json) -> LoopPlan:
     return LoopPlan(int(record["first"]), states, rows, trips)
 
 
-def _no_turns(record: Json) -> NoTurns:
+def _no_iterations(record: Json) -> NoIterations:
     shape = tuple(s if isinstance(s, int) else (int(s[0]), int(s[1])) for s in record["shape"])
-    return NoTurns(shape, dtype_named(record["dtype"]))
+    return NoIterations(shape, dtype_named(record["dtype"]))
 
 
 def _code(record: Json) -> KernelCode:

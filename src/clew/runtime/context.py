@@ -248,7 +248,7 @@ class Context(Shown):
         return [int(a) for a in slots]
 
     def begin_loops(self) -> None:
-        """Has what moves in loops be where their first turns find it, with arguments written."""
+        """Places the moving buffers of loops for their first iterations, and writes arguments."""
         for place, entry in enumerate(self._entries):
             self.arguments_at(place)
             if isinstance(entry, Flow) and entry.kind is FlowKind.BEGIN:
@@ -338,7 +338,7 @@ class LoopTables:
         """Returns the extra word of a step of control flow: a loop's address, or a number of
         bytes.
         """
-        if entry.kind in (FlowKind.BEGIN, FlowKind.TEST, FlowKind.TURN):
+        if entry.kind in (FlowKind.BEGIN, FlowKind.TEST, FlowKind.NEXT):
             return address_of(self._words) + entry.loop * native_flow.LOOP_BYTES
         return entry.size_bytes
 
@@ -362,13 +362,13 @@ class LoopTables:
             words[native_flow.LOOP_N_PATCHES // 8] = len(self._patches[number])
         self._fresh = self._words.copy()
 
-    def clear(self, most_turns: int) -> None:
-        """Has no loop have turned yet, nor turn more often than that in the next call."""
-        self._fresh[:, native_flow.LOOP_LIMIT // 8] = most_turns
+    def clear(self, most_iterations: int) -> None:
+        """Has no loop have turned yet, nor iteration more often than that in the next call."""
+        self._fresh[:, native_flow.LOOP_LIMIT // 8] = most_iterations
         np.copyto(self._words, self._fresh)  # a run writes its other words before it reads them
 
-    def turns(self) -> list[int]:
-        """Returns how often each loop has turned since `clear`."""
+    def iterations(self) -> list[int]:
+        """Returns the number of iterations of each loop since `clear`."""
         return [int(n) for n in self._words[: len(self._loops), native_flow.LOOP_TOTAL // 8]]
 
     @property

@@ -11,8 +11,8 @@ _COUNTER_BYTES = 8
 
 def check_flow(plan: SegmentPlan, limits: Mapping[BufferKind, Sequence[int]]) -> None:
     """Asserts that each step and loop is in the order once, that jumps neither leave the order nor
-    enter or leave loops, that only turns of loops jump back, and that what moves or is copied has
-    room where it goes. `limits` are the bytes of all buffers.
+    enter or leave loops, that only the ends of iterations jump back, and that moved and copied data
+    fits its destination. `limits` are the bytes of all buffers.
     """
     steps = [n for n in plan.order if isinstance(n, int)]
     assert steps == list(range(len(plan.steps))), "steps are not each in the order once"
@@ -20,7 +20,7 @@ def check_flow(plan: SegmentPlan, limits: Mapping[BufferKind, Sequence[int]]) ->
     for number, loop in enumerate(plan.loops):
         assert loop.first == moving, f"loop {number}: moving buffers are not its own"
         assert min((0, *loop.moving_bytes)) >= 0, f"loop {number}: negative sizes"
-        assert loop.trips is None or loop.trips >= 0, f"loop {number}: negative turns"
+        assert loop.trips is None or loop.trips >= 0, f"loop {number}: negative iterations"
         assert loop.trips is not None or not loop.rows_bytes, f"loop {number}: endless stacks"
         moving += len(loop.moving_bytes)
     around, begins = _loops_around(plan)
@@ -29,8 +29,8 @@ def check_flow(plan: SegmentPlan, limits: Mapping[BufferKind, Sequence[int]]) ->
             continue
         where = f"{entry.kind.name} at {place}"
         assert 0 <= entry.target <= len(plan.order), f"{where}: jumps to {entry.target}"
-        if entry.kind in (FlowKind.TEST, FlowKind.TURN, FlowKind.UNLESS, FlowKind.JUMP):
-            first = begins[entry.loop] if entry.kind is FlowKind.TURN else place
+        if entry.kind in (FlowKind.TEST, FlowKind.NEXT, FlowKind.UNLESS, FlowKind.JUMP):
+            first = begins[entry.loop] if entry.kind is FlowKind.NEXT else place
             assert first < entry.target, f"{where}: jumps back to {entry.target}"
             assert around[entry.target] == around[place], f"{where}: jumps into or out of a loop"
         _check_arguments(plan, entry, limits, where)
@@ -52,7 +52,7 @@ def _loops_around(plan: SegmentPlan) -> tuple[list[tuple[int, ...]], list[int]]:
             assert entry.loop == len(begins) < len(plan.loops), f"{where}: loops out of order"
             begins.append(place)
             inside = (*inside, entry.loop)
-        elif entry.kind in (FlowKind.TEST, FlowKind.TURN):
+        elif entry.kind in (FlowKind.TEST, FlowKind.NEXT):
             assert inside[-1:] == (entry.loop,), f"{where}: not in its loop"
         elif entry.kind is FlowKind.END and entry.loop >= 0:
             assert inside[-1:] == (entry.loop,), f"{where}: not in its loop"
@@ -85,7 +85,7 @@ def _check_arguments(
                 outer = ref.kind is not BufferKind.MOVING or ref.index < loop.first
                 assert outer, f"{where}: moves what it moves"
                 assert size <= room(ref), f"{where}: no room"
-        case FlowKind.TEST | FlowKind.TURN:
+        case FlowKind.TEST | FlowKind.NEXT:
             _check_counter(args[0], room(args[0]), where)
             decides = entry.kind is FlowKind.TEST and plan.loops[entry.loop].trips is None
             assert len(args) == 1 + decides, f"{where}: no condition"

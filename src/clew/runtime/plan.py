@@ -21,7 +21,7 @@ class BufferKind(enum.Enum):
     CONSTANT = "constant"
     ARENA = "arena"
     MOVING = "moving"
-    """Memory of one of the others, of which a loop says which in each turn."""
+    """Memory of one of the others; a loop selects which in each iteration."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class FlowKind(enum.Enum):
 
     BEGIN = native_flow.BEGIN
     TEST = native_flow.TEST
-    TURN = native_flow.TURN
+    NEXT = native_flow.NEXT
     COPY = native_flow.COPY
     UNLESS = native_flow.UNLESS
     JUMP = native_flow.JUMP
@@ -107,11 +107,11 @@ class Flow:
 
 @dataclass(frozen=True)
 class LoopPlan:
-    """A loop: what moves in it, from moving buffer `first` on, and how often it turns.
+    """A loop: its moving buffers, from number `first` on, and its trip count.
 
-    For each of its states that is what a turn reads, what it writes, and a spare one, of as many
-    bytes as the state has; then for each stack the row of the turn, of as many bytes as rows have.
-    `trips` is None where conditions decide.
+    Each of its states has three moving buffers of the state's size: one that an iteration reads,
+    one that it writes, and a spare one. After them each stack has one, the row of the iteration.
+    `trips` is None if a condition ends the loop.
     """
 
     first: int

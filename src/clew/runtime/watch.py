@@ -53,5 +53,5 @@ class Watch:
 
     @property
     def counts(self) -> np.ndarray:
-        """i64[steps]: how often each step was timed. Those in loops are in each turn."""
+        """i64[steps]: how often each step was timed; steps in loops are timed in each iteration."""
         return self._counts[: self._steps].copy()

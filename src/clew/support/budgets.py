@@ -180,18 +180,19 @@ def check_run_bytes(what: str, size_bytes: int) -> None:
 
 
 def check_loop_steps(steps: int) -> None:
-    """Checks how many turns a loop has taken.
+    """Checks how many iterations a loop has taken.
 
     Errors: I266 if they exceed the budget.
     """
     most = current().loop_steps
     if steps > most:
-        raise too_many_turns(most)
+        raise too_many_iterations(most)
 
 
-def too_many_turns(most: int) -> ClewError:
-    """Returns the error (I266) of a loop that takes more turns than its budget allows."""
-    return exceeded(RunError, "I266", "turns of a loop", f"more than {most}", "loop_steps", most)
+def too_many_iterations(most: int) -> ClewError:
+    """Returns the error (I266) of a loop that takes more iterations than its budget allows."""
+    found = f"more than {most}"
+    return exceeded(RunError, "I266", "iterations of a loop", found, "loop_steps", most)
 
 
 def check_run_operations(what: str, count: int) -> None:

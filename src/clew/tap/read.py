@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from clew.build.observe import Turns, node_values
+from clew.build.observe import Iterations, node_values
 from clew.build.tracing import relayout
 from clew.compiled import CompiledModel
 from clew.ir.expr import Constant, While
@@ -103,7 +103,7 @@ def tap(
     *,
     output: int | None = None,
     force: bool = False,
-    turns: bool = False,
+    iterations: bool = False,
 ) -> Any:
     """Returns values of layers in a run of the last build with these inputs, which have been
     checked.
@@ -123,7 +123,7 @@ def tap(
     }
     _raise_for([r for k, r in refused.items() if wanted[k]], force)
     held = [k for k, s in states.items() if s is State.MEMORY]
-    found = _stacks(_read(where, held, inputs, {}, turns=turns))
+    found = _stacks(_read(where, held, inputs, {}, iterations=iterations))
     broken = None
     if inside:
         broken = session.broken.get(inside)
@@ -133,7 +133,7 @@ def tap(
             while len(session.broken) >= _KEPT_BUILDS:
                 session.broken.pop(next(iter(session.broken)))
             session.broken[inside] = broken
-        read = _read(where, inside, inputs, broken.values, broken.where, turns=turns)
+        read = _read(where, inside, inputs, broken.values, broken.where, iterations=iterations)
         found |= _stacks(read)
     for key in states:
         if key not in found and key not in refused:
@@ -151,11 +151,12 @@ def tap(
 
 
 @dataclass(frozen=True)
-class TurnValues:
-    """Values of a layer in loops in some turns of a run: `places` has the turns' numbers, from 0.
+class IterationValues:
+    """Values of a layer in loops in some iterations of a run: `places` has the iterations' numbers,
+    from 0.
 
-    `total` counts its turns, over all entries of inner loops; `loops` are the loops around it,
-    outermost first. In a branch (`in_branch`), only turns that took the branch count. A layer
+    `total` counts its iterations, over all entries of inner loops; `loops` are the loops around it,
+    outermost first. In a branch (`in_branch`), only iterations that took the branch count. A layer
     outside loops has one value, and `total` is 0.
     """
 
@@ -166,16 +167,16 @@ class TurnValues:
     in_branch: bool = False
 
 
-def tap_turns(
+def tap_iterations(
     compiled: CompiledModel,
     keys: Sequence[Key],
     inputs: Sequence[Any],
     wanted: Collection[int],
-) -> dict[Key, TurnValues]:
-    """Returns values of layers' results in the wanted turns, and in the last one.
+) -> dict[Key, IterationValues]:
+    """Returns values of layers' results in the wanted iterations, and in the last one.
 
-    No others are kept, so a long loop needs memory only for the wanted turns. `inputs` have been
-    checked. Layers that did not run are omitted.
+    No others are kept, so a long loop needs memory only for the wanted iterations. `inputs` have
+    been checked. Layers that did not run are omitted.
 
     Errors: I070, I150, I151, I153 (see `CompiledModel.tap`), and those of a run.
     """
@@ -187,13 +188,13 @@ def tap_turns(
             _raise_for([where.refusal(*key)], force=False)
     found = {}
     around, branches = loops_around(where.main), in_branches(where.main)
-    for key, value in _read(where, keys, inputs, {}, turns=wanted).items():
-        if not isinstance(value, Turns):
-            found[key] = TurnValues((value,), (), 0)
+    for key, value in _read(where, keys, inputs, {}, iterations=wanted).items():
+        if not isinstance(value, Iterations):
+            found[key] = IterationValues((value,), (), 0)
             continue
         node = where.node_of(where.values[key])
         assert node is not None
-        found[key] = TurnValues(
+        found[key] = IterationValues(
             tuple(value),
             tuple(value.places),
             value.total,
@@ -209,8 +210,8 @@ def results_of(compiled: CompiledModel) -> dict[str, list[int]]:
 
 
 def loops_in_memory(compiled: CompiledModel) -> dict[Key, tuple[tuple[While, ...], Type]]:
-    """Returns, for the results of layers in loops that are in memory in each turn, the enclosing
-    loops, outermost first, and the type of the value in memory.
+    """Returns, for the results of layers in loops that are in memory in each iteration, the
+    enclosing loops, outermost first, and the type of the value in memory.
     """
     where = _session(compiled).where
     around = loops_around(where.main)
@@ -329,18 +330,18 @@ def _read(
     instead: Mapping[Key, LayerValue],
     there: Whereabouts | None = None,
     *,
-    turns: bool | Collection[int],
+    iterations: bool | Collection[int],
 ) -> dict[Key, Any]:
     """Returns the values that are in memory in a run, in the layers' own layouts and dtypes.
 
-    `instead` and `there` give their places in another build of the same model. With `turns`, values
-    in loops are `Turns`.
+    `instead` and `there` give their places in another build of the same model. With `iterations`,
+    values in loops are `Iterations`.
     """
     source = there or where
     nodes = source.trace.nodes(source.trace.last)
     ids = {k: source.node_of(instead.get(k, where.values[k])) for k in keys}
     asked = {n for n in ids.values() if n is not None}
-    held = node_values(source.build, inputs, asked, turns=turns)
+    held = node_values(source.build, inputs, asked, iterations=iterations)
     found = {}
     for key, number in ids.items():
         assert number is not None, f"the value of {key} is in no node outside kernels"
@@ -354,7 +355,7 @@ def _read(
         first = where.values[key]
         target = where.trace.nodes(0)[first.first.node].type
         shape = where.logical_shape(first)
-        if isinstance(value, Turns):
+        if isinstance(value, Iterations):
             found[key] = value.of(_as_layer(v, node.type, target, shape) for v in value)
         else:
             found[key] = _as_layer(value, node.type, target, shape)
@@ -362,11 +363,11 @@ def _read(
 
 
 def _stacks(values: Mapping[Key, Any]) -> dict[Key, Any]:
-    return {k: _stacked(v) if isinstance(v, Turns) else v for k, v in values.items()}
+    return {k: _stacked(v) if isinstance(v, Iterations) else v for k, v in values.items()}
 
 
 def _stacked(rows: list[Any]) -> Any:
-    """Returns values of turns as one array, or as a list if their shapes differ."""
+    """Returns values of iterations as one array, or as a list if their shapes differ."""
     alike = {row.shape if isinstance(row, np.ndarray) else None for row in rows}
     return np.stack(rows) if len(alike) == 1 and None not in alike else rows
 

@@ -46,7 +46,7 @@ class VerifyReport(Shown):
     """The number of links that hold, those that do not, and the number not evaluated.
 
     `worst` is the largest relative error among links that hold. Values inside loops are those of
-    the last turn. Code that does not run on these inputs (a branch, for example) cannot be
+    the last iteration. Code that does not run on these inputs (a branch, for example) cannot be
     evaluated. Links inside kernels called more than once are skipped, since their nodes have
     several values.
     """

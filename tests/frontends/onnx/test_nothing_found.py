@@ -59,12 +59,12 @@ def _then(*steps: list[NodeProto]) -> list[NodeProto]:
 
 
 def _loop(trips: str, body: Sequence[NodeProto], *, scan: bool = True) -> list[NodeProto]:
-    """A loop over `state: f32[4]` with `turn`, whose body gives `next` and `out`."""
+    """A loop over `state: f32[4]` with `iteration`, whose body gives `next` and `out`."""
     graph = helper.make_graph(
         [_node("Identity", ["go"], ["going"]), *body],
         "body",
         [
-            helper.make_tensor_value_info("turn", TensorProto.INT64, []),
+            helper.make_tensor_value_info("iteration", TensorProto.INT64, []),
             helper.make_tensor_value_info("go", TensorProto.BOOL, []),
             helper.make_tensor_value_info("state", TensorProto.FLOAT, [4]),
         ],
@@ -336,7 +336,7 @@ CASES: dict[str, list[NodeProto]] = {
         _node("Add", ["state", "row"], ["next"]), _node("Neg", ["next"], ["out"])
     ]),
     "Loop over found": _loop("count", [
-        _node("Gather", ["found", "turn"], ["line"]),
+        _node("Gather", ["found", "iteration"], ["line"]),
         _node("Add", ["state", "line"], ["next"]), _node("Mul", ["next", "line"], ["out"]),
     ]),
     "Loop without a stack": _loop("count", [_node("Add", ["state", "row"], ["next"])], scan=False),

@@ -9,10 +9,10 @@ Functions:
   of control flow do nothing.
 - `i32 clew_run_segment(segment, bases, pool, watch)`: puts the addresses of this call's buffers
   into the argument tables, then runs the steps, round loops and along branches. Returns `PAUSED`
-  after the turn of a loop where that takes longer than the segment's slice: called once more, it
-  goes on there.
-- `i64 clew_go_on(step, next)`: executes a step of control flow, and returns the step after one that
-  has run, which is `next` by default (`codegen.driver.flow`).
+  after the iteration of a loop where that takes longer than the segment's slice: called once more,
+  it goes on there.
+- `i64 clew_go_on(step, next)`: executes a step of control flow, and returns the step after one
+  that has run, which is `next` by default (`codegen.driver.flow`).
 - `void clew_clock(now)`: writes the clock's nanoseconds, then the ticks that a watch counts.
 - `ptr clew_worker(record)`: the function of a pool thread, which runs until the pool is stopped.
 - `i32 clew_pool_lock(pool)`: 1 if the caller now owns the pool.
@@ -31,7 +31,7 @@ Times: a step takes from the stamp after the step before it to its own. Stamps a
 processor's own counter where that runs at one rate, as reading it takes a third of what asking the
 system's clock does; elsewhere they are that clock's nanoseconds. Kernels of some ten nanoseconds
 take no longer than a stamp, so a watch names a range of steps: no others are stamped. A step in a
-loop is stamped in each turn, and the watch counts how often.
+loop is stamped in each iteration, and the watch counts how often.
 """
 
 from __future__ import annotations

@@ -82,8 +82,8 @@ flow:
   br i1 %flows, label %follow, label %flowed
 follow:
   %there = call i64 @clew_go_on(ptr %s, i64 %onward)
-  %turns = icmp eq i64 %kind, {TURN}
-  %looks = and i1 %turns, %pauses
+  %iterates = icmp eq i64 %kind, {NEXT}
+  %looks = and i1 %iterates, %pauses
   br i1 %looks, label %look, label %flowed
 look:
   %t6 = {ticks}

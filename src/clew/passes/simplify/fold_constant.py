@@ -54,8 +54,8 @@ class FoldConstant(Pass):
     these in a function would grow by more than `max_widened_bytes` in total, the large ones remain
     narrow, and each run widens them one after the other.
 
-    A constant that a branch is given, or that a loop hands on from turn to turn unchanged, is a
-    constant inside: weights in a loop are packed at compile time like any others.
+    A constant passed to a branch, or passed through a loop unchanged, is a constant inside: weights
+    in a loop are packed at compile time like any others.
 
     An out-of-range index among constants is an error (I320). In a branch or loop, which may never
     execute, it is left to the run.
