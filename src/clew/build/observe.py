@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from clew.build.build import Build, KernelUse
+from clew.build.result import Build, KernelUse
 from clew.ir.expr import (
     Call,
     Constant,

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from clew.build.build import Build
-from clew.build.deferred_kernel import DeferredKernel
-from clew.build.host_steps import HostStep
+from clew.backends.cpu.deferred_kernel import DeferredKernel
+from clew.backends.host.steps import HostStep
+from clew.build.result import Build
 from clew.codegen.artifact import KernelCode
 from clew.machine.needs import needs_of
 from clew.machine.target import Target

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from clew.build.build import Build, KernelUse
-from clew.build.lowering import operator_calls
+from clew.backends.cpu.lowering import operator_calls
+from clew.build.result import Build, KernelUse
 from clew.graph_json import KERNEL
 from clew.ir.expr import (
     Call,

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from clew.build.build import Build
 from clew.build.kernel_trace import kernel_traces
+from clew.build.result import Build
 from clew.build.tracing import trace_of
 from clew.compiled import CompiledModel
 from clew.ir.expr import Call, Function

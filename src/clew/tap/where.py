@@ -12,8 +12,8 @@ from enum import Enum
 from functools import cached_property
 from typing import Final
 
-from clew.build.build import Build
-from clew.build.lowering import operator_calls
+from clew.backends.cpu.lowering import operator_calls
+from clew.build.result import Build
 from clew.ir.expr import Call, Constant, Expr, Function, If, While
 from clew.ir.types import TensorType
 from clew.ir.visit import inner_functions, post_order

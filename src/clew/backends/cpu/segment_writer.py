@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 
-from clew.build.lowering import operator_calls
+from clew.backends.cpu.lowering import operator_calls
 from clew.codegen.artifact import KernelCode
 from clew.ir.expr import Call, Expr, Function, If, While
 from clew.ir.types import TensorType, to_numpy
