@@ -14,12 +14,12 @@ from clew.runtime.regions import RegionCall
 
 
 class KernelEngine(Protocol):
-    """The CPU. Kernels that follow each other run as one segment, over memory planned as a whole.
+    """The CPU. Consecutive kernels run as one segment, over memory planned as a whole."""
 
-    `codes` has the compiled kernel of each primitive function, by the function's node id.
-    """
-
-    codes: Mapping[int, KernelCode]
+    @property
+    def codes(self) -> Mapping[int, KernelCode]:
+        """The compiled kernel of each primitive function, by the function's node id."""
+        ...
 
     def segment(self, plan: SegmentPlan) -> Runnable:
         """Returns a plan made ready to run."""

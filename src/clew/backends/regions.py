@@ -6,16 +6,17 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from clew.backends.backend import Backend, CompiledRegion
+from clew.backends.backend import Backend, CompiledRegion, checked_backends
 from clew.ir.expr import Call, Function
 from clew.ir.structural import structural_hash
 from clew.ir.types import TensorType, leaves, to_numpy
+from clew.ir.visit import post_order
 from clew.machine.target import Target
 from clew.passes.placement.claims import with_composites
 from clew.runtime.cache import Cache
 from clew.runtime.regions import RegionCall, ValueType
 from clew.runtime.spaces import HOST, MemorySpace
-from clew.support.errors import ClewError, CompileError, Hint, UnsupportedError, locate
+from clew.support.errors import ClewError, CompileError, UnsupportedError, locate
 from clew.version import package_version
 
 _LAYERS_SHOWN = 3
@@ -50,7 +51,7 @@ class Regions:
         """
         function = call.op
         assert isinstance(function, Function)
-        layers = ", ".join(call.layers[:_LAYERS_SHOWN])
+        layers = ", ".join(layers_of(function)[:_LAYERS_SHOWN])
         backend = self._backends.get(function.backend)
         if backend is None:
             raise UnsupportedError(
@@ -122,6 +123,12 @@ def _message(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
+def layers_of(region: Function) -> tuple[str, ...]:
+    """Returns the model's layers that a region computes, in the order of its operators."""
+    calls = (n for n in post_order(region.body) if isinstance(n, Call))
+    return tuple(dict.fromkeys(layer for call in calls for layer in call.layers))
+
+
 def results_of(function: Function) -> list[ValueType]:
     """Returns the types of a region's results."""
     return list(map(value_type, leaves(function.body.type)))
@@ -133,8 +140,10 @@ def value_type(type_: Any) -> ValueType:
     return ValueType(type_.concrete, to_numpy(type_.dtype))
 
 
-def region_record(call: RegionCall, backends: Iterable[Backend], layers: Sequence[str]) -> bytes:
-    """Returns a region as bytes, for a saved model.
+def region_record(
+    call: RegionCall, backends: Iterable[Backend], layers: Sequence[str]
+) -> tuple[str, bytes]:
+    """Returns the key of a region's backend, and the region as bytes, for a saved model.
 
     Errors: C071 where its backend keeps no regions.
     """
@@ -147,48 +156,55 @@ def region_record(call: RegionCall, backends: Iterable[Backend], layers: Sequenc
             hint="the backend needs to_record and of_record",
             layer=", ".join(layers[:_LAYERS_SHOWN]),
         )
-    return record
+    return backend.key, record
 
 
-def region_of_record(
-    step: Mapping[str, Any], record: bytes, backends: Sequence[Backend]
-) -> RegionCall:
-    """Returns a region of a saved model.
+class RegionReader:
+    """Reads the regions of a saved model back, with the backends that its user gives.
 
-    Errors: C072 where its backend was not given, is of another key, or cannot read the record.
+    Errors: I350 to I352 for these.
     """
-    name, layers = step["backend"], ", ".join(step["layers"][:_LAYERS_SHOWN])
-    backend = next((b for b in backends if b.name == name), None)
-    if backend is None or backend.key != step["key"]:
-        other = "was not given" if backend is None else f"has the key {backend.key!r} now"
+
+    def __init__(self, backends: Iterable[Any]) -> None:
+        self._backends = checked_backends(backends)
+
+    def region(self, step: Mapping[str, Any], record: bytes) -> RegionCall:
+        """Returns a region.
+
+        Errors: C072 where its backend was not given, has another key, or cannot read the record.
+        """
+        name, layers = step["backend"], ", ".join(step["layers"][:_LAYERS_SHOWN])
+        backend = next((b for b in self._backends if b.name == name), None)
+        if backend is None or backend.key != step["key"]:
+            why = "was not given" if backend is None else f"has the key {backend.key!r} now"
+            raise CompileError(
+                "C072",
+                f"the model runs {step['label']} on the backend {name}, which {why}",
+                hint="pass it in load_compiled(path, backends=[...]), or compile the model again",
+                layer=layers,
+            )
+        try:
+            compiled = backend.of_record(record)
+        except Exception as error:  # whatever a backend's code raises
+            raise CompileError(
+                "C072",
+                f"the backend {name} cannot read {step['label']}: {_message(error)}",
+                hint="compile the model and save it again",
+                layer=layers,
+            ) from error
+        types = [ValueType.of_record(t) for t in step["results"]]
+        return RegionCall(name, step["label"], backend.memory, compiled, types)
+
+    def space(self, name: str) -> MemorySpace:
+        """Returns a memory space by its name.
+
+        Errors: C072 where no backend has it.
+        """
+        for space in (HOST, *(b.memory for b in self._backends)):
+            if space.name == name:
+                return space
         raise CompileError(
             "C072",
-            f"the model runs {step['label']} on the backend {name}, which {other}",
-            hint=Hint("pass it in load_compiled(path, backends=[...])"),
-            layer=layers,
+            f"the model keeps values in the memory {name}, which none of the backends has",
+            hint="pass its backend in load_compiled(path, backends=[...])",
         )
-    try:
-        compiled = backend.of_record(record)
-    except Exception as error:  # whatever a backend's code raises
-        raise CompileError(
-            "C072",
-            f"the backend {name} cannot read {step['label']}: {_message(error)}",
-            layer=layers,
-        ) from error
-    types = [ValueType.of_record(t) for t in step["results"]]
-    return RegionCall(name, step["label"], backend.memory, compiled, types)
-
-
-def space_named(name: str, backends: Iterable[Backend]) -> MemorySpace:
-    """Returns the memory of a saved model's copies.
-
-    Errors: C072 where no backend has it.
-    """
-    for space in (HOST, *(b.memory for b in backends)):
-        if space.name == name:
-            return space
-    raise CompileError(
-        "C072",
-        f"the model copies values to the memory {name}, which no backend has",
-        hint=Hint("pass its backend in load_compiled(path, backends=[...])"),
-    )

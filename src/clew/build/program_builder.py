@@ -10,6 +10,7 @@ import numpy as np
 
 from clew.backends.cpu.segment_writer import SegmentWriter, Work
 from clew.backends.engines import Engines
+from clew.backends.regions import layers_of
 from clew.build.places import Places
 from clew.ir.expr import (
     Call,
@@ -501,12 +502,8 @@ class ProgramBuilder:
         run = self.engines.regions.region(node)
         inputs = [self._places.there(slot, run.space) for slot in reads]
         outputs = [self._places.made_there(slot, run.space) for slot in self.slots[node.id]]
-        layers = tuple(node.span.layers)
-        self.instructions.append(
-            RunRegion(
-                run, tuple(inputs), tuple(outputs), run.name, layers, node.id, node.op.backend
-            )
-        )
+        about = (run.name, layers_of(node.op), node.id, run.backend)
+        self.instructions.append(RunRegion(run, tuple(inputs), tuple(outputs), *about))
 
     def views_of(self, slots: set[int]) -> None:
         """Has values be in the host's memory, adding the views among them."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from clew.backends.cpu.lowering import KernelBinary, KernelSource, operator_calls
+from clew.backends.regions import layers_of
 from clew.ir.expr import Call, Function
 from clew.ir.visit import post_order
 from clew.passes.base import Unmet
@@ -54,8 +55,7 @@ class RegionUse(Brief):
     def layers(self) -> tuple[str, ...]:
         """The model's layers that it computes, in the order of its operators."""
         assert isinstance(self.call.op, Function)
-        calls = operator_calls(self.call.op)
-        return tuple(dict.fromkeys(la for call in calls for la in call.layers))
+        return layers_of(self.call.op)
 
 
 @dataclass(repr=False)

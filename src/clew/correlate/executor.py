@@ -39,6 +39,7 @@ VIEW: Final = "view"
 JOIN: Final = "join"
 HOST: Final = "host"
 DEFERRED: Final = "deferred"
+REGION: Final = "region"
 IF: Final = "if"
 WHILE: Final = "while"
 
@@ -212,7 +213,12 @@ class _GraphReader:
             case Call(op=Function() as function):
                 calls = operator_calls(function)
                 self._add(
-                    DEFERRED, expr.op_name, expr, expr.args, self._reader.on_host(expr.type), calls
+                    REGION if function.backend else DEFERRED,
+                    expr.op_name,
+                    expr,
+                    expr.args,
+                    self._reader.on_host(expr.type),
+                    calls,
                 )
             case Call() if expr.id in self._reader.hosted:
                 self._add(

@@ -106,16 +106,16 @@ class OperatorProfile(Brief):
 
 @dataclass(frozen=True, repr=False)
 class KernelProfile(Brief):
-    """A kernel, or a step that runs on the host.
+    """A kernel, a step that runs on the host, or a region that another backend runs.
 
     It ran `runs` times in a run; `time` is of all these. `share` is of the run's wall time. `lines`
     has what each line of the loop nest takes, where `samples` were taken, and `instructions` those
     that samples are about; `error` is the standard error of the operators' measured shares. `node`
-    is the graph's node of a host step.
+    is the graph's node of a step or region.
     """
 
     name: str
-    kind: Literal["kernel", "host"]
+    kind: Literal["kernel", "host", "region"]
     ops: tuple[str, ...]
     layers: tuple[str, ...]
     runs: float

@@ -200,7 +200,7 @@ class Whereabouts:
         if into:
             return kernel, f"{pass_name} computes {into} instead{where}, and not this value"
         fate = fate_of(trace, value.layer)
-        if fate.kind in (FateKind.KERNEL, FateKind.KEPT):
+        if fate.kind in (FateKind.KERNEL, FateKind.REGION, FateKind.KEPT):
             return kernel, f"no node has it since {pass_name}{where}"
         return kernel, _ended(fate)
 
@@ -292,7 +292,10 @@ class Whereabouts:
 
 def _ended(fate: Fate) -> str:
     """Returns what became of a layer, as a sentence."""
-    standing = (FateKind.KERNEL, FateKind.KEPT, FateKind.VIEW, FateKind.JOINED)
+    standing = (
+        *(FateKind.KERNEL, FateKind.REGION, FateKind.KEPT),
+        *(FateKind.VIEW, FateKind.JOINED),
+    )
     return f"it {fate}" if fate.kind in standing else f"it was {fate}"
 
 

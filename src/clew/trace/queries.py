@@ -82,7 +82,7 @@ class Reader(Protocol):
 
     def memory(self, node: Any) -> tuple[str, ...]:
         """Returns how a node outside kernels stands for memory: `view` and what it shows, `joined`
-        and what is written into it; empty for all others.
+        and what is written into it, or `region` and where a backend runs it; empty for all others.
         """
         ...
 

@@ -39,9 +39,13 @@ class Slots(Protocol):
     """
 
     function: Function
-    codes: dict[int, KernelCode]
     constants: dict[int, np.ndarray[Any, Any]]
     slots: dict[int, tuple[int, ...]]
+
+    @property
+    def codes(self) -> Mapping[int, KernelCode]:
+        """The compiled kernel of each primitive function, by the function's node id."""
+        ...
 
     @property
     def parts(self) -> Mapping[int, tuple[Slots, Slots]]: ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -44,6 +45,10 @@ class AssignBackends(Pass):
     opt_level: ClassVar[int] = 0
 
     backends: tuple[Claims, ...] = ()
+
+    def __str__(self) -> str:
+        keys = ", ".join(f"{b.name}:{b.key}" for b in self.backends)
+        return f"{self.name}(backends=({keys}))"
 
     def run(self, module: Module, ctx: PassContext) -> Module:
         return _Assigner(self.backends, ctx).rewrite_module(module)
@@ -118,7 +123,7 @@ def cpu_seconds(region: Function, target: Target) -> float:
     nodes = post_order(region.body)
     flops = sum(_flops(n) for n in nodes if isinstance(n, Call))
     values = [*region.params, region.body, *(n for n in nodes if isinstance(n, Constant))]
-    moved = sum(t.size_bytes for v in values for t in leaves(v.type) if isinstance(t, TensorType))
+    moved = sum(t.size_bytes for v in values for t in _tensors(v))
     return region_seconds(flops, moved, target)
 
 
@@ -126,7 +131,14 @@ def _flops(call: Call) -> float:
     """Returns the operations of a call; those of an operator without tensor form are one for each
     element.
     """
-    types = [a.type for a in call.args]
-    if not isinstance(call.op, Op) or call.op.compute is None or runs_on_host(call):
-        return float(sum(t.size for t in leaves(call.type) if isinstance(t, TensorType)))
-    return float(flops_of(call.op.computed(types, call.attrs)))
+    types = [t for t in (a.type for a in call.args) if isinstance(t, TensorType)]
+    op, known = call.op, len(types) == len(call.args) and not runs_on_host(call)
+    if not isinstance(op, Op) or op.compute is None or not known:
+        return float(sum(math.prod(t.concrete) for t in _tensors(call)))
+    flops = flops_of(op.computed(types, call.attrs))
+    assert isinstance(flops, int), "a region's shapes are known"
+    return float(flops)
+
+
+def _tensors(node: Expr) -> list[TensorType]:
+    return [t for t in leaves(node.type) if isinstance(t, TensorType)]

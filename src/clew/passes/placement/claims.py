@@ -36,8 +36,20 @@ class RegionPattern:
 class Claims(Protocol):
     """What placement asks of a backend."""
 
-    name: str
-    patterns: Sequence[RegionPattern]
+    @property
+    def name(self) -> str:
+        """Tells backends apart."""
+        ...
+
+    @property
+    def key(self) -> str:
+        """Changes with what the backend takes or compiles."""
+        ...
+
+    @property
+    def patterns(self) -> Sequence[RegionPattern]:
+        """What it takes together, the first ones first."""
+        ...
 
     def takes(self, call: Call) -> bool:
         """Whether the backend runs a call of an operator."""
@@ -65,8 +77,9 @@ def claims_of(
                 matches.append(part)
                 found |= part.ids
     for node in post_order(function.body):
-        free = isinstance(node, Call) and node.id not in found and node.id not in taken
-        if free and is_placeable(node) and backend.takes(node):
+        if not isinstance(node, Call) or node.id in found or node.id in taken:
+            continue
+        if is_placeable(node) and backend.takes(node):
             found.add(node.id)
     return found, matches
 

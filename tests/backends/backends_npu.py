@@ -1,4 +1,4 @@
-"""A simulated accelerator: a memory of its own, a matrix engine with a fused ReLU, and additions."""
+"""A simulated accelerator: memory of its own, a matrix engine with a fused ReLU, and an adder."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 import clew
 from clew.backends.backend import CompiledRegion
 from clew.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem
+from clew.ir.interpret import interpreted
 from clew.ir.visit import post_order
 from clew.machine.target import Target
 from clew.passes.placement.claims import RegionPattern
@@ -81,6 +82,7 @@ class Npu(clew.Backend):
     name: str = "npu"
     key: str = "1"
     seconds: float | None = None
+    additions: bool = True
     compiled: int = 0
     regions: list[Function] = field(default_factory=list)
 
@@ -94,7 +96,7 @@ class Npu(clew.Backend):
     __repr__ = clew.Backend.__str__
 
     def takes(self, call: Call) -> bool:
-        return call.op_name == "add" and call.args[0].type == call.args[1].type
+        return self.additions and call.op_name == "add" and call.args[0].type == call.args[1].type
 
     def cost(self, region: Function, target: Target) -> float | None:
         return self.seconds
@@ -128,3 +130,39 @@ class SavingNpu(Npu):
     def of_record(self, record: bytes) -> CompiledRegion:
         found: Listing = pickle.loads(record)
         return found
+
+
+class _Elsewhere(clew.MemorySpace):
+    """A memory of plain copies."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def from_host(self, array: Array) -> tuple[Array]:
+        return (np.array(array),)
+
+    def to_host(self, buffer: tuple[Array]) -> Array:
+        return buffer[0]
+
+
+class Interpreting(clew.Backend):
+    """Runs the operators of some names on their references, in the host's memory or elsewhere."""
+
+    def __init__(self, ops: Sequence[str], name: str = "reference", space: str = "") -> None:
+        self.name, self._ops = name, frozenset(ops)
+        if space:
+            self.memory = _Elsewhere(space)
+
+    def takes(self, call: Call) -> bool:
+        return call.op_name in self._ops
+
+    def compile(self, region: Function, target: Target) -> CompiledRegion:
+        run = interpreted(region)
+        away = isinstance(self.memory, _Elsewhere)
+
+        def call(*buffers: Any) -> Any:
+            found = run([b[0] if away else b for b in buffers], {})
+            values = found if isinstance(found, tuple) else (found,)
+            return tuple((np.asarray(v),) if away else np.asarray(v) for v in values)
+
+        return call
