@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 
-from clew.runtime.regions import ValueType, copied
+from clew.runtime.regions import RegionCall, ValueType, copied
 from clew.runtime.spaces import HOST, MemorySpace
 from clew.support.budgets import check_loop_steps, check_run_bytes
 from clew.support.errors import ClewError, RunError
@@ -63,10 +63,9 @@ class RunHost:
 
 @dataclass(frozen=True)
 class RunRegion(RunHost):
-    """Runs a region of the graph on a backend; `function` is a `RegionCall`. Its inputs and outputs
-    are in the backend's memory space.
-    """
+    """Runs a region of the graph on a backend, in whose memory space its inputs and outputs are."""
 
+    function: RegionCall
     backend: str = ""
 
 
