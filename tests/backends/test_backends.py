@@ -11,6 +11,8 @@ import pytest
 from backends_npu import Interpreting, Npu, SavingNpu
 
 import clew
+from clew.correlate import graph_schema
+from clew.explorer import bundle
 from clew.ir.expr import Call, Function
 from clew.ir.parser import parse_module
 from clew.ir.printer import print_module
@@ -283,8 +285,31 @@ def test_profiles_taps_and_documents_know_regions() -> None:
     with pytest.raises(ClewError) as caught:
         compiled.tap("fc", **given)
     assert caught.value.code == "I150"
-    document = compiled.graph()
-    assert "region" in str(document)
+    nodes = [(n["op"], n["name"]) for n in compiled.graph().nodes.values()]
+    assert [name for op, name in nodes if op == "region"] == ["matmul_relu_add", "add"]
+
+
+@pytest.mark.skipif(not bundle.Bundle().is_built, reason="the page is not built")
+def test_the_explorer_s_page_takes_models_with_regions(tmp_path: Path) -> None:
+    compiled_for(Npu()).report(tmp_path / "page.html", inputs=inputs())
+    assert (tmp_path / "page.html").stat().st_size
+
+
+def test_diffs_tell_what_moved_to_a_backend() -> None:
+    compiled = compiled_for(Npu())
+    report = clew.diff(compiled, clew.compile(parse_module(LAYERS), cache=False))
+    assert "fate 4" in str(report)
+
+
+def test_the_document_of_a_graph_fits_its_schema() -> None:
+    made = compiled_for(Npu()).graph().to_json()
+    allowed = graph_schema()["$defs"]["node"]["properties"]["op"]["enum"]
+    assert {node["op"] for node in made["nodes"]} <= set(allowed)
+
+
+def test_bisecting_leaves_regions_in_the_program() -> None:
+    module = parse_module(LAYERS)
+    assert str(clew.bisect(module, inputs(), backends=[Npu()])).startswith("none")
 
 
 def test_a_deferred_model_runs_on_a_backend() -> None:

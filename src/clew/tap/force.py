@@ -81,7 +81,7 @@ def break_fusions(
             raise InputError(
                 "I154",
                 f"the kernel that holds {value.layer} was not made by {_FUSION}",
-                hint="a fusion of yours made it: compile without that one",
+                hint="a fusion or a backend of yours made it: compile without that one",
             )
         chosen[value.layer, value.output] = found[0]
     again = _fused_again(compiled, build, stage, frozenset(chosen.values()))

@@ -168,7 +168,8 @@ class Whereabouts:
         readers = [c for c in operator_calls(function) if any(a.id == node for a in c.args)]
         named = " and ".join(dict.fromkeys(map(_named, readers)))
         how = f", where {named} reads it" if named else ""
-        return name, f"it stays inside the kernel {name}{how}"
+        place = f"region {name} on {function.backend}" if function.backend else f"kernel {name}"
+        return name, f"it stays inside the {place}{how}"
 
     @cached_property
     def kernels(self) -> dict[int, tuple[str, Function]]:
