@@ -21,6 +21,7 @@ from clew.support.errors import ClewError, ClewWarning
 from clew.version import VERSION as __version__
 
 if TYPE_CHECKING:
+    from clew.backends.backend import Backend
     from clew.bisection import Verdict, bisect
     from clew.build.inputs import Inputs
     from clew.build.schedule_choice import schedule_for
@@ -49,15 +50,18 @@ if TYPE_CHECKING:
     from clew.ops.extern import extern_op
     from clew.ops.registry import Sample, all_ops, get_op, register_op
     from clew.passes.fusion.mark_fusions import fusion
+    from clew.passes.placement.claims import RegionPattern
     from clew.passes.user_pass import graph_pass
     from clew.precision import LayerError, PrecisionReport, precision_report
     from clew.profile.report import Profile
+    from clew.runtime.spaces import MemorySpace
     from clew.support.budgets import Budgets
     from clew.tap import Taps, tap_states
 
 # Submodules available as attributes, such as `clew.pipelines.pipeline()`, without an import.
 _ROOMS: Final = ("ir", "loop", "ops", "passes", "patterns", "pipelines", "predict", "target", "te")
 _HOMES: Final = {
+    "Backend": "clew.backends.backend",
     "Budgets": "clew.support.budgets",
     "CheckReport": "clew.extraction",
     "CompiledModel": "clew.compiled",
@@ -69,9 +73,11 @@ _HOMES: Final = {
     "LayerDiff": "clew.compare.rows",
     "LayerError": "clew.precision",
     "LoadedModel": "clew.loading",
+    "MemorySpace": "clew.runtime.spaces",
     "Module": "clew.ir.module",
     "Part": "clew.extraction",
     "Partition": "clew.extraction",
+    "RegionPattern": "clew.passes.placement.claims",
     "Sample": "clew.ops.registry",
     "PrecisionReport": "clew.precision",
     "Taps": "clew.tap",
@@ -120,6 +126,7 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "Backend",
     "Budgets",
     "CheckReport",
     "ClewError",
@@ -133,11 +140,13 @@ __all__ = [
     "LayerDiff",
     "LayerError",
     "LoadedModel",
+    "MemorySpace",
     "Module",
     "Part",
     "Partition",
     "PrecisionReport",
     "Profile",
+    "RegionPattern",
     "Sample",
     "Taps",
     "Target",

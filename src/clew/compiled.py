@@ -9,16 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from clew.build.build import (
-    Build,
-    KernelUse,
-    Options,
-    build_module,
-)
-from clew.build.deferred_kernel import bind_sizes
+from clew.backends.cpu.deferred_kernel import bind_sizes
+from clew.backends.cpu.lowering import operator_calls
+from clew.build.build import build_module
 from clew.build.inputs import declared_inputs, inputs_of
 from clew.build.kernel_trace import UseTrace, kernel_traces, named_lines
-from clew.build.lowering import operator_calls
+from clew.build.options import Options
+from clew.build.result import Build, KernelUse, RegionUse
 from clew.build.saving import SavedModel, SavedUse, save
 from clew.build.stored_builds import StoredBuild
 from clew.build.tracing import trace_of
@@ -431,6 +428,11 @@ class CompiledModel(ProfiledModel[Kernel]):
         build = self.build
         return [Kernel(use, build) for use in build.uses]
 
+    @property
+    def regions(self) -> list[RegionUse]:
+        """The regions that other backends than the CPU run, in order: name, backend, layers."""
+        return list(self.build.regions)
+
     def graph(self) -> ExecutorGraph:
         """Returns the executor as data (`clew.ExecutorGraph`): nodes, kernels, operators at each
         stage, layers. For a model with symbolic sizes, it describes the last build.
@@ -521,7 +523,8 @@ class CompiledModel(ProfiledModel[Kernel]):
 
         By convention, the file's name ends in `.clew`.
 
-        Errors: I044 (no build yet), C050 (the file), C058 and C059 (steps that cannot be saved).
+        Errors: I044 (no build yet), C050 (the file), C058, C059 and C071 (steps and regions that
+        cannot be saved).
         """
         self._write(path)
 
@@ -530,7 +533,8 @@ class CompiledModel(ProfiledModel[Kernel]):
             self._builds[((), ())] = self.build
         builds = {key: (build, _saved_uses(build)) for key, build in self._builds.items()}
         target, inputs, outputs = self.options.target, self._inputs, self.output_names
-        save(SavedModel(target, inputs, outputs, self._by_value, builds), path, mode=mode)
+        backends = self.options.backends
+        save(SavedModel(target, inputs, outputs, self._by_value, builds, backends), path, mode=mode)
 
 
 def _saved_uses(build: Build) -> list[SavedUse]:

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from clew import frontends
-from clew.build.build import Options
+from clew.backends.backend import Backend, checked_backends
+from clew.build.options import Options
 from clew.build.wishes import kept_layers, tell, unknown_layers
 from clew.compiled import CompiledModel
-from clew.cost.products import fastest_float
 from clew.extensions import Extension, extended
 from clew.ir.deferred import DeferredModule
 from clew.ir.module import Module
@@ -18,6 +18,7 @@ from clew.machine.target import Target, target_of
 from clew.passes.base import Pass, Unmet
 from clew.passes.fusion.fuse_ops import FuseOps
 from clew.passes.manager import unknown_pass
+from clew.passes.placement.assign_backends import AssignBackends
 from clew.passes.specialize import Specialize
 from clew.pipelines import pipeline
 from clew.runtime.cache import Cache, default_cache
@@ -52,6 +53,7 @@ def compile(
     bounds: str = "check",
     on_progress: Callable[[str], None] | None = None,
     budgets: Budgets | None = None,
+    backends: Sequence[Backend] = (),
 ) -> CompiledModel:
     """Returns the model compiled for a target.
 
@@ -69,7 +71,8 @@ def compile(
     ends the run with I320; with `clamp`, it is clamped. `budgets` limit the resources a file, its
     compilation and its runs may use (`Budgets.strict()` for untrusted files). If the graph depends
     on values or shapes known only during a run (docs/deciding-inputs.md), the model is imported
-    when it is called.
+    when it is called. `backends` take regions of the graph before the CPU does, in their order
+    (docs/adding-a-backend.md).
 
     A request that has no effect in this model is an error if it is an exact name or a required
     fusion. It is a `ClewWarning` if it may be meant for several models: a glob, a schedule, a pass
@@ -77,11 +80,13 @@ def compile(
 
     Errors: I010 (target), I011 (opt level), I012 (threads), I013 (precision), I020 (pass names),
     I084 and I176 (`extend`), I307 (`keep_f32`), I310 (`inputs` of a module), I311 (`required` and
-    `disabled`), I320 (an index among constants), I321 (`bounds`), U020, U030 and U031 (a fusion
-    that is illegal or does not match), C140 and C141 (`budgets`), and those of loading.
+    `disabled`), I320 (an index among constants), I321 (`bounds`), I350 to I352 (`backends`), C070
+    (a backend that fails to compile a region), U020, U030 and U031 (a fusion that is illegal or
+    does not match), C140 and C141 (`budgets`), and those of loading.
     """
     machine = target_of(target)
-    chosen = passes_for(machine, opt_level, precision, keep_f32, fuse, passes)
+    others = checked_backends(backends)
+    chosen = passes_for(machine, opt_level, precision, keep_f32, fuse, passes, others)
     count = thread_count(threads)
     with in_force(budgets), bounds_in_force(check_bounds(bounds)):
         if isinstance(model, (Module, DeferredModule)):
@@ -96,6 +101,12 @@ def compile(
         )
     chosen, schedules = extended(chosen, extend)
     _check_names(module, chosen, keep_f32, required, disabled, replaced=passes is not None)
+    if others and not any(isinstance(p, AssignBackends) for p in chosen):
+        text = (
+            "backends have no effect: passes= replaces the list, and no pass in it places regions"
+        )
+        hint = "take pipeline(backends=[...]), or add AssignBackends((backend,))"
+        tell([ClewWarning("I312", text, hint=hint)], set())
     options = Options(
         target=machine,
         threads=count,
@@ -110,6 +121,7 @@ def compile(
         bounds=bounds,
         on_progress=on_progress or (lambda text: None),
         budgets=budgets,
+        backends=others,
     )
     return CompiledModel(module, options, default_cache() if cache else Cache(None))
 
@@ -153,6 +165,7 @@ def passes_for(
     keep_f32: Sequence[str] = (),
     fuse: str | None = "auto",
     passes: Sequence[Pass] | None = None,
+    backends: Sequence[Backend] = (),
 ) -> list[Pass]:
     """Returns the passes that these arguments of `compile` select, without those of `extend`.
 
@@ -160,21 +173,13 @@ def passes_for(
     """
     if opt_level not in (0, 1, 2, 3):
         raise InputError("I011", f"opt_level is {opt_level!r}", hint="it is 0, 1, 2 or 3")
-    dtype = _narrowed(precision, target)
-    chosen = list(passes) if passes is not None else pipeline(opt_level, dtype, keep_f32)
-    if fuse is None:
-        chosen = [FuseOps(mode="none") if isinstance(p, FuseOps) else p for p in chosen]
-    return chosen
-
-
-def _narrowed(precision: str, target: Target) -> str:
-    """Returns the dtype of products' operands.
-
-    Errors: I013.
-    """
     if precision not in PRECISIONS:
         known = ", ".join(PRECISIONS)
         raise InputError("I013", f"no precision {precision!r}", hint=f"it is one of {known}")
-    if precision != "auto":
-        return precision
-    return fastest_float(target)
+    if passes is not None:
+        chosen = list(passes)
+    else:
+        chosen = pipeline(opt_level, precision, keep_f32, target=target, backends=backends)
+    if fuse is None:
+        chosen = [FuseOps(mode="none") if isinstance(p, FuseOps) else p for p in chosen]
+    return chosen

@@ -18,6 +18,7 @@ from clew.runtime.artifact import (
     LoadedBuild,
     LoadedKernel,
     has_host_steps,
+    has_regions,
     read_inputs,
     read_needs,
 )
@@ -110,37 +111,46 @@ class LoadedModel(ProfiledModel[LoadedKernel]):
         return found
 
 
-def load_compiled(path: str | Path, threads: int | None = None) -> LoadedModel:
-    """Returns a model written by `save`, ready to run with a number of threads.
+def load_compiled(
+    path: str | Path, threads: int | None = None, *, backends: Sequence[Any] = ()
+) -> LoadedModel:
+    """Returns a model written by `save`, ready to run with a number of threads. `backends` are
+    those it was compiled with (docs/adding-a-backend.md).
 
     Its constants are pages of the file, shared by all processes that load it. Replacing the file is
     safe; truncating it in place while a model runs is not. The file contains native code: load only
     files you trust.
 
     Errors: I012 (threads), C050 to C054 (the file), C055 (inconsistent contents), C056 and C057
-    (made for another machine), C061 (an operator that is not registered), C003 (linking).
+    (made for another machine), C061 (an operator that is not registered), C072 (a missing
+    backend), C003 (linking).
     """
-    return _loaded(lambda: read_container(Path(path)), str(path), threads)
+    return _loaded(lambda: read_container(Path(path)), str(path), threads, backends)
 
 
-def load_opened(file: BinaryIO, threads: int | None, *, checked: bool) -> LoadedModel:
+def load_opened(
+    file: BinaryIO, threads: int | None, *, checked: bool, backends: Sequence[Any] = ()
+) -> LoadedModel:
     """Returns the model in an open file, as `load_compiled` does. `checked` skips the checksum,
     which reads the whole file, for callers that have verified the file.
 
     Errors: as `load_compiled`.
     """
     shown = "the stored build"
-    return _loaded(lambda: read_opened(file, shown, checked=checked), shown, threads)
+    return _loaded(lambda: read_opened(file, shown, checked=checked), shown, threads, backends)
 
 
-def _loaded(read: Callable[[], Container], shown: str, threads: int | None) -> LoadedModel:
+def _loaded(
+    read: Callable[[], Container], shown: str, threads: int | None, backends: Sequence[Any]
+) -> LoadedModel:
     pool = shared_pool(thread_count(threads))
     container = read()
     try:
         text = container.text
         check_machine(read_needs(text))
         resolve = _host_resolver() if has_host_steps(text) else None
-        builds = BuildReader(container, pool, resolve).builds()
+        regions = room("saved_regions")(backends) if has_regions(text) or backends else None
+        builds = BuildReader(container, pool, resolve, regions).builds()
         return _model(container, builds)
     except _CONTRADICTIONS as error:
         raise CompileError(

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from clew.backends.backend import Backend
+from clew.cost.products import fastest_float
+from clew.machine.target import Target, host
 from clew.passes.base import Pass
 from clew.passes.convolution.alter_layout import AlterLayout
 from clew.passes.convolution.fold_scale_axis import FoldScaleAxis
@@ -14,6 +17,7 @@ from clew.passes.fusion.flatten_clips import FlattenClips
 from clew.passes.fusion.fuse_ops import FuseOps
 from clew.passes.fusion.melt_attention import MeltAttention
 from clew.passes.fusion.place_parts import PlaceParts
+from clew.passes.placement.assign_backends import AssignBackends
 from clew.passes.precision.convert_precision import ConvertPrecision
 from clew.passes.precision.narrow_integers import NarrowIntegers
 from clew.passes.precision.split_products import SplitProducts
@@ -33,13 +37,22 @@ from clew.passes.specialize import Specialize
 
 
 def pipeline(
-    opt_level: int = 3, precision: str = "f32", keep_f32: Sequence[str] = ()
+    opt_level: int = 3,
+    precision: str = "f32",
+    keep_f32: Sequence[str] = (),
+    *,
+    target: Target | None = None,
+    backends: Sequence[Backend] = (),
 ) -> list[Pass]:
     """Returns the passes in order. The pass manager selects from them by optimization level.
 
     Level 0: required to run. 1: fewer, fused kernels. 2: less arithmetic. 3: vector layouts.
-    `precision` is the dtype of products' operands; `keep_f32` names layers that stay in f32.
+    `precision` is the dtype of products' operands: `auto` is the one that `target` multiplies
+    fastest (this machine without a target). `keep_f32` names layers that stay in f32. `backends`
+    are those besides the CPU and the host, which take regions in this order.
     """
+    if precision == "auto":
+        precision = fastest_float(target or host())
     products: Pass = SplitProducts()
     if precision != "f32":
         products = ConvertPrecision(precision, tuple(keep_f32))
@@ -54,6 +67,7 @@ def pipeline(
         SimplifyExpr(),  # fewer forms for the patterns to match
         EliminateCommonSubexpr(),  # makes a pattern's repeated operand one node
         CanonicalizeOps(),  # restores whole blocks, and turns matrix products into layers
+        *_placement(target, backends),  # on whole layers, before any is rewritten for the CPU
         MeltAttention(),  # needs whole softmaxes, and heads before products are combined
         FoldScaleAxis(),  # folds batch norms into weights, once both are visible
         SplitTransposed(),  # after scales are in the weights: it hides the channels from them
@@ -70,6 +84,21 @@ def pipeline(
         InlineComposites(),  # composites that a pass above built: kernels call no functions
         FuseOps(mode="none" if opt_level == 0 else "auto"),  # late: it hides operators in kernels
         PlaceParts(),  # last: it depends on the kernels and their order
+    ]
+
+
+def _placement(target: Target | None, backends: Sequence[Backend]) -> list[Pass]:
+    """Returns the passes that make regions for backends beside the CPU and the host; none without
+    such backends.
+    """
+    if not backends:
+        return []
+    machine = target or host()
+    return [
+        FoldScaleAxis(),  # a backend, too, is given layers with their batch norms in the weights
+        DeadCode(),  # and nothing that nobody reads
+        *(p for backend in backends for p in backend.passes(machine)),  # what they ask for
+        AssignBackends(tuple(backends)),  # last: later passes leave regions alone
     ]
 
 

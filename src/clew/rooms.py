@@ -48,6 +48,12 @@ def _report() -> Callable[..., Any]:
     return report
 
 
+def _saved_regions() -> Callable[..., Any]:
+    from clew.backends.regions import RegionReader  # noqa: PLC0415
+
+    return RegionReader
+
+
 def _saved_step() -> Callable[..., Any]:
     from clew.build.saved_steps import step_from_json  # noqa: PLC0415
 
@@ -68,6 +74,7 @@ give(
         "model_html": _model_html,
         "profile": _profile,
         "report": _report,
+        "saved_regions": _saved_regions,
         "saved_step": _saved_step,
         "tap": _tap,
     }

@@ -8,7 +8,9 @@ from typing import Final
 
 VERSION: Final = "0.1.0"
 # The folders whose code determines a function's native code.
-_DECIDING: Final = ("build", "codegen", "cost", "loop", "machine", "ops", "schedules", "te")
+_DECIDING: Final = (
+    "backends", "build", "codegen", "cost", "loop", "machine", "ops", "schedules", "te",
+)  # fmt: skip
 
 
 @cache

@@ -13,12 +13,12 @@ import pytest
 import clew
 import zoo
 from clew import te
+from clew.backends.cpu import lowering
+from clew.backends.host.steps import HostStep
 from clew.bisection import Verdict
 from clew.bisection.checks import BuildCheck
 from clew.bisection.inside import racing_step
 from clew.bisection.kernels import alone
-from clew.build import lowering
-from clew.build.host_steps import HostStep
 from clew.codegen.math import polynomials
 from clew.ir.expr import Function
 from clew.ir.module import Module

@@ -10,7 +10,7 @@ import pytest
 
 import clew
 from clew import te
-from clew.build.lowering import operator_calls
+from clew.backends.cpu.lowering import operator_calls
 from clew.codegen.builder import ModuleBuilder
 from clew.codegen.disassemble import disassemble
 from clew.codegen.kernel import emit_kernel

@@ -17,7 +17,9 @@ import errors
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
-GUIDES = [ROOT / "docs" / f"adding-{what}.md" for what in ("an-op", "a-pass", "a-schedule")]
+GUIDES = [
+    ROOT / "docs" / f"adding-{what}.md" for what in ("an-op", "a-pass", "a-schedule", "a-backend")
+]
 GUIDES += sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 _FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\[[^\]]+\]\(([^)#\s]+)(?:#[^)]*)?\)")

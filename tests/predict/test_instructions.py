@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import clew.ops  # registers the operators
-from clew.build.build import KernelUse
+from clew.build.result import KernelUse
 from clew.ir.expr import Constant, Function, Tuple, Var
 from clew.ir.module import Module
 from clew.ir.types import TensorType

@@ -9,8 +9,8 @@ from typing import Any, Final
 import numpy as np
 
 import clew.ops  # noqa: F401
-from clew.build.build import static_calls
-from clew.build.lowering import KernelSource
+from clew.backends.cpu.lowering import KernelSource
+from clew.build.calls import static_calls
 from clew.compiler import passes_for
 from clew.ir.expr import Constant, Expr, Function, Tuple, Var
 from clew.ir.module import Module

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 import clew
-from clew.build.deferred_kernel import DeferredKernel
+from clew.backends.cpu.deferred_kernel import DeferredKernel
 from clew.extraction.capture import Unkept
 from clew.ir.interpret import interpret
 from clew.runtime.guard import GuardSide

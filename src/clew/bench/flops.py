@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clew.build.build import Build
+from clew.build.result import Build
 from clew.ir.expr import Call
 from clew.ir.module import Module
 from clew.ir.types import TensorType

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 
 from clew.bisection.numbers import error_of
-from clew.build.build import Build, Options, build_module
+from clew.build.build import build_module
+from clew.build.options import Options
+from clew.build.result import Build
 from clew.ir.interpret import interpret
 from clew.ir.module import Module
 from clew.passes.base import Pass, PassContext

@@ -12,8 +12,8 @@ import numpy as np
 
 from clew.bisection.cases import Case
 from clew.bisection.numbers import dtypes_of, due_of, error_of, narrow_in
-from clew.build.build import Build, KernelUse
 from clew.build.observe import Ran, node_values, observe
+from clew.build.result import Build, KernelUse
 from clew.ir.expr import Call, Constant, Expr, Function, Let, Tuple, TupleGetItem, Var
 from clew.ir.interpret import interpret_values
 from clew.ir.module import Module

@@ -15,7 +15,7 @@ from clew.bisection.session import Session
 from clew.bisection.smallest import smallest_around, smallest_program
 from clew.bisection.thread_search import RACES, search_threads
 from clew.bisection.verdict import Verdict
-from clew.build.build import KernelUse
+from clew.build.result import KernelUse
 from clew.ir.expr import Expr, Function
 from clew.ir.visit import post_order
 

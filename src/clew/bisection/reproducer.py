@@ -15,7 +15,7 @@ import numpy as np
 
 from clew.bisection.checks import BuildCheck, Check, PassCheck, ValueCheck, quietly
 from clew.bisection.reduced import Reduced, plain
-from clew.build.build import Options
+from clew.build.options import Options
 from clew.build.schedule_choice import ScheduleFor, of_rule, recorded
 from clew.frontends import onnx
 from clew.ir.module import Module

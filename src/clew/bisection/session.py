@@ -14,7 +14,8 @@ from clew.bisection.checks import BuildCheck
 from clew.bisection.numbers import whole_tolerance
 from clew.bisection.stages import Stages
 from clew.bisection.verdict import Verdict
-from clew.build.build import Build, Options
+from clew.build.options import Options
+from clew.build.result import Build
 from clew.compiled import CompiledModel
 from clew.compiler import compile
 from clew.ir.expr import Constant, Expr, Function

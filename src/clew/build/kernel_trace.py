@@ -8,8 +8,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from clew.build.build import Build, KernelUse
-from clew.build.lowering import KernelSource, operator_calls
+from clew.backends.cpu.lowering import KernelSource, operator_calls
+from clew.build.result import Build, KernelUse
 from clew.codegen.disassemble import disassemble
 from clew.ir.expr import Function
 from clew.loop.printer import PrintedNest

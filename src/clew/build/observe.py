@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from clew.build.build import Build, KernelUse
+from clew.build.result import Build, KernelUse
 from clew.ir.expr import (
     Call,
     Constant,
@@ -30,7 +30,7 @@ from clew.ir.visit import inner_functions, post_order
 from clew.ops.registry import Op
 from clew.passes.fusion.views import part_offsets, view_offsets
 from clew.runtime.plan import Flow
-from clew.runtime.program import NO_NODE, Instruction, RunSegment
+from clew.runtime.program import NO_NODE, Instruction, RunRegion, RunSegment
 from clew.runtime.segment import NativeSegment
 
 Array = np.ndarray[Any, Any]
@@ -273,9 +273,14 @@ def _observe(
 
             return segment.step_by_step(given, around_step, ended)
         results = run()
+        if isinstance(instruction, RunRegion):
+            space = instruction.function.space
+            shown: Sequence[Any] = [space.to_host(buffer) for buffer in results]
+        else:
+            shown = results
         node = getattr(instruction, "node", NO_NODE)
         if node != NO_NODE and node in types:
-            put(node, _packed(types[node], iter(results)))
+            put(node, _packed(types[node], iter(shown)))
         return results
 
     return build.program.observed(inputs, around)

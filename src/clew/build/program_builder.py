@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from clew.build.host_steps import HostStep
-from clew.build.segment_writer import SegmentWriter, Work
-from clew.codegen.artifact import KernelCode
+from clew.backends.cpu.segment_writer import SegmentWriter, Work
+from clew.backends.engines import Engines
+from clew.backends.regions import layers_of
+from clew.build.places import Places
 from clew.ir.expr import (
     Call,
     Constant,
@@ -34,7 +35,7 @@ from clew.ir.types import (
     to_numpy,
 )
 from clew.ir.visit import post_order
-from clew.ops.registry import Op, get_op
+from clew.ops.registry import Op
 from clew.passes.fusion.views import part_offsets, view_offsets
 from clew.runtime.plan import SegmentPlan
 from clew.runtime.program import (
@@ -44,35 +45,26 @@ from clew.runtime.program import (
     Program,
     Repeat,
     RunHost,
-    Runnable,
+    RunRegion,
     RunSegment,
     View,
 )
-
-# Makes what runs a plan; whoever links the code supplies it.
-SegmentMaker = Callable[[SegmentPlan], Runnable]
-# Runs a primitive function whose shapes only the run tells, given the sizes of these names.
-DeferredMaker = Callable[[Call, tuple[str, ...]], Callable[..., Any]]
 
 
 class ProgramBuilder:
     """Builds the program of one function; branches and loop bodies get builders of their own.
 
-    `codes` holds the compiled kernel of each primitive function, by the function's node id. `sizes`
-    names sizes that the function is given after its parameters. `bounds` is how host steps treat
-    indices out of range.
+    `engines` run its nodes. `sizes` names sizes that the function is given after its parameters.
+    Its parameters and results are in the host's memory.
     """
 
     def __init__(
         self,
         function: Function,
-        codes: dict[int, KernelCode],
-        make_segment: SegmentMaker,
-        make_deferred: DeferredMaker,
+        engines: Engines,
         sizes: Sequence[str] = (),
-        bounds: str = "check",
     ) -> None:
-        self.bounds = bounds
+        self.engines = engines
         self.sizes = tuple(sizes)
         # The slots of sizes that are known as values.
         self.size_slots: dict[str, int] = {}
@@ -81,9 +73,7 @@ class ProgramBuilder:
         self._told: dict[str, tuple[int, int]] = {}
         self._noted = 0
         self.function = function
-        self.codes = codes
-        self.make_segment = make_segment
-        self.make_deferred = make_deferred
+        self.codes = engines.kernels.codes
         self.slots: dict[int, tuple[int, ...]] = {}
         self.types: list[Type] = []
         # Where each field's slots begin among a tuple's, by node.
@@ -104,6 +94,7 @@ class ProgramBuilder:
         # loops) show what was there before.
         self.parts: dict[int, tuple[ProgramBuilder, ProgramBuilder]] = {}
         self._passed_on: dict[int, set[int]] = {}
+        self._places = Places(self)
 
     def collect(self) -> list[int]:
         """Gives all nodes of the function their slots; returns those of its parameters."""
@@ -126,16 +117,22 @@ class ProgramBuilder:
                 self._segment(group, needed[id(group)])
             else:
                 self._host(group)
+        self._places.fetch(outputs)
         self._views(set(outputs) | self._host_reads())
         constants = self._loose_constants(outputs)
         self._inputs, self._outputs, self._held = inputs, outputs, constants
-        return Program(self.instructions, len(self.types), inputs, outputs, constants)
+        return self._program(inputs, outputs)
+
+    def _program(self, inputs: Sequence[int], outputs: Sequence[int]) -> Program:
+        spaces = self._places.spaces
+        count = len(self.types)
+        return Program(self.instructions, count, inputs, outputs, self._held, spaces)
 
     def passing_sizes_on(self, states: int) -> Program:
         """Returns the program, built, with its sizes among its results, after `states` others."""
         sizes = [self.size_slots[name] for name in self.sizes]
         outputs = [*self._outputs[:states], *sizes, *self._outputs[states:]]
-        return Program(self.instructions, len(self.types), self._inputs, outputs, self._held)
+        return self._program(self._inputs, outputs)
 
     def _loose_constants(self, outputs: Sequence[int]) -> dict[int, np.ndarray[Any, Any]]:
         """Returns the constants that are read outside segments, which hold their own."""
@@ -152,7 +149,11 @@ class ProgramBuilder:
 
     def _new_slot(self) -> int:
         """Returns a slot for a size."""
-        self.types.append(TensorType((), "i64"))
+        return self.new_slot(TensorType((), "i64"))
+
+    def new_slot(self, type_: Type) -> int:
+        """Returns a slot for a value of a type."""
+        self.types.append(type_)
         return len(self.types) - 1
 
     def _size(self, name: str) -> int | None:
@@ -162,7 +163,8 @@ class ProgramBuilder:
             if name in self._told:
                 slot, axis = self._told[name]
                 target = self.size_slots[name] = self._new_slot()
-                step = HostStep(get_op("size_of"), get_op("size_of").bind({"axis": axis}))
+                self._places.fetch([slot])
+                step = self.engines.steps.size_of(axis)
                 self.instructions.append(RunHost(step, (slot,), (target,), "size_of"))
         return self.size_slots.get(name)
 
@@ -352,7 +354,8 @@ class ProgramBuilder:
         plan = writer.write(group)
         self.plans.append(plan)
         self.segment_calls.append(writer.calls)
-        segment = self.make_segment(plan)
+        segment = self.engines.kernels.segment(plan)
+        self._places.fetch(writer.inputs)
         shown = tuple(self.shown_as(slot) for slot in outputs)
         self.instructions.append(RunSegment(segment, tuple(writer.inputs), shown))
 
@@ -444,21 +447,26 @@ class ProgramBuilder:
             if slot in done or slot not in wanted:
                 continue
             source, offset = self.root(slot)
+            self._places.fetch([source])
             self.instructions.append(View(source, slot, self.tensor(slot).concrete, offset))
 
     def _host(self, node: Expr) -> None:
-        """Adds an operator, branch or loop that runs between segments."""
+        """Adds an operator, region, branch or loop that runs between segments."""
         reads = self.reads(node)
+        if isinstance(node, Call) and isinstance(node.op, Function) and node.op.backend:
+            self._region(node, reads)
+            return
+        self._places.fetch(reads)
         self._views(set(reads))
         outputs = self.slots[node.id]
         match node:
-            case Call(op=Op() as op):
+            case Call(op=Op()):
                 sizes = self._sizes(sizes_needed(node))
-                step = HostStep(op, node.attrs, tuple(sizes), self.bounds)
+                step = self.engines.steps.step(node, tuple(sizes))
                 self._run_on_host(step, [*reads, *sizes.values()], node)
             case Call():
                 sizes = self._sizes(sizes_needed(node))
-                kernel = self.make_deferred(node, tuple(sizes))
+                kernel = self.engines.kernels.deferred(node, tuple(sizes))
                 self._run_on_host(kernel, [*reads, *sizes.values()], node)
             case If():
                 sizes = self._sizes(free_sizes(node.then) | free_sizes(node.orelse))
@@ -488,6 +496,20 @@ class ProgramBuilder:
         loop = Repeat(cond, program, inputs, outputs, node.scans, empty, node.id)
         self.instructions.append(loop)
 
+    def _region(self, node: Call, reads: Sequence[int]) -> None:
+        """Adds a region, whose operands are copied to its backend's memory before."""
+        assert isinstance(node.op, Function)
+        run = self.engines.regions.region(node)
+        inputs = [self._places.there(slot, run.space) for slot in reads]
+        outputs = [self._places.made_there(slot, run.space) for slot in self.slots[node.id]]
+        about = (run.name, layers_of(node.op), node.id, run.backend)
+        self.instructions.append(RunRegion(run, tuple(inputs), tuple(outputs), *about))
+
+    def views_of(self, slots: set[int]) -> None:
+        """Has values be in the host's memory, adding the views among them."""
+        self._places.fetch(slots)
+        self._views(slots)
+
     def _run_on_host(self, function: Callable[..., Any], reads: list[int], node: Call) -> None:
         slots, layers = self.slots[node.id], tuple(node.span.layers)
         step = RunHost(function, tuple(reads), slots, node.op_name, layers, node.id)
@@ -497,9 +519,7 @@ class ProgramBuilder:
         """Returns the builder of a branch or of a part of a loop, of whose kernels ours are those
         that follow.
         """
-        inner = ProgramBuilder(
-            function, self.codes, self.make_segment, self.make_deferred, tuple(sizes), self.bounds
-        )
+        inner = ProgramBuilder(function, self.engines, tuple(sizes))
         inner.plans, inner.segment_calls = self.plans, self.segment_calls
         return inner
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from clew.build.host_steps import HostStep
+from clew.backends.host.steps import HostStep
 
 
 def step_from_json(step: Mapping[str, Any], pool: Any) -> Any:
@@ -15,7 +15,7 @@ def step_from_json(step: Mapping[str, Any], pool: Any) -> Any:
     Errors: C061 (see `HostStep.from_json`).
     """
     if "kernel" in step:
-        from clew.build.build import saved_kernel  # noqa: PLC0415 - it imports the compiler
+        from clew.backends.cpu.native import saved_kernel  # noqa: PLC0415 - it imports the compiler
 
         return saved_kernel(step, pool)
     return HostStep.from_json(step)

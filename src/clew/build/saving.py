@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from clew.build.build import Build
-from clew.build.deferred_kernel import DeferredKernel
-from clew.build.host_steps import HostStep
+from clew.backends.backend import Backend
+from clew.backends.cpu.deferred_kernel import DeferredKernel
+from clew.backends.host.steps import HostStep
+from clew.backends.regions import region_record
+from clew.build.result import Build
 from clew.codegen.artifact import KernelCode
 from clew.machine.needs import needs_of
 from clew.machine.target import Target
@@ -22,13 +24,16 @@ from clew.runtime.model import SizesKey
 from clew.runtime.plan import BufferRef, Flow, SegmentPlan
 from clew.runtime.program import (
     Branch,
+    Copy,
     Instruction,
     Program,
     Repeat,
     RunHost,
+    RunRegion,
     RunSegment,
     View,
 )
+from clew.runtime.regions import RegionCall
 from clew.support.text_arrays import dtype_name, is_text, packed
 from clew.version import VERSION
 
@@ -59,6 +64,7 @@ class SavedModel:
     outputs: Sequence[str]
     deciding: Sequence[int]
     builds: Mapping[SizesKey, tuple[Build, Sequence[SavedUse]]]
+    backends: Sequence[Backend] = ()
 
 
 def save(model: SavedModel, path: str | Path, *, mode: int = 0o666) -> None:
@@ -67,9 +73,9 @@ def save(model: SavedModel, path: str | Path, *, mode: int = 0o666) -> None:
 
     Errors: C050 (the file cannot be written), C058 (a kernel whose shapes only a run tells, with
     constants of its own), C059 (an attribute of an operator that runs between kernels has no saved
-    form).
+    form), C071 (a region of a backend that keeps none).
     """
-    writer = _Writer()
+    writer = _Writer(model.backends)
     order = sorted(model.builds, key=repr)
     builds = [_build(writer, key, *model.builds[key]) for key in order]
     needs = needs_of(model.target.triple, model.target.cpu, model.target.features)
@@ -89,7 +95,8 @@ def save(model: SavedModel, path: str | Path, *, mode: int = 0o666) -> None:
 class _Writer:
     """Kernels, objects and blobs, each kept once."""
 
-    def __init__(self) -> None:
+    def __init__(self, backends: Sequence[Backend]) -> None:
+        self.backends = backends
         self.blobs: list[Array] = []
         self.kernels: list[dict[str, Any]] = []
         self.objects: list[dict[str, Any]] = []
@@ -184,12 +191,28 @@ def _refs(args: Sequence[BufferRef]) -> list[list[Any]]:
 
 def _program(writer: _Writer, program: Program, numbers: Mapping[int, int]) -> dict[str, Any]:
     """Returns a program as JSON. `numbers` has the segments' numbers by their id."""
+    spaces = sorted((slot, space.name) for slot, space in program.spaces.items())
     return {
+        **({"spaces": spaces} if spaces else {}),
         "slots": program.slots,
         "inputs": program.inputs,
         "outputs": program.outputs,
         "constants": [[slot, writer.array(a)] for slot, a in sorted(program.constants.items())],
         "instructions": [_instruction(writer, i, numbers) for i in program.instructions],
+    }
+
+
+def _region(writer: _Writer, instruction: RunRegion) -> dict[str, Any]:
+    call = instruction.function
+    assert isinstance(call, RegionCall)
+    key, record = region_record(call, writer.backends, instruction.layers)
+    return {
+        "backend": call.backend,
+        "key": key,
+        "record": writer.blob(np.frombuffer(record, np.uint8)),
+        "results": [t.to_record() for t in call.results],
+        "label": instruction.label,
+        "layers": instruction.layers,
     }
 
 
@@ -202,6 +225,10 @@ def _instruction(
     match instruction:
         case RunSegment(segment=segment):
             return {"do": "segment", "segment": numbers[id(segment)], **ends}
+        case Copy():
+            return {"do": "copy", "type": instruction.type.to_record(), **ends}
+        case RunRegion():
+            return {"do": "region", **_region(writer, instruction), **ends}
         case RunHost(function=function):
             assert isinstance(function, (HostStep, DeferredKernel))
             about = {"label": instruction.label, "layers": instruction.layers}

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from typing import BinaryIO
 
-from clew.build.build import Options
+from clew.build.options import Options
 from clew.codegen.objects import toolchain
 from clew.ir.expr import Call, Constant
 from clew.ir.module import Module
@@ -42,6 +42,7 @@ class StoredBuild:
         self._seal = hashlib.blake2b(f"seal {self._key}".encode(), digest_size=20).hexdigest()
         self._cache = cache
         self._threads = options.threads
+        self._backends = options.backends
 
     def load(self) -> LoadedModel | None:
         """Returns the build as a model ready to run; None where there is none, or a damaged one.
@@ -55,7 +56,7 @@ class StoredBuild:
         with file:
             checked = self._cache.get(self._seal) == _identity(file)
             try:
-                model = load_opened(file, self._threads, checked=checked)
+                model = load_opened(file, self._threads, checked=checked, backends=self._backends)
             except ClewError:
                 self._cache.drop(self._key)
                 return None

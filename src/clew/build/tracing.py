@@ -38,9 +38,13 @@ class _Reader(ModuleReader):
     """Knows besides which nodes outside kernels are memory that others write."""
 
     def memory(self, node: Any) -> tuple[str, ...]:
-        """Returns `view` and what the node shows, or `joined` and what is written into it."""
+        """Returns `view` and what the node shows, `joined` and what is written into it, or `region`
+        and where a backend runs it.
+        """
         if not isinstance(node, Call):
             return ()
+        if isinstance(node.op, Function) and node.op.backend:
+            return ("region", f"{node.op_name} on {node.op.backend}")
         if view_offsets(node) is not None:
             return ("view", _name(node.args[0]))
         if part_offsets(node) is not None:

@@ -24,6 +24,7 @@ from clew.codegen.values import Values
 from clew.codegen.vectors import literal_mask
 from clew.ir.types import is_float
 from clew.loop.affine import Linear, Simplifier
+from clew.loop.grid import first_of_grid
 from clew.loop.ir import (
     Block,
     Buffer,
@@ -41,6 +42,7 @@ from clew.loop.ir import (
 )
 from clew.loop.printer import PrintedNest
 from clew.machine.costs import DEFAULTS, Costs
+from clew.support.errors import ScheduleError
 from clew.te.expr import INDEX, Binary, Inlined, Scalar
 from clew.te.interpret import identity_of
 
@@ -75,7 +77,16 @@ def emit_kernel(
     Functions follow the kernel ABI (`EntryPoint`). Debug lines refer to `printed`, the nest's own
     text. `features` are the target's: without the matching features, dot products and tiles are
     plain loops. `costs` estimate the phases' times.
+
+    Errors: S043 for a nest with a device's grid, and those of its statements.
     """
+    grid = first_of_grid(nest)
+    if grid:
+        raise ScheduleError(
+            "S043",
+            f"{nest.name} cannot run on a CPU: {grid}",
+            hint="make the loop parallel instead; blocks and threads are a device's",
+        )
     module = ModuleBuilder(f"{symbol}.loops", triple, debug, features)
     layout = _Layout(nest)
     entries: list[EntryPoint] = []

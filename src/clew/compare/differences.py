@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from clew.build.lowering import KernelSource
+from clew.backends.cpu.lowering import KernelSource
 from clew.compare.align import Alignment, Match
 from clew.compare.layers import Layer, Spelled, digest_of
 from clew.compare.rows import Group, LayerDiff

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from clew.build.build import Options
+from clew.build.options import Options
 from clew.compare.align import Alignment
 from clew.compare.rows import BuildFacts, PassFacts
 from clew.compare.state import Side
 from clew.passes.fusion.fuse_ops import FuseOps
 from clew.passes.fusion.mark_fusions import MarkFusions
 from clew.passes.precision.convert_precision import ConvertPrecision
-from clew.runtime.program import RunHost
+from clew.runtime.program import RunHost, RunRegion
 
 
 def build_facts(side: Side, name: str) -> BuildFacts:
@@ -24,7 +24,9 @@ def build_facts(side: Side, name: str) -> BuildFacts:
         kernels=len(build.uses),
         distinct_kernels=len(build.binaries),
         cached_kernels=build.cached_kernels,
-        host_steps=sum(isinstance(i, RunHost) for i in instructions),
+        host_steps=sum(
+            isinstance(i, RunHost) and not isinstance(i, RunRegion) for i in instructions
+        ),
         arena_bytes=sum(plan.arena_bytes for plan in plans),
         weights_bytes=build.constant_bytes,
         code_bytes=sum(len(binary.object.data) for binary in build.binaries.values()),

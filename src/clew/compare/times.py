@@ -181,7 +181,7 @@ class _Watched:
         }
         profile = self._model.profile(*self._arrays, repeats=1, roofline=False, on_progress=say)
         hosts = [n for n, runs in enumerate(timings.rounds[0].host_calls) if runs]
-        names = [k.name for k in profile.kernels if k.kind == "host"]
+        names = [k.name for k in profile.kernels if k.kind != "kernel"]
         for name, n in zip(names, hosts, strict=False):
             kernels[name] = self._by_round([r.hosts[n] for r in timings.rounds])
         return Rounds(wall, kernels, _shares(profile), profile.notes)

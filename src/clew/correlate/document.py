@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from clew.build.build import Build
+from clew.build.result import Build
 from clew.compiled import CompiledModel, Kernel
 from clew.correlate.executor import (
     INPUT,

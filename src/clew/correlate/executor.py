@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from clew.build.build import Build, KernelUse
-from clew.build.lowering import operator_calls
+from clew.backends.cpu.lowering import operator_calls
+from clew.build.result import Build, KernelUse
 from clew.graph_json import KERNEL
 from clew.ir.expr import (
     Call,
@@ -40,6 +40,7 @@ VIEW: Final = "view"
 JOIN: Final = "join"
 HOST: Final = "host"
 DEFERRED: Final = "deferred"
+REGION: Final = "region"
 IF: Final = "if"
 WHILE: Final = "while"
 
@@ -214,7 +215,12 @@ class _GraphReader:
             case Call(op=Function() as function):
                 calls = operator_calls(function)
                 self._add(
-                    DEFERRED, expr.op_name, expr, expr.args, self._reader.on_host(expr.type), calls
+                    REGION if function.backend else DEFERRED,
+                    expr.op_name,
+                    expr,
+                    expr.args,
+                    self._reader.on_host(expr.type),
+                    calls,
                 )
             case Call() if expr.id in self._reader.hosted:
                 self._add(

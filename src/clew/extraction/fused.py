@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from clew.build.build import Build, KernelUse
 from clew.build.observe import Ran, node_values, observe
+from clew.build.result import Build, KernelUse
 from clew.compiled import CompiledModel, Kernel
 from clew.extraction.graph import Cut, ModuleGraph, Unique, ValueNames, value_name
 from clew.extraction.part import AS_FUSED, Part

@@ -450,8 +450,13 @@ class Function(Expr):
 
     @property
     def is_primitive(self) -> bool:
-        """Whether the function is one kernel."""
+        """Whether the function is one kernel, or a region that a backend runs."""
         return bool(self.attrs.get("primitive", False))
+
+    @property
+    def backend(self) -> str:
+        """The name of the backend that runs the function as a region; empty for all others."""
+        return str(self.attrs.get("backend", ""))
 
 
 class Let(Expr):

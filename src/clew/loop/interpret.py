@@ -4,26 +4,46 @@ Parallel, vector and unrolled loops run one iteration after another, but what ma
 loop wrong is asserted: that iterations of a parallel loop stay out of each other's elements, and
 that nothing is read before it is set. An index outside of its buffer is an assertion too.
 
+Block loops run like parallel ones. The threads of a block run one after another from barrier to
+barrier; between two barriers they, too, must stay out of each other's elements. Shared memory is
+unset when a block begins.
+
 Each statement becomes a Python function once, which then runs for every element; `scalar_code.py`
 does the same for the expressions in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from math import prod
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from clew.ir.types import to_numpy
-from clew.loop.ir import Block, Buffer, For, If, Nest, Prefetch, Stmt, Store, TileProduct
+from clew.loop.ir import (
+    Barrier,
+    Block,
+    Buffer,
+    For,
+    If,
+    Nest,
+    Prefetch,
+    Scope,
+    Stmt,
+    Store,
+    TileProduct,
+    walk,
+)
 from clew.loop.scalar_code import COMBINE, Code, Expressions
 from clew.te.expr import Load, Scalar
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 Step: TypeAlias = "Callable[[], object]"
+Run: TypeAlias = "Callable[[], Iterator[None]]"
+"""A statement with barriers: it stops at each."""
 
 
 def interpret(nest: Nest, inputs: Sequence[Array]) -> list[Array]:
@@ -44,18 +64,37 @@ def interpret(nest: Nest, inputs: Sequence[Array]) -> list[Array]:
     return [run.of(b).values.reshape(b.shape) for b in nest.outputs]
 
 
+# Among readers: more threads than one.
+_SEVERAL: Final = -2
+_ENDED: Final = object()
+
+
 class _Memory:
     """The elements of a buffer and its views, one after another, and which of them have been set.
 
-    `written` and `read` are elements that iterations of a parallel loop have used, and which did.
+    `written` and `read` are elements that iterations of a parallel loop have used, and which did;
+    `of_threads` has the same of the threads of a block since the last barrier.
     """
 
-    def __init__(self, values: Array, is_set: bytearray, private: bool = False) -> None:
+    def __init__(self, values: Array, is_set: bytearray, scope: Scope = "input") -> None:
         self.values = values
         self.is_set = is_set
-        self.private = private
+        self.private = scope in ("scratch", "register")
+        self.shared = scope == "shared"
         self.written: dict[int, int] = {}
         self.read: dict[int, int] = {}
+        self.of_threads: tuple[dict[int, int], dict[int, int]] = {}, {}
+
+    def save(self) -> tuple[Array, bytearray]:
+        """Returns the elements as they are."""
+        return self.values.copy(), bytearray(self.is_set)
+
+    def restore(self, saved: tuple[Array, bytearray] | None) -> None:
+        """Puts elements back; None has nothing set."""
+        if saved is None:
+            self.is_set[:] = bytes(len(self.is_set))
+        else:
+            self.values[:], self.is_set[:] = saved
 
 
 @dataclass(frozen=True)
@@ -65,6 +104,7 @@ class _Place:
     loops: tuple[tuple[For, list[int]], ...] = ()
     stmt: Stmt | None = None
     parallel: bool = False
+    threads: bool = False
 
     def say(self, what: str) -> str:
         """Returns what is wrong, in which statement and iteration."""
@@ -84,6 +124,7 @@ class _Run:
     def __init__(self) -> None:
         self.memory: dict[int, _Memory] = {}
         self.iteration = [-1]  # of the outermost parallel loop and those in it
+        self.thread = [-1]  # of a block
 
     def of(self, buffer: Buffer) -> _Memory:
         """Returns a buffer's memory, nothing of it set at first."""
@@ -91,9 +132,9 @@ class _Run:
             return self.of(buffer.memory)
         found = self.memory.get(id(buffer))
         if found is None:
-            size, private = prod(buffer.shape), buffer.scope in ("scratch", "register")
+            size = prod(buffer.shape)
             values = np.zeros(size, to_numpy(buffer.dtype))
-            found = self.memory[id(buffer)] = _Memory(values, bytearray(size), private)
+            found = self.memory[id(buffer)] = _Memory(values, bytearray(size), buffer.scope)
         return found
 
     # --- statements ---
@@ -113,10 +154,14 @@ class _Run:
                 return self.statement(stmt.body, place)
             case Prefetch():
                 return _nothing  # a hint: any address will do
+            case Barrier():
+                raise AssertionError(place.say("a barrier outside thread loops"))
 
     def _for(self, loop: For, place: _Place) -> Step:
+        if loop.kind == "thread" and not place.threads:
+            return self._threads(loop, place)
         at, extent = [0], loop.extent
-        parallel = loop.kind == "parallel"
+        parallel = loop.kind in ("parallel", "block")
         inside = replace(
             place, loops=(*place.loops, (loop, at)), parallel=place.parallel or parallel
         )
@@ -133,15 +178,97 @@ class _Run:
                 iteration[0] = -1
                 for each in memory.values():
                     each.written, each.read = {}, {}
-            private = [m for m in memory.values() if m.private]
+            private = [m for m in memory.values() if m.private or m.shared]
             for n in range(extent):
                 at[0] = n
                 iteration[0] += 1
-                for each in private:  # each thread has its own
+                for each in private:  # each thread, or block, has its own
                     each.is_set[:] = bytes(len(each.is_set))
                 body()
 
         return in_parallel if parallel else serial
+
+    # --- threads of a block ---
+
+    def _threads(self, loop: For, place: _Place) -> Step:
+        """Returns what runs thread loops, directly nested: all threads from barrier to barrier."""
+        chain: list[tuple[For, list[int]]] = [(loop, [0])]
+        stmt = loop.body
+        while isinstance(stmt, For) and stmt.kind == "thread":
+            chain.append((stmt, [0]))
+            stmt = stmt.body
+        inside = replace(place, loops=(*place.loops, *chain), threads=True)
+        body, memory, thread = self._run(stmt, inside), self.memory, self.thread
+        places = list(product(*(range(each.extent) for each, _ in chain)))
+
+        def run() -> None:
+            private = [m for m in memory.values() if m.private]
+            saved: dict[int, list[tuple[Array, bytearray]]] = {}
+            left = {number: body() for number in range(len(places))}
+            while left:
+                for each in memory.values():
+                    each.of_threads = {}, {}
+                for number in list(left):
+                    thread[0] = number
+                    for (_, at), n in zip(chain, places[number], strict=True):
+                        at[0] = n
+                    for m, kept in zip(
+                        private, saved.get(number, [None] * len(private)), strict=True
+                    ):
+                        m.restore(kept)
+                    if next(left[number], _ENDED) is _ENDED:
+                        del left[number]
+                    else:
+                        saved[number] = [m.save() for m in private]
+                waiting = len(left)
+                assert waiting in (0, len(places)), inside.say("threads miss a barrier")
+            thread[0] = -1
+
+        return run
+
+    def _run(self, stmt: Stmt, place: _Place) -> Run:
+        """Returns what runs a statement from barrier to barrier."""
+        match stmt:
+            case Barrier():
+                return lambda: iter((None,))
+            case Block() if _has_barrier(stmt):
+                return _each_in_turn([self._run(s, place) for s in stmt.stmts])
+            case For() if _has_barrier(stmt):
+                return self._for_with_barriers(stmt, place)
+            case If() if _has_barrier(stmt):
+                return self._if_with_barriers(stmt, place)
+        step = self.statement(stmt, place)
+
+        def whole() -> Iterator[None]:
+            step()
+            yield from ()
+
+        return whole
+
+    def _for_with_barriers(self, loop: For, place: _Place) -> Run:
+        at, extent = [0], loop.extent
+        body = self._run(loop.body, replace(place, loops=(*place.loops, (loop, at))))
+
+        def run() -> Iterator[None]:
+            for n in range(extent):
+                at[0] = n
+                for _ in body():
+                    yield
+                    at[0] = n  # other threads have been in the loop meanwhile
+
+        return run
+
+    def _if_with_barriers(self, stmt: If, place: _Place) -> Run:
+        body, inside = self._run(stmt.body, place), replace(place, stmt=stmt)
+        code = self._expressions(inside, stmt.cond)
+        holds, start = code.of(stmt.cond), code.start
+
+        def run() -> Iterator[None]:
+            start()
+            if holds():
+                yield from body()
+
+        return run
 
     def _if(self, stmt: If, place: _Place) -> Step:
         body, inside = self.statement(stmt.body, place), replace(place, stmt=stmt)
@@ -171,6 +298,9 @@ class _Run:
         combine = COMBINE[stmt.combiner] if stmt.combiner else None
         old_at = self._read(stmt.buffer, place)
         iteration, shared = self.iteration, place.parallel and not memory.private
+        shared = shared and not memory.shared
+        of_threads = place.threads and not memory.private
+        thread = self.thread
 
         def run() -> None:
             start()
@@ -178,6 +308,12 @@ class _Run:
             new = value()
             values[at] = new if combine is None else combine(old_at(at), new)
             is_set[at] = 1
+            if of_threads:
+                written, read = memory.of_threads
+                now = thread[0]
+                if written.setdefault(at, now) != now or read.get(at, now) != now:
+                    what = f"writes {name}{_indices(stmt.buffer, at)}, used by another thread"
+                    raise AssertionError(place.say(f"{what} since the last barrier"))
             if shared:
                 now = iteration[0]
                 if memory.written.setdefault(at, now) != now:
@@ -215,7 +351,35 @@ class _Run:
                 raise AssertionError(place.say(what))
             return found
 
-        return read_shared if place.parallel and not memory.private else read
+        thread = self.thread
+
+        def read_among_threads(at: int) -> Any:
+            written, readers = memory.of_threads
+            now = thread[0]
+            if written.get(at, now) != now:
+                what = f"reads {name}{_indices(buffer, at)}, written by another thread"
+                raise AssertionError(place.say(f"{what} since the last barrier"))
+            if readers.setdefault(at, now) != now:
+                readers[at] = _SEVERAL
+            return read(at) if memory.shared else read_shared(at)
+
+        if memory.private or not place.parallel:
+            return read
+        if place.threads:
+            return read_among_threads
+        return read if memory.shared else read_shared
+
+
+def _has_barrier(stmt: Stmt) -> bool:
+    return any(isinstance(node, Barrier) for node in walk(stmt))
+
+
+def _each_in_turn(runs: Sequence[Run]) -> Run:
+    def run() -> Iterator[None]:
+        for each in runs:
+            yield from each()
+
+    return run
 
 
 def _nothing() -> None:

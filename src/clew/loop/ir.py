@@ -11,8 +11,13 @@ Stmt  = For(index, kind, body)                      index runs from 0 to its ext
       | If(cond, body)
       | Prefetch(buffer, indices, stage)
       | TileProduct(rows, columns, depth, body)     body, done by a matrix unit
+      | Barrier()                                   no thread of a block passes before all are here
 kind  = serial | parallel | vector | unroll | dot   dot: one step of a sum of products, in a vector
+      | block | thread                              a device's grid, along an axis x, y or z
 ```
+
+Block loops are a nest's outermost loops. Thread loops stand directly in them, and all they hold is
+done by each thread (`check_grid`).
 
 Values are scalar expressions (`clew.te.expr`) whose loads name buffers. Statements are immutable; a
 schedule primitive returns a new nest. `stage` names the te stage whose work a statement does.
@@ -29,17 +34,18 @@ from clew.ir.types import memory_bytes
 from clew.support.shown import Brief
 from clew.te.expr import Imm, Index, Load, Scalar
 
-Kind: TypeAlias = Literal["serial", "parallel", "vector", "unroll", "dot"]
-Scope: TypeAlias = Literal["input", "output", "workspace", "scratch", "register"]
+Kind: TypeAlias = Literal["serial", "parallel", "vector", "unroll", "dot", "block", "thread"]
+Scope: TypeAlias = Literal["input", "output", "workspace", "scratch", "register", "shared"]
+Axis: TypeAlias = Literal["", "x", "y", "z"]
 
 
 @dataclass(frozen=True, eq=False)
 class Buffer:
     """Memory of a kernel. `input`/`output` are its arguments, `workspace` is shared by its threads,
-    `scratch` belongs to one thread, `register` is a tile that never touches memory: every index
-    into it must be a literal once loops are unrolled, but for the vector lane. One that has
-    `memory` is another view of that buffer. `role` is the role of the stage that writes it
-    (`te.roles`).
+    `scratch` belongs to one thread, `shared` to the threads of one block, `register` is a tile that
+    never touches memory: every index into it must be a literal once loops are unrolled, but for the
+    vector lane. One that has `memory` is another view of that buffer. `role` is the role of the
+    stage that writes it (`te.roles`).
     """
 
     name: str
@@ -74,11 +80,12 @@ class Buffer:
 
 @dataclass(frozen=True, eq=False)
 class For:
-    """A loop over `index`, whose extent is an int."""
+    """A loop over `index`, whose extent is an int. `axis` is that of a block or thread loop."""
 
     index: Index
     kind: Kind
     body: Stmt
+    axis: Axis = ""
 
     @property
     def name(self) -> str:
@@ -131,6 +138,11 @@ class Prefetch:
 
 
 @dataclass(frozen=True, eq=False)
+class Barrier:
+    """Holds each thread of a block until all of them are here; writes before it are seen after."""
+
+
+@dataclass(frozen=True, eq=False)
 class TileProduct:
     """`body`, a sum of products, computed by a matrix unit: zeros and all steps, or further steps.
 
@@ -144,7 +156,7 @@ class TileProduct:
     body: Stmt
 
 
-Stmt: TypeAlias = For | Block | Store | If | Prefetch | TileProduct
+Stmt: TypeAlias = For | Block | Store | If | Prefetch | TileProduct | Barrier
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from clew.loop.ir import (
+    Barrier,
     Block,
     Buffer,
     For,
@@ -33,6 +34,8 @@ _WORD = {
     "vector": "vector",
     "unroll": "unroll",
     "dot": "dot",
+    "block": "block",
+    "thread": "thread",
 }
 
 
@@ -119,7 +122,8 @@ def _print(stmt: Stmt, depth: int, out: PrintedNest) -> None:
             for child in stmt.stmts:
                 _print(child, depth, out)
         case For():
-            head = f"{_WORD[stmt.kind]} {stmt.name} in {stmt.extent}:"
+            word = f"{_WORD[stmt.kind]}.{stmt.axis}" if stmt.axis else _WORD[stmt.kind]
+            head = f"{word} {stmt.name} in {stmt.extent}:"
             out.add(id(stmt), depth, head, out.held(stmt))
             _print(stmt.body, depth + 1, out)
         case If():
@@ -133,6 +137,8 @@ def _print(stmt: Stmt, depth: int, out: PrintedNest) -> None:
             if stmt.nontemporal:
                 text = f"nontemporal {text}"
             out.add(id(stmt), depth, f"{text}  # {stmt.stage}", (stmt.stage,))
+        case Barrier():
+            out.add(id(stmt), depth, "barrier", ())
         case TileProduct():
             head = f"tiles {stmt.rows} x {stmt.columns} x {stmt.depth}:"
             out.add(id(stmt), depth, head, out.held(stmt))

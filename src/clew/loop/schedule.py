@@ -19,6 +19,7 @@ from typing import Any
 
 from clew.loop.affine import Simplifier
 from clew.loop.ir import Nest, Scope, loops
+from clew.loop.primitives import grid as _grid  # noqa: F401
 from clew.loop.primitives import guards as _guards  # noqa: F401  registers primitives
 from clew.loop.primitives import loops as _loops  # noqa: F401
 from clew.loop.primitives import nontemporal as _nontemporal  # noqa: F401
@@ -190,6 +191,10 @@ class Schedule(Shown):
     def parallel(self, loop: str) -> Schedule:
         """Distributes an outermost loop over threads."""
         return self.apply("parallel", loop=loop)
+
+    def bind(self, loop: str, axis: str) -> Schedule:
+        """Binds a loop to an axis of a device's grid, such as `block.x` or `thread.y`."""
+        return self.apply("bind", loop=loop, axis=axis)
 
     def hoist(self, loop: str) -> Schedule:
         """Joins the peeled copies of an outermost loop."""

@@ -9,8 +9,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from clew.build.build import KernelUse
-from clew.build.lowering import KernelSource, operator_calls
+from clew.backends.cpu.lowering import KernelSource, operator_calls
+from clew.build.result import KernelUse
 from clew.correlate.facts import describe_operator, describe_type
 from clew.ir.expr import Call, Function
 from clew.ir.types import TupleType

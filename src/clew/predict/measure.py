@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from clew.build.build import Build, KernelUse
+from clew.build.result import Build, KernelUse
 from clew.machine.probes.bandwidth import Bandwidth
 from clew.machine.probes.peak import FmaPeak
 from clew.machine.target import host

@@ -4,17 +4,22 @@ code.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from clew.build.build import KernelUse, kernel_names, static_calls
-from clew.build.lowering import KernelSource
+from clew.backends.cpu.lowering import KernelSource
+from clew.backends.engines import Engines
+from clew.backends.host.engine import HostSteps
+from clew.backends.regions import Regions
+from clew.build.calls import kernel_names, static_calls
 from clew.build.program_builder import ProgramBuilder
+from clew.build.result import KernelUse
 from clew.build.schedule_choice import name_of, of_operators
+from clew.codegen.artifact import KernelCode
 from clew.compiler import passes_for
 from clew.extensions import Extension, extended
 from clew.ir.expr import Call, Constant, Expr, Function
@@ -23,7 +28,9 @@ from clew.ir.module import Module
 from clew.ir.types import TensorType, to_numpy
 from clew.machine.target import Target, target_of
 from clew.passes.manager import PassManager
+from clew.runtime.cache import Cache
 from clew.runtime.plan import SegmentPlan
+from clew.runtime.program import Runnable
 from clew.runtime.threads import thread_count
 from clew.support.bounds import bounds_in_force, check_bounds
 from clew.support.errors import Hint, InputError
@@ -91,7 +98,8 @@ def plan(
         source = KernelSource(call.op, machine, [*own, *of_operators(call.op, machine)], bounds)
         made[call.op.id] = sources.setdefault(source.key, source)
     codes = {number: source.code for number, source in made.items()}
-    builder = _Layout(main, codes, lambda plan: _no_segment, lambda call: _no_segment)
+    engines = Engines(_NoKernels(codes), HostSteps(), Regions((), machine, Cache(None)))
+    builder = _Layout(main, engines)
     builder.build()
     uses = [
         KernelUse(names[call.id], call, made[call.op.id], segment, step)
@@ -132,5 +140,20 @@ class _Layout(ProgramBuilder):
         super()._run_on_host(function, reads, node)
 
 
-def _no_segment(*_: Any) -> Any:
-    raise AssertionError("a plan cannot run")
+@dataclass
+class _NoKernels:
+    """Kernels of which only the interface is known."""
+
+    codes: Mapping[int, KernelCode]
+
+    def segment(self, plan: SegmentPlan) -> Runnable:
+        run: Any = _not_run
+        made: Runnable = run
+        return made
+
+    def deferred(self, call: Call, sizes: tuple[str, ...]) -> Callable[..., Any]:
+        return _not_run
+
+
+def _not_run(*_: Any) -> Any:
+    raise AssertionError("a plan is not run")

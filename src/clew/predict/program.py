@@ -16,8 +16,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from clew.build.build import KernelUse
-from clew.build.lowering import KernelSource
+from clew.backends.cpu.lowering import KernelSource
+from clew.build.result import KernelUse
 from clew.ir.types import bits
 from clew.runtime.plan import BufferKind, BufferRef, SegmentPlan
 from clew.te.expr import Reduce

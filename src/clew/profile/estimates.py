@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clew.build.lowering import KernelSource
+from clew.backends.cpu.lowering import KernelSource
 from clew.te.analysis import part_bytes_of, stage_flops
 from clew.te.tensor import Tensor, stages
 from clew.te.walk import loads

@@ -24,6 +24,7 @@ from clew.profile.split import Split, estimated_splits, split_kernels
 from clew.profile.timing import Measured, Subject, measure
 from clew.profile.work import LayerWork
 from clew.runtime.model import Model
+from clew.runtime.program import RunRegion
 from clew.support.errors import InputError
 
 Mode = Literal["fused", "unfused", "both"]
@@ -234,7 +235,8 @@ def _hosts(measured: Measured, wall_ns: float, weigh: Weigh) -> list[KernelProfi
     taken: dict[str, int] = {}
     for host, runs, time in measured.hosts:
         count = taken[host.label] = taken.get(host.label, 0) + 1
-        name = f"host:{host.label}" + (f"_{count - 1}" if count > 1 else "")
+        place = host.backend if isinstance(host, RunRegion) else "host"
+        name = f"{place}:{host.label}" + (f"_{count - 1}" if count > 1 else "")
         rows.append(host_profile(name, host, runs, time, wall_ns, weigh))
     return rows
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
 from clew.profile.rows import (
     ESTIMATES,
@@ -21,7 +21,7 @@ from clew.profile.rows import (
 )
 from clew.profile.split import Split
 from clew.profile.timing import Time
-from clew.runtime.program import NO_NODE, RunHost
+from clew.runtime.program import NO_NODE, RunHost, RunRegion
 
 _UNITS_PER_NS: Final = 1024
 # If one layer has this share of an operator's work in the model, its time counts as measured: the
@@ -141,7 +141,7 @@ def undivided_profile(timed: Timed, wall_ns: float) -> KernelProfile:
 def host_profile(
     name: str, host: RunHost, runs: float, time: Time, wall_ns: float, weigh: Weigh
 ) -> KernelProfile:
-    """Returns the row of a host step."""
+    """Returns the row of a host step or a region."""
     time = _exact_time(time)
     operator = OperatorProfile(
         kernel=name,
@@ -160,7 +160,8 @@ def host_profile(
     share = time.ns / wall_ns
     ops = (host.label,)
     node = None if host.node == NO_NODE else host.node
-    return KernelProfile(name, "host", ops, host.layers, runs, time, share, (operator,), node=node)
+    kind: Literal["host", "region"] = "region" if isinstance(host, RunRegion) else "host"
+    return KernelProfile(name, kind, ops, host.layers, runs, time, share, (operator,), node=node)
 
 
 def _exact_time(time: Time) -> Time:

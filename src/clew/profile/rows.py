@@ -106,16 +106,16 @@ class OperatorProfile(Brief):
 
 @dataclass(frozen=True, repr=False)
 class KernelProfile(Brief):
-    """A kernel, or a host step.
+    """A kernel, a host step, or a region that another backend runs.
 
     It ran `runs` times in a run; `time` is the total. `share` is relative to the run's wall time.
     `lines` has the share of each line of the loop nest, if `samples` were taken, and `instructions`
     those with samples; `error` is the standard error of the operators' measured shares. `node` is
-    the graph node of a host step.
+    the graph node of a host step or region.
     """
 
     name: str
-    kind: Literal["kernel", "host"]
+    kind: Literal["kernel", "host", "region"]
     ops: tuple[str, ...]
     layers: tuple[str, ...]
     runs: float

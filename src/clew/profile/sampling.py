@@ -17,8 +17,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from clew.build.build import Build, KernelUse
-from clew.build.lowering import operator_calls
+from clew.backends.cpu.lowering import operator_calls
+from clew.build.result import Build, KernelUse
 from clew.codegen.artifact import ObjectCode
 from clew.codegen.disassemble import code_lines
 from clew.compiled import CompiledModel

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from clew.build.build import Build, KernelUse
-from clew.build.lowering import KernelSource, operator_calls
+from clew.backends.cpu.lowering import KernelSource, operator_calls
+from clew.build.result import Build, KernelUse
 from clew.compiled import CompiledModel
 from clew.ir.expr import Call, Function
 from clew.profile.blame import Blame

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, TypeAlias
 from clew.profile.rows import Gain, KernelProfile, LayerProfile, OperatorProfile, ProfileRows
 from clew.profile.timing import Time
 from clew.support.errors import InputError
+from clew.support.shown import counted
 
 By: TypeAlias = Literal["kernel", "layer", "operator"]
 TOP: Final = 20
@@ -134,9 +135,11 @@ def _heading(profile: ProfileRows) -> list[str]:
 
 def _run_line(profile: ProfileRows) -> str:
     kernels = sum(k.kind == "kernel" for k in profile.kernels)
-    hosts = len(profile.kernels) - kernels
-    steps = f"{kernels} kernel{'s' * (kernels != 1)}"
-    steps += f" and {hosts} host step{'s' * (hosts != 1)}" if hosts else ""
+    hosts = sum(k.kind == "host" for k in profile.kernels)
+    regions = len(profile.kernels) - kernels - hosts
+    steps = counted(kernels, "kernel")
+    steps += f" and {counted(hosts, 'host step')}" if hosts else ""
+    steps += f" and {counted(regions, 'region')} of other backends" if regions else ""
     threads = f"{profile.threads} thread{'s' * (profile.threads != 1)}"
     each = f" of {profile.runs_a_round} runs" if profile.runs_a_round > 1 else ""
     inside = profile.kernels_ns / max(profile.wall.ns, 1.0)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from clew.build.build import Build
+from clew.build.result import Build
 from clew.ir.expr import Call
 from clew.ir.types import TensorType
 from clew.ir.visit import post_order

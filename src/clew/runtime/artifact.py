@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -28,20 +28,38 @@ from clew.runtime.plan import (
 )
 from clew.runtime.program import (
     Branch,
+    Copy,
     Instruction,
     NoIterations,
     Program,
     Repeat,
     RunHost,
+    RunRegion,
     RunSegment,
     View,
 )
+from clew.runtime.regions import RegionCall, ValueType
 from clew.runtime.segment import NativeSegment
+from clew.runtime.spaces import HOST, MemorySpace
 from clew.runtime.threads import ThreadPool
 from clew.support.shown import Brief
 from clew.support.text_arrays import dtype_named, unpacked
 
 Json: TypeAlias = "Mapping[str, Any]"
+
+
+class Regions(Protocol):
+    """What reads the regions of a saved model back."""
+
+    def region(self, step: Json, record: bytes) -> RegionCall:
+        """Returns a region."""
+        ...
+
+    def space(self, name: str) -> MemorySpace:
+        """Returns a memory space by its name."""
+        ...
+
+
 # Makes the function of a host step from the step's saved form.
 HostResolver = Callable[[Json, ThreadPool], Callable[..., Any]]
 
@@ -74,13 +92,18 @@ class LoadedBuild:
 
 def has_host_steps(text: Json) -> bool:
     """Whether any build of a saved model calls operators between its kernels."""
-    return any(_calls_host(build["program"]) for build in text["builds"])
+    return any(_does(build["program"], "host") for build in text["builds"])
 
 
-def _calls_host(program: Json) -> bool:
+def has_regions(text: Json) -> bool:
+    """Whether any build of a saved model runs regions on other backends."""
+    return any(_does(build["program"], "region") for build in text["builds"])
+
+
+def _does(program: Json, what: str) -> bool:
     for instruction in program["instructions"]:
         inner = [instruction.get(name) for name in ("then", "else", "while", "body")]
-        if instruction["do"] == "host" or any(_calls_host(p) for p in inner if p is not None):
+        if instruction["do"] == what or any(_does(p, what) for p in inner if p is not None):
             return True
     return False
 
@@ -109,8 +132,13 @@ class BuildReader:
     """Makes the builds of a saved model. Constants stay in the mapped file."""
 
     def __init__(
-        self, container: Container, pool: ThreadPool, resolve_host: HostResolver | None
+        self,
+        container: Container,
+        pool: ThreadPool,
+        resolve_host: HostResolver | None,
+        regions: Regions | None = None,
     ) -> None:
+        self._regions = regions
         self._text = container.text
         self._blobs = container.blobs
         self._pool = pool
@@ -167,13 +195,23 @@ class BuildReader:
         return data.view(dtype).reshape(record["shape"])
 
     def _program(self, record: Json, segments: Sequence[NativeSegment]) -> Program:
-        instructions = [self._instruction(i, segments) for i in record["instructions"]]
+        spaces = {slot: self._space(name) for slot, name in record.get("spaces", ())}
+        instructions = [self._instruction(i, segments, spaces) for i in record["instructions"]]
         constants = {slot: self._array(array) for slot, array in record["constants"]}
         return Program(
-            instructions, record["slots"], record["inputs"], record["outputs"], constants
+            instructions, record["slots"], record["inputs"], record["outputs"], constants, spaces
         )
 
-    def _instruction(self, record: Json, segments: Sequence[NativeSegment]) -> Instruction:
+    def _space(self, name: str) -> MemorySpace:
+        assert self._regions is not None
+        return self._regions.space(name)
+
+    def _instruction(
+        self,
+        record: Json,
+        segments: Sequence[NativeSegment],
+        spaces: Mapping[int, MemorySpace],
+    ) -> Instruction:
         if record["do"] == "view":
             shape, offset = tuple(record["shape"]), record["offset"]
             return View(record["source"], record["target"], shape, offset)
@@ -186,6 +224,15 @@ class BuildReader:
                 function = self._resolve_host(record["step"], self._pool)
                 layers = tuple(record.get("layers", ()))  # older files have none
                 return RunHost(function, reads, writes, record["label"], layers)
+            case "copy":
+                (source,), (target,) = reads, writes
+                ends = spaces.get(source, HOST), spaces.get(target, HOST)
+                return Copy(source, target, *ends, ValueType.of_record(record["type"]))
+            case "region":
+                assert self._regions is not None
+                call = self._regions.region(record, self._blobs[record["record"]].tobytes())
+                label, layers = record["label"], tuple(record["layers"])
+                return RunRegion(call, reads, writes, label, layers, backend=call.backend)
             case "if":
                 then = self._program(record["then"], segments)
                 orelse = self._program(record["else"], segments)

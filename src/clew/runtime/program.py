@@ -7,7 +7,7 @@ operators and shapes that only the run tells come between segments.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +15,8 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 
+from clew.runtime.regions import RegionCall, ValueType, copied
+from clew.runtime.spaces import HOST, MemorySpace
 from clew.support.budgets import check_loop_steps, check_run_bytes
 from clew.support.errors import ClewError, RunError
 from clew.support.shown import Shown, counted
@@ -57,6 +59,36 @@ class RunHost:
     label: str
     layers: tuple[str, ...] = ()
     node: int = NO_NODE
+
+
+@dataclass(frozen=True)
+class RunRegion(RunHost):
+    """Runs a region of the graph on a backend, in whose memory space its inputs and outputs are."""
+
+    function: RegionCall
+    backend: str = ""
+
+
+@dataclass(frozen=True)
+class Copy:
+    """Copies a value from one memory space to another."""
+
+    source: int
+    target: int
+    source_space: MemorySpace
+    target_space: MemorySpace
+    type: ValueType
+    layers: tuple[str, ...] = ()
+
+    @property
+    def inputs(self) -> tuple[int, ...]:
+        """The slot it reads."""
+        return (self.source,)
+
+    @property
+    def outputs(self) -> tuple[int, ...]:
+        """The slot it writes."""
+        return (self.target,)
 
 
 @dataclass(frozen=True)
@@ -116,7 +148,7 @@ class Repeat:
     node: int = NO_NODE
 
 
-Instruction: TypeAlias = RunSegment | RunHost | View | Branch | Repeat
+Instruction: TypeAlias = RunSegment | RunHost | Copy | View | Branch | Repeat
 # Stands around each instruction of a run: is given it, its inputs and what runs it, and returns its
 # results. Those inside branches and loops come while these run.
 Observer: TypeAlias = Callable[
@@ -126,6 +158,9 @@ Observer: TypeAlias = Callable[
 
 class Program(Shown):
     """A function's instructions. `inputs` and `outputs` are slots; constants are preset slots.
+
+    `spaces` has the memory space of each slot that is not in the host's memory. Inputs, outputs and
+    constants are; `Copy` is the only instruction that reads one space and writes another.
 
     May be called from several threads at once: all state is local to a call.
     """
@@ -137,12 +172,14 @@ class Program(Shown):
         inputs: Sequence[int],
         outputs: Sequence[int],
         constants: dict[int, Array],
+        spaces: Mapping[int, MemorySpace] | None = None,
     ) -> None:
         self.instructions = tuple(instructions)
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
         self.constants = constants
         self.slots = slots
+        self.spaces = dict(spaces or {})
         self._frame: list[Any] = [None] * slots
         for slot, value in constants.items():
             self._frame[slot] = value
@@ -152,6 +189,16 @@ class Program(Shown):
 
     def _about(self) -> str:
         return f"of {counted(len(self.instructions), 'instruction')}"
+
+    def space_of(self, slot: int) -> MemorySpace:
+        """Returns the memory space of a slot's value."""
+        return self.spaces.get(slot, HOST)
+
+    def with_instructions(self, instructions: Sequence[Instruction]) -> Program:
+        """Returns the program with other instructions over the same slots."""
+        return Program(
+            instructions, self.slots, self.inputs, self.outputs, self.constants, self.spaces
+        )
 
     def _single_segment(self) -> Runnable | None:
         """Returns the segment that is the whole program, if one is: it may leave inputs unread, and
@@ -253,6 +300,8 @@ def _results(
             return instruction.segment(inputs)
         case View():
             return (_view(inputs[0], instruction),)
+        case Copy():
+            return (_copy(instruction, inputs[0]),)
         case RunHost():
             return _on_host(instruction, inputs)
         case Branch():
@@ -270,6 +319,15 @@ def _on_host(step: RunHost, inputs: Sequence[Any]) -> Sequence[Any]:
         error.layer = error.layer or ", ".join(step.layers[:3])
         raise
     return result if isinstance(result, tuple) else (result,)
+
+
+def _copy(copy: Copy, value: Any) -> Any:
+    """Returns a value in the other space. Errors: I362, with the layer."""
+    try:
+        return copied(value, copy.source_space, copy.target_space, copy.type)
+    except ClewError as error:
+        error.layer = error.layer or ", ".join(copy.layers[:3])
+        raise
 
 
 def _view(source: Array, view: View) -> Array:

@@ -19,7 +19,16 @@ from typing import Any
 import numpy as np
 
 from clew.runtime.driver import driver
-from clew.runtime.program import Branch, Instruction, Program, Repeat, RunHost, RunSegment, View
+from clew.runtime.program import (
+    Branch,
+    Copy,
+    Instruction,
+    Program,
+    Repeat,
+    RunHost,
+    RunSegment,
+    View,
+)
 from clew.runtime.segment import NativeSegment
 from clew.runtime.watch import Watch
 from clew.support.lazy import cached_property
@@ -40,6 +49,7 @@ _OUTSIDE_RUNS = 5
 _OUTSIDE = {
     RunSegment: "calls of native code",
     View: "views",
+    Copy: "copies between memories",
     Branch: "branches",
     Repeat: "loops",
 }
@@ -197,9 +207,7 @@ class TimedProgram:
             return instruction
 
         instructions = [timed(i) for i in program.instructions]
-        return Program(
-            instructions, program.slots, program.inputs, program.outputs, program.constants
-        )
+        return program.with_instructions(instructions)
 
     def _clocked(self, host: RunHost, hosts: dict[int, int]) -> Callable[..., Any]:
         function, number = host.function, hosts[id(host)]

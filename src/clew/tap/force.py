@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from clew.build.build import Build
 from clew.build.kernel_trace import kernel_traces
+from clew.build.result import Build
 from clew.build.tracing import trace_of
 from clew.compiled import CompiledModel
 from clew.ir.expr import Call, Function
@@ -81,7 +81,7 @@ def break_fusions(
             raise InputError(
                 "I154",
                 f"the kernel that holds {value.layer} was not made by {_FUSION}",
-                hint="a fusion of yours made it: compile without that one",
+                hint="a fusion or a backend of yours made it: compile without that one",
             )
         chosen[value.layer, value.output] = found[0]
     again = _fused_again(compiled, build, stage, frozenset(chosen.values()))

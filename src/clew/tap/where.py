@@ -12,8 +12,8 @@ from enum import Enum
 from functools import cached_property
 from typing import Final
 
-from clew.build.build import Build
-from clew.build.lowering import operator_calls
+from clew.backends.cpu.lowering import operator_calls
+from clew.build.result import Build
 from clew.ir.expr import Call, Constant, Expr, Function, If, While
 from clew.ir.types import TensorType
 from clew.ir.visit import inner_functions, post_order
@@ -170,7 +170,8 @@ class Whereabouts:
         readers = [c for c in operator_calls(function) if any(a.id == node for a in c.args)]
         named = " and ".join(dict.fromkeys(map(_named, readers)))
         how = f", where {named} reads it" if named else ""
-        return name, f"it stays inside the kernel {name}{how}"
+        place = f"region {name} on {function.backend}" if function.backend else f"kernel {name}"
+        return name, f"it stays inside the {place}{how}"
 
     @cached_property
     def kernels(self) -> dict[int, tuple[str, Function]]:
@@ -202,7 +203,7 @@ class Whereabouts:
         if into:
             return kernel, f"{pass_name} computes {into} instead{where}, and not this value"
         fate = fate_of(trace, value.layer)
-        if fate.kind in (FateKind.KERNEL, FateKind.KEPT):
+        if fate.kind in (FateKind.KERNEL, FateKind.REGION, FateKind.KEPT):
             return kernel, f"no node has it since {pass_name}{where}"
         return kernel, _ended(fate)
 
@@ -294,7 +295,10 @@ class Whereabouts:
 
 def _ended(fate: Fate) -> str:
     """Returns a layer's fate as a clause."""
-    standing = (FateKind.KERNEL, FateKind.KEPT, FateKind.VIEW, FateKind.JOINED)
+    standing = (
+        *(FateKind.KERNEL, FateKind.REGION, FateKind.KEPT),
+        *(FateKind.VIEW, FateKind.JOINED),
+    )
     return f"it {fate}" if fate.kind in standing else f"it was {fate}"
 
 

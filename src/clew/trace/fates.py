@@ -15,11 +15,16 @@ _PASSIVE: Final = frozenset({"Constant", "Tuple", "TupleGetItem", "Var", "Functi
 _WHOLE: Final = frozenset({"Function", "Tuple", "GlobalVar"})
 
 
+_REGION: Final = "region"
+
+
 class FateKind(Enum):
     """How a layer ends."""
 
     KERNEL = "kernel"
     """Kernels compute it."""
+    REGION = "region"
+    """A backend runs it, as part of a region."""
     KEPT = "kept"
     """It stays in the graph: a host operator, control flow."""
     VIEW = "view"
@@ -47,7 +52,7 @@ class Fate:
     def __str__(self) -> str:
         into = ", ".join(self.into[:4]) + (", ..." if len(self.into) > 4 else "")
         match self.kind:
-            case FateKind.KERNEL:
+            case FateKind.KERNEL | FateKind.REGION:
                 return f"runs in {into}"
             case FateKind.KEPT:
                 return f"stays in the graph as {into}"
@@ -91,6 +96,11 @@ def fate_of(trace: Queries, layer: str) -> Fate:
     working = [n for n in final if reader.kind(nodes[n]) not in _PASSIVE]
     if working or not any(reader.kind(nodes[n]) == "Constant" for n in final):
         memory = [reader.memory(nodes[n]) for n in working]
+        regions = [
+            name for kind, *names in filter(None, memory) for name in names if kind == _REGION
+        ]
+        if regions:
+            return Fate(FateKind.REGION, into=tuple(dict.fromkeys(regions)))
         if memory and all(memory):
             joined = any(kind == FateKind.JOINED.value for kind, *_ in memory)
             names = dict.fromkeys(name for _, *names in memory for name in names)

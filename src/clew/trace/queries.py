@@ -81,8 +81,9 @@ class Reader(Protocol):
         ...
 
     def memory(self, node: Any) -> tuple[str, ...]:
-        """Returns how a node outside kernels refers to memory: `view` and the viewed value, or
-        `joined` and the values written into it; empty for all others.
+        """Returns how a node outside kernels refers to memory: `view` and the viewed value,
+        `joined` and the values written into it, or `region` and the backend that runs it; empty for
+        all others.
         """
         ...
 

@@ -47,6 +47,9 @@ def _time(session: Session) -> Heat:
     hosts = sum(row.ns for row in found.kernels if row.kind == "host")
     if hosts:
         notes.append(f"{hosts / 1e3:.1f} µs belong to host steps, which are not kernels")
+    regions = sum(row.ns for row in found.kernels if row.kind == "region")
+    if regions:
+        notes.append(f"{regions / 1e3:.1f} µs belong to regions on other backends")
     return Heat(
         metric="time",
         unit="ns",

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from clew.loop.affine import Simplifier, contains
+from clew.loop.grid import check_grid
 from clew.loop.ir import (
     For,
     If,
@@ -99,12 +100,13 @@ def canonical_store(stmt: Stmt) -> tuple[list[For], Store] | None:
 
 def check_kinds(nest: Nest) -> None:
     """Checks that parallel loops are outermost (or the entire body of an outermost parallel loop)
-    and independent, and that vector loops are innermost.
+    and independent, that vector loops are innermost, and the device's grid (`check_grid`).
 
     Every primitive must preserve this.
 
-    Errors: S007, S008, S009.
+    Errors: S007, S008, S009, S015 to S017.
     """
+    check_grid(nest)
     outermost = {id(s) for s in nest.body.stmts}
     outermost |= {id(n) for s in nest.body.stmts for n in parallel_lines(s)}
     for loop in loops(nest.body):
@@ -120,7 +122,8 @@ def check_kinds(nest: Nest) -> None:
                 f"parallel loop {loop.name} would not be an outermost loop of {nest.name}",
                 hint="make a loop parallel after all primitives that move it",
             )
-        store = carries_dependence(loop) if loop.kind == "parallel" else None
+        spread = loop.kind in ("parallel", "block", "thread")
+        store = carries_dependence(loop) if spread else None
         if store is not None:
             raise ScheduleError(
                 "S009",
@@ -135,10 +138,11 @@ def carries_dependence(loop: For) -> Store | None:
     Buffers private to the body (registers, per-thread scratch) do not count if the body writes them
     before it reads them, which `compute_at` establishes.
     """
+    own = ("register", "scratch", "shared") if loop.kind == "block" else ("register", "scratch")
     for stmt in walk(loop.body) if loop.extent > 1 else ():
         if (
             isinstance(stmt, Store)
-            and stmt.buffer.scope not in ("register", "scratch")
+            and stmt.buffer.scope not in own
             and not any(contains(i, loop.index) for i in stmt.indices)
         ):
             return stmt

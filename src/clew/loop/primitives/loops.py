@@ -40,7 +40,7 @@ def split(
         raise ScheduleError("S005", f"tail is {tail!r}", hint=f"use one of {', '.join(TAILS)}")
 
     def rewrite(found: For) -> Stmt:
-        if found.kind in ("vector", "parallel", "dot"):
+        if found.kind in ("vector", "parallel", "dot", "block", "thread"):
             raise ScheduleError("S006", f"loop {loop} is already {found.kind}", hint="split first")
         extent = found.extent
         if tail == "guard" and extent % factor and extent > factor:
@@ -91,7 +91,7 @@ def fuse(nest: Nest, simplifier: Simplifier, *, outer: str, inner: str) -> Nest:
         high = simplifier.simplify(binary("floordiv", index, size))
         low = simplifier.simplify(binary("mod", index, size))
         replaced = replace_index(replace_index(body.body, body.index, low), found.index, high)
-        return For(index, found.kind, replaced)
+        return replace(found, index=index, body=replaced)
 
     return rewrite_loops(nest, outer, rewrite)
 
@@ -163,7 +163,7 @@ def vectorize(nest: Nest, simplifier: Simplifier, *, loop: str) -> Nest:
                 f"loop {loop} over {found.extent} cannot be vectorized",
                 hint="split it by the vector width, then vectorize the innermost loop",
             )
-        return replace(found, kind="vector")
+        return replace(found, kind="vector", axis="")
 
     return rewrite_loops(nest, loop, rewrite)
 
@@ -174,7 +174,7 @@ def unroll(nest: Nest, simplifier: Simplifier, *, loop: str) -> Nest:
 
     Errors: S001.
     """
-    return rewrite_loops(nest, loop, lambda found: replace(found, kind="unroll"))
+    return rewrite_loops(nest, loop, lambda found: replace(found, kind="unroll", axis=""))
 
 
 @primitive
@@ -189,7 +189,7 @@ def parallel(nest: Nest, simplifier: Simplifier, *, loop: str) -> Nest:
     if not any(isinstance(s, For) and s.name == loop for s in (*top, *inside)):
         rewrite_loops(nest, loop, lambda found: found)
         raise ScheduleError("S008", f"loop {loop} is not an outermost loop of {nest.name}")
-    return rewrite_loops(nest, loop, lambda found: replace(found, kind="parallel"))
+    return rewrite_loops(nest, loop, lambda found: replace(found, kind="parallel", axis=""))
 
 
 @primitive

@@ -12,7 +12,7 @@ from clew.ir.visit import post_order
 from clew.ops.registry import Op, get_op
 from clew.passes.base import Pass, PassContext
 from clew.passes.fusion.views import (
-    is_settled,
+    is_kernel,
     is_view,
     part_offsets,
     place_of,
@@ -188,7 +188,7 @@ def _no_parts(call: Call) -> int:
 def _on_host(call: Call) -> bool:
     """Whether a call of a fused graph runs between native segments."""
     if isinstance(call.op, Function):
-        return not is_settled(call.op)
+        return not is_kernel(call.op)
     return not (isinstance(call.op, Op) and (is_view(call) or part_offsets(call) is not None))
 
 

@@ -63,6 +63,11 @@ def part_offsets(call: Expr) -> tuple[int, ...] | None:
     return tuple(offsets)
 
 
+def is_kernel(function: Function) -> bool:
+    """Whether a function is compiled to a kernel of known shapes before the run."""
+    return function.is_primitive and not function.backend and is_settled(function)
+
+
 def is_settled(function: Function) -> bool:
     """Whether everything that a primitive function's loops depend on is known before the run: all
     sizes are numbers, and no attribute depends on a value of the run.
@@ -133,7 +138,7 @@ def made_by_kernel(arg: Expr) -> bool:
     if isinstance(node, TupleGetItem):
         node = node.value
     if isinstance(node, Call) and isinstance(node.op, Function):
-        return node.op.is_primitive
+        return node.op.is_primitive and not node.op.backend
     if not isinstance(node, Call) or not isinstance(node.op, Op) or runs_on_host(node):
         return False
     return view_offsets(node) is None and not argument_references(node.attrs)

@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from clew.build.lowering import operator_calls
-from clew.build.rows import Fitting, rows_of
-from clew.build.stand_ins import stand_ins
+from clew.backends.cpu.lowering import operator_calls
+from clew.backends.cpu.rows import Fitting, rows_of
+from clew.backends.cpu.stand_ins import stand_ins
 from clew.ir.deciding import deciding_params
 from clew.ir.expr import Function, Tuple, Var
 from clew.ir.inline import inlined

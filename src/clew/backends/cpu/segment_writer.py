@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 
-from clew.build.lowering import operator_calls
+from clew.backends.cpu.lowering import operator_calls
 from clew.codegen.artifact import KernelCode
 from clew.ir.expr import Call, Expr, Function, If, While
 from clew.ir.types import TensorType, to_numpy
@@ -39,9 +39,13 @@ class Slots(Protocol):
     """
 
     function: Function
-    codes: dict[int, KernelCode]
     constants: dict[int, np.ndarray[Any, Any]]
     slots: dict[int, tuple[int, ...]]
+
+    @property
+    def codes(self) -> Mapping[int, KernelCode]:
+        """The compiled kernel of each primitive function, by the function's node id."""
+        ...
 
     @property
     def parts(self) -> Mapping[int, tuple[Slots, Slots]]: ...

@@ -10,9 +10,9 @@ import onnx.parser
 import pytest
 
 import clew
-from clew.build.deferred_kernel import DeferredKernel
-from clew.build.rows import rounded_up
-from clew.build.stand_ins import stand_ins
+from clew.backends.cpu.deferred_kernel import DeferredKernel
+from clew.backends.cpu.rows import rounded_up
+from clew.backends.cpu.stand_ins import stand_ins
 from clew.ir.parser import parse_module
 from clew.runtime.program import RunHost
 from clew.support.errors import ClewError

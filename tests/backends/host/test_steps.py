@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from clew.build.host_steps import HostStep
+from clew.backends.host.steps import HostStep
 from clew.ir.dims import SymDim
 from clew.ir.expr import ArgRef, Attrs
 from clew.ops.registry import all_ops, argument_references, get_op

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from clew import ops
-from clew.build.host_routines import NATIVE_ROUTINES
+from clew.backends.host.routines import NATIVE_ROUTINES
 from clew.ir.dims import SymDim
 from clew.ir.expr import ArgRef, Attrs
 from clew.ir.late_sizes import settled

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from clew.build.host_routines import NATIVE_ROUTINES
-from clew.build.host_steps import HostStep
+from clew.backends.host.routines import NATIVE_ROUTINES
+from clew.backends.host.steps import HostStep
 from clew.ops.registry import get_op, register_op
 from clew.ops.sample_checks import arrays_of
 from clew.support.budgets import Budgets, in_force

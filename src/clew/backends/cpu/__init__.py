@@ -1,0 +1,1 @@
+"""The native CPU: primitive functions to kernels, segments of them, and their object code."""

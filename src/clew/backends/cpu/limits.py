@@ -1,0 +1,42 @@
+"""What budgets and the machine allow a kernel: bytes of its values, and operations."""
+
+from __future__ import annotations
+
+from clew.backends.cpu.lowering import KernelSource
+from clew.ir.expr import Call
+from clew.ir.types import TensorType, leaves
+from clew.support.budgets import current, exceeded
+from clew.support.errors import CompileError
+from clew.te.analysis import flops_of
+
+
+def check_bytes(call: Call) -> None:
+    """Errors: C140 for a value that the machine, or the budget, has no room for."""
+    budgets = current()
+    for value in (*call.args, call):
+        for leaf in leaves(value.type):
+            size_bytes = leaf.size_bytes if isinstance(leaf, TensorType) else 0
+            if size_bytes > budgets.run_bytes:
+                what = f"bytes of {leaf}"
+                raise exceeded(
+                    CompileError, "C140", what, size_bytes, "run_bytes", budgets.run_bytes
+                )
+            if size_bytes > budgets.allocated_bytes:
+                raise CompileError(
+                    "C140",
+                    f"{leaf} takes {size_bytes} bytes, and this machine has "
+                    f"{budgets.allocated_bytes}",
+                    hint="the model needs a larger machine, or smaller inputs",
+                )
+
+
+def check_work(source: KernelSource, use: str) -> None:
+    """Errors: C141 for a kernel that does more than the budget allows."""
+    budgets = current()
+    if not budgets.bounds_work:
+        return
+    count = flops_of(source.stages.outputs)
+    assert isinstance(count, int), "a kernel's shapes are known"
+    if count > budgets.run_operations:
+        what = f"operations of {use}"
+        raise exceeded(CompileError, "C141", what, count, "run_operations", budgets.run_operations)

@@ -1,0 +1,196 @@
+"""Primitive functions to native kernels, through the cache, and segments of kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from clew.backends.cpu.deferred_kernel import DeferredKernel
+from clew.backends.cpu.limits import check_bytes, check_work
+from clew.backends.cpu.lowering import KernelBinary, KernelSource
+from clew.backends.engines import Engines
+from clew.backends.host.engine import HostSteps
+from clew.backends.regions import Regions
+from clew.build.calls import static_calls
+from clew.build.options import Options
+from clew.build.program_builder import ProgramBuilder
+from clew.build.schedule_choice import ScheduleFor, name_of, of_operators
+from clew.codegen.artifact import KernelCode, ObjectCode
+from clew.codegen.objects import PendingObject, submit
+from clew.ir.expr import Call, Function
+from clew.ir.module import Module
+from clew.ir.types import TensorType, leaves
+from clew.ir.visit import post_order
+from clew.machine.needs import check_machine, needs_of
+from clew.machine.target import Target
+from clew.passes.manager import PassManager
+from clew.passes.specialize import Specialize
+from clew.pipelines import pipeline_of_kernel
+from clew.runtime.cache import Cache, default_cache
+from clew.runtime.context import SymbolTable
+from clew.runtime.jit import Library
+from clew.runtime.plan import SegmentPlan
+from clew.runtime.program import Program
+from clew.runtime.segment import NativeSegment
+from clew.runtime.threads import ThreadPool
+from clew.support.errors import CompileError, UnsupportedError, locate
+
+_LAYERS_SHOWN = 3
+
+
+class NativeKernels:
+    """The CPU as a backend: compiles kernels, through the cache, and makes segments of them.
+
+    `names` are those of the uses, by the calls' ids. `codes` has what `compile` made, by the id of
+    the primitive function.
+    """
+
+    def __init__(
+        self, options: Options, cache: Cache, pool: ThreadPool, names: Mapping[int, str]
+    ) -> None:
+        self.names = names
+        self.options = options
+        self.cache = cache
+        self.pool = pool
+        self.sources: dict[str, KernelSource] = {}
+        self.source_of: dict[int, KernelSource] = {}
+        self.binaries: dict[str, KernelBinary] = {}
+        self.segments: list[NativeSegment] = []
+        self.codes: dict[int, KernelCode] = {}
+        self.hits = 0
+        # Ids of the schedules by hand that are for a kernel.
+        self.used: set[int] = set()
+        self._library: SymbolTable | None = None
+
+    def compile(self, calls: Sequence[Call]) -> None:
+        """Compiles each called primitive function; equal ones share a kernel."""
+        waiting: list[tuple[KernelSource, PendingObject]] = []
+        keys: dict[int, str] = {}
+        for number, call in enumerate(calls, 1):
+            function = call.op
+            assert isinstance(function, Function)
+            use, layers = self._use(call), ", ".join(call.layers[:_LAYERS_SHOWN])
+            by_hand = self._by_hand(call, function)
+            source = KernelSource(function, self.options.target, by_hand, self.options.bounds, use)
+            with locate(layer=layers):
+                source = self.sources.setdefault(source.key, source)
+            self.source_of[function.id] = source
+            keys[function.id] = source.key
+            with locate(layer=layers):
+                check_bytes(call)
+                check_work(source, use)
+            if source.key in self.binaries or any(s is source for s, _ in waiting):
+                continue
+            stored = self.cache.get(source.key)
+            if stored is not None:
+                self.binaries[source.key] = KernelBinary.from_bytes(stored)
+                self.hits += 1
+            else:
+                self.options.on_progress(f"kernel {number} of {len(calls)}, {use}")
+                with locate(layer=layers):
+                    text = source.emitted.llvm
+                waiting.append((source, submit(text, self.options.target)))
+        for source, pending in waiting:
+            symbols = tuple(e.symbol for e in source.code.entries)
+            code = ObjectCode(source.key, pending.result(), symbols)
+            binary = KernelBinary(source.code, code, source.rules)
+            self.binaries[source.key] = binary
+            self.cache.put(source.key, binary.to_bytes())
+        self._library = self._linked([b.object for b in self.binaries.values()])
+        self.codes = {node: self.binaries[key].code for node, key in keys.items()}
+
+    def _linked(self, objects: list[ObjectCode]) -> SymbolTable:
+        target = self.options.target
+        try:
+            check_machine(needs_of(target.triple, target.cpu, target.features))
+        except CompileError as error:
+            return _Elsewhere(error)
+        return Library(objects)
+
+    def _by_hand(self, call: Call, function: Function) -> list[ScheduleFor]:
+        rules = of_operators(function, self.options.target)
+        return [*self._chosen(call, function), *rules]
+
+    def _use(self, call: Call) -> str:
+        """Returns the name of a use of a kernel, unique in the model where its shapes are known."""
+        assert isinstance(call.op, Function)
+        return self.names.get(call.id, name_of(call.op))
+
+    def _chosen(self, call: Call, function: Function) -> list[ScheduleFor]:
+        """Returns the users' schedules that are for a kernel."""
+        name = self._use(call)
+        found = [s for s in self.options.schedules if s.fits(name, function)]
+        self.used.update(map(id, found))
+        return found
+
+    def segment(self, plan: SegmentPlan) -> NativeSegment:
+        """Returns a plan made ready to run."""
+        assert self._library is not None
+        made = NativeSegment(plan, self._library, self.pool, guard=self.options.guard)
+        self.segments.append(made)
+        return made
+
+    def deferred(self, call: Call, sizes: tuple[str, ...]) -> Callable[..., Any]:
+        """Returns what runs a kernel whose shapes only the run tells. `sizes` names what its last
+        arguments say.
+
+        Errors: U012 for a call of a function that is no kernel.
+        """
+        if not isinstance(call.op, Function) or not call.op.is_primitive:
+            raise UnsupportedError(
+                "U012",
+                f"the passes left a call of the function {call.op_name}, which is no kernel",
+                hint="put InlineComposites() before FuseOps() among the passes",
+                layer=", ".join(call.layers[:3]),
+            )
+        self._chosen(call, call.op)
+        make = partial(_specialized, self.options, self.cache, self.pool)
+        return DeferredKernel(call.op, sizes, self.options.target, self.options.bounds, make)
+
+
+def _specialized(
+    options: Options, cache: Cache, pool: ThreadPool, specialize: Specialize, module: Module
+) -> Program | None:
+    """Returns the program of a kernel's operators for what a run has told; None where shapes remain
+    that it has not.
+    """
+    passes = pipeline_of_kernel(specialize)
+    manager = PassManager(
+        passes,
+        disabled=set(options.disabled) & {p.name for p in passes},
+        instruments=options.instruments,
+        target=options.target,
+        trace=False,
+    )
+    module = manager.run(module)
+    types = (t for n in post_order(module.main) for t in leaves(n.type))
+    if any(isinstance(t, TensorType) and not t.is_static for t in types):
+        return None
+    native = NativeKernels(options, cache, pool, {})
+    native.compile(static_calls(module))
+    regions = Regions((), options.target, cache)
+    engines = Engines(native, HostSteps(options.bounds), regions)
+    return ProgramBuilder(module.main, engines).build()
+
+
+def saved_kernel(step: Mapping[str, Any], pool: ThreadPool) -> DeferredKernel:
+    """Returns a kernel of a saved model that is compiled for the shapes it meets."""
+    target, bounds = Target.of_record(step["target"]), step.get("bounds", "check")
+    options = Options(target, pool.threads, 3, (), bounds=bounds)
+    make = partial(_specialized, options, default_cache(), pool)
+    return DeferredKernel.from_json(step, target, bounds, make)
+
+
+class _Elsewhere:
+    """Code for another machine: it may be looked at and saved, and is refused when it is to run."""
+
+    def __init__(self, error: CompileError) -> None:
+        self._error = error
+
+    def address(self, symbol: str) -> int:
+        """Raises what the machine lacks.
+
+        Errors: C056, C057.
+        """
+        raise self._error

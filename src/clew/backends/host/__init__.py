@@ -1,0 +1,1 @@
+"""The host: operators that run on NumPy arrays between native segments."""

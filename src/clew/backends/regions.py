@@ -1,0 +1,210 @@
+"""Regions compiled by their backends, and read back from records."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from clew.backends.backend import Backend, CompiledRegion, checked_backends
+from clew.ir.expr import Call, Function
+from clew.ir.structural import structural_hash
+from clew.ir.types import TensorType, leaves, to_numpy
+from clew.ir.visit import post_order
+from clew.machine.target import Target
+from clew.passes.placement.claims import with_composites
+from clew.runtime.cache import Cache
+from clew.runtime.regions import RegionCall, ValueType
+from clew.runtime.spaces import HOST, MemorySpace
+from clew.support.errors import ClewError, CompileError, UnsupportedError, locate
+from clew.version import package_version
+
+_LAYERS_SHOWN = 3
+
+
+class Regions:
+    """Compiles the regions of one build, equal ones once, through the cache where their backend
+    keeps records. `names` are those of the regions, by their calls' ids.
+    """
+
+    def __init__(
+        self,
+        backends: Sequence[Backend],
+        target: Target,
+        cache: Cache,
+        names: Mapping[int, str] | None = None,
+        on_progress: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self._backends = {b.name: b for b in backends}
+        self._target = target
+        self._cache = cache
+        self._names = names or {}
+        self._on_progress = on_progress
+        self._compiled: dict[str, CompiledRegion] = {}
+        # The regions of the program, in order: name, backend, call and key.
+        self.made: list[tuple[str, str, Call, str]] = []
+
+    def region(self, call: Call) -> RegionCall:
+        """Returns what runs a region.
+
+        Errors: C070 where its backend fails to compile it, U040 where there is no such backend.
+        """
+        function = call.op
+        assert isinstance(function, Function)
+        layers = ", ".join(layers_of(function)[:_LAYERS_SHOWN])
+        backend = self._backends.get(function.backend)
+        if backend is None:
+            raise UnsupportedError(
+                "U040",
+                f"the graph has a region for the backend {function.backend}, which was not given",
+                hint="pass it in compile(model, backends=[...])",
+                layer=layers,
+            )
+        key, name = self._key(function, backend), self._names.get(call.id, call.op_name)
+        if key not in self._compiled:
+            self._on_progress(f"{name} on {backend.name}")
+            with locate(layer=layers, stage=f"compile on {backend.name}"):
+                self._compiled[key] = self._stored(backend, key) or self._fresh(
+                    function, backend, key
+                )
+        self.made.append((name, backend.name, call, key))
+        return RegionCall(
+            backend.name, name, backend.memory, self._compiled[key], results_of(function)
+        )
+
+    def _key(self, function: Function, backend: Backend) -> str:
+        """Returns what a region is kept by: all that its compilation depends on."""
+        parts = (
+            "region",
+            package_version(),
+            backend.name,
+            backend.key,
+            self._target.key,
+            structural_hash(function),
+        )
+        return hashlib.blake2b("|".join(parts).encode(), digest_size=20).hexdigest()
+
+    def _stored(self, backend: Backend, key: str) -> CompiledRegion | None:
+        record = self._cache.get(key)
+        if record is None:
+            return None
+        try:
+            return backend.of_record(record)
+        except Exception:  # whatever a backend's code raises: it is compiled again
+            self._cache.drop(key)
+            return None
+
+    def _fresh(self, function: Function, backend: Backend, key: str) -> CompiledRegion:
+        try:
+            made = backend.compile(with_composites(function, backend), self._target)
+            record = backend.to_record(made)
+        except Exception as error:  # whatever a backend's code raises
+            raise CompileError(
+                "C070",
+                f"the backend {backend.name} failed to compile a region that it took: "
+                f"{_message(error)}",
+                hint=f"turn its operators down in takes, or compile without {backend.name}",
+            ) from error
+        if not callable(made):
+            raise CompileError(
+                "C070",
+                f"the backend {backend.name} compiled a region to a {type(made).__name__}, "
+                "which is not callable",
+                hint="compile returns what is called with the region's buffers",
+            )
+        if record is not None:
+            self._cache.put(key, record)
+        return made
+
+
+def _message(error: Exception) -> str:
+    if isinstance(error, ClewError):
+        return f"{error.code} {error.message}"
+    return f"{type(error).__name__}: {error}"
+
+
+def layers_of(region: Function) -> tuple[str, ...]:
+    """Returns the model's layers that a region computes, in the order of its operators."""
+    calls = (n for n in post_order(region.body) if isinstance(n, Call))
+    return tuple(dict.fromkeys(layer for call in calls for layer in call.layers))
+
+
+def results_of(function: Function) -> list[ValueType]:
+    """Returns the types of a region's results."""
+    return list(map(value_type, leaves(function.body.type)))
+
+
+def value_type(type_: Any) -> ValueType:
+    """Returns shape and dtype of a value of static shape."""
+    assert isinstance(type_, TensorType)
+    return ValueType(type_.concrete, to_numpy(type_.dtype))
+
+
+def region_record(
+    call: RegionCall, backends: Iterable[Backend], layers: Sequence[str]
+) -> tuple[str, bytes]:
+    """Returns the key of a region's backend, and the region as bytes, for a saved model.
+
+    Errors: C071 where its backend keeps no regions.
+    """
+    backend = next(b for b in backends if b.name == call.backend)
+    record = backend.to_record(call.compiled)
+    if record is None:
+        raise CompileError(
+            "C071",
+            f"{call.name} runs on the backend {backend.name}, whose regions cannot be saved",
+            hint="the backend needs to_record and of_record",
+            layer=", ".join(layers[:_LAYERS_SHOWN]),
+        )
+    return backend.key, record
+
+
+class RegionReader:
+    """Reads the regions of a saved model back, with the backends that its user gives.
+
+    Errors: I350 to I352 for these.
+    """
+
+    def __init__(self, backends: Iterable[Any]) -> None:
+        self._backends = checked_backends(backends)
+
+    def region(self, step: Mapping[str, Any], record: bytes) -> RegionCall:
+        """Returns a region.
+
+        Errors: C072 where its backend was not given, has another key, or cannot read the record.
+        """
+        name, layers = step["backend"], ", ".join(step["layers"][:_LAYERS_SHOWN])
+        backend = next((b for b in self._backends if b.name == name), None)
+        if backend is None or backend.key != step["key"]:
+            why = "was not given" if backend is None else f"has the key {backend.key!r} now"
+            raise CompileError(
+                "C072",
+                f"the model runs {step['label']} on the backend {name}, which {why}",
+                hint="pass it in load_compiled(path, backends=[...]), or compile the model again",
+                layer=layers,
+            )
+        try:
+            compiled = backend.of_record(record)
+        except Exception as error:  # whatever a backend's code raises
+            raise CompileError(
+                "C072",
+                f"the backend {name} cannot read {step['label']}: {_message(error)}",
+                hint="compile the model and save it again",
+                layer=layers,
+            ) from error
+        types = [ValueType.of_record(t) for t in step["results"]]
+        return RegionCall(name, step["label"], backend.memory, compiled, types)
+
+    def space(self, name: str) -> MemorySpace:
+        """Returns a memory space by its name.
+
+        Errors: C072 where no backend has it.
+        """
+        for space in (HOST, *(b.memory for b in self._backends)):
+            if space.name == name:
+                return space
+        raise CompileError(
+            "C072",
+            f"the model keeps values in the memory {name}, which none of the backends has",
+            hint="pass its backend in load_compiled(path, backends=[...])",
+        )

@@ -1,0 +1,44 @@
+"""Calls of kernels and regions in a fused graph, and their names."""
+
+from __future__ import annotations
+
+from clew.build.schedule_choice import name_of
+from clew.ir.expr import Call, Function
+from clew.ir.module import Module
+from clew.ir.visit import inner_functions, post_order
+from clew.passes.fusion.views import is_kernel
+
+
+def static_calls(module: Module) -> list[Call]:
+    """Returns a call of each primitive function whose shapes are known."""
+    roots = [function for _, function in module]
+    found: dict[int, Call] = {}
+    for node in post_order(roots, into_functions=True):
+        called = node.op if isinstance(node, Call) else None
+        if isinstance(called, Function) and is_kernel(called):
+            assert isinstance(node, Call)
+            found.setdefault(called.id, node)
+    return list(found.values())
+
+
+def kernel_names(main: Function) -> dict[int, str]:
+    """Returns the name of each use of a kernel and each region, by its call's id: unique, in the
+    order they run.
+    """
+    names: dict[int, str] = {}
+    taken: dict[str, int] = {}
+
+    def visit(function: Function) -> None:
+        for node in post_order(function.body):
+            called = node.op if isinstance(node, Call) else None
+            if isinstance(called, Function) and (is_kernel(called) or called.backend):
+                base = name_of(called)
+                count = taken.get(base, 0)
+                taken[base] = count + 1
+                names[node.id] = base if not count else f"{base}_{count}"
+            else:
+                for inner in inner_functions(node):
+                    visit(inner)
+
+    visit(main)
+    return names

@@ -1,0 +1,39 @@
+"""What a build is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from clew.backends.backend import Backend
+from clew.build.schedule_choice import ScheduleFor
+from clew.machine.target import Target
+from clew.passes.base import Pass
+from clew.runtime.guard import GuardSide
+from clew.support.budgets import Budgets
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a build was asked for."""
+
+    target: Target
+    threads: int
+    opt_level: int
+    passes: tuple[Pass, ...]
+    schedules: tuple[ScheduleFor, ...] = ()
+    required: tuple[str, ...] = ()
+    disabled: tuple[str, ...] = ()
+    instruments: tuple[Any, ...] = ()
+    trace: bool = True
+    guard: bool | GuardSide = False
+    on_progress: Callable[[str], None] = field(default=lambda text: None)
+    budgets: Budgets | None = None
+    bounds: str = "check"
+    backends: tuple[Backend, ...] = ()
+
+    @property
+    def has_user_code(self) -> bool:
+        """Whether a user's passes or schedules take part, whose names say nothing about them."""
+        return bool(self.schedules) or not all(p.is_builtin for p in self.passes)

@@ -1,0 +1,97 @@
+"""What a build gave: its stages, kernels and program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from clew.backends.cpu.lowering import KernelBinary, KernelSource, operator_calls
+from clew.backends.regions import layers_of
+from clew.ir.expr import Call, Function
+from clew.ir.visit import post_order
+from clew.passes.base import Unmet
+from clew.runtime.program import Program
+from clew.runtime.segment import NativeSegment
+from clew.support.lazy import cached_property
+from clew.support.shown import Brief, Shown, counted
+from clew.trace.stages import StageRecord
+
+
+@dataclass(frozen=True, repr=False)
+class KernelUse(Brief):
+    """One use of a kernel: the call in the last stage's graph, and the kernel it runs."""
+
+    name: str
+    call: Call
+    source: KernelSource
+    segment: int
+    step: int
+
+    @property
+    def ops(self) -> list[str]:
+        """Names of its operators in order."""
+        assert isinstance(self.call.op, Function)
+        return [call.op_name for call in operator_calls(self.call.op)]
+
+
+@dataclass(frozen=True, repr=False)
+class RegionUse(Brief):
+    """A region of the last stage's graph that a backend runs: its call and its unique name.
+
+    Equal regions have one `key`: they are compiled once.
+    """
+
+    name: str
+    backend: str
+    call: Call
+    key: str
+
+    @property
+    def ops(self) -> list[str]:
+        """Names of its operators in order."""
+        assert isinstance(self.call.op, Function)
+        return [call.op_name for call in operator_calls(self.call.op)]
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """The model's layers that it computes, in the order of its operators."""
+        assert isinstance(self.call.op, Function)
+        return layers_of(self.call.op)
+
+
+@dataclass(repr=False)
+class Build(Shown):
+    """What compiling one concrete module gave. Times are seconds of wall clock."""
+
+    stages: list[StageRecord]
+    program: Program
+    uses: list[KernelUse]
+    segments: list[NativeSegment]
+    binaries: dict[str, KernelBinary]
+    seconds: dict[str, float]
+    cached_kernels: int
+    # What the user asked for and did not get.
+    unmet: tuple[Unmet, ...] = ()
+    regions: tuple[RegionUse, ...] = ()
+
+    def _about(self) -> str:
+        return f"of {counted(len(self.uses), 'kernel')}, {counted(len(self.segments), 'segment')}"
+
+    @property
+    def constant_bytes(self) -> int:
+        """Size of the weights that the program holds."""
+        return sum(c.nbytes for segment in self.segments for c in segment.plan.constants)
+
+    @cached_property
+    def same_code(self) -> dict[str, list[str]]:
+        """Names of the uses that share a kernel, by its key."""
+        found: dict[str, list[str]] = {}
+        for use in self.uses:
+            found.setdefault(use.source.key, []).append(use.name)
+        return found
+
+    @cached_property
+    def layer_order(self) -> dict[str, int]:
+        """The position of each of the model's layers, in the order of the import."""
+        nodes = post_order(self.stages[0].module.main)
+        names = dict.fromkeys(layer for node in nodes for layer in node.span.layers)
+        return {name: position for position, name in enumerate(names)}

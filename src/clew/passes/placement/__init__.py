@@ -1,0 +1,1 @@
+"""Passes that choose which backend runs which part of the graph."""

@@ -1,0 +1,6 @@
+"""Puts `backends_npu` in reach of the tests beside it."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
