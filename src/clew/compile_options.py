@@ -22,7 +22,8 @@ class CompileOptions:
     """Options of `clew.load` (`shapes`, `links`) and `clew.compile` (all others).
 
     `extend` lists Python files with passes, fusions and schedules. `schedules` maps the name of a
-    kernel, or a glob of names, to recorded steps, one per line.
+    kernel, or a glob of names, to recorded steps, one per line; `choices` maps it to schedule rules
+    and values of their choices.
     """
 
     target: str = "cpu"
@@ -35,6 +36,7 @@ class CompileOptions:
     disabled: Sequence[str] = ()
     extend: Sequence[str] = ()
     schedules: Mapping[str, str] = field(default_factory=dict)
+    choices: Mapping[str, str] = field(default_factory=dict)
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     links: str = "none"
     bounds: str = "check"
@@ -42,7 +44,7 @@ class CompileOptions:
 
     def __str__(self) -> str:
         """The options that differ from their defaults, in words, except threads and the cache."""
-        lists = ("keep_f32", "required", "disabled", "extend", "schedules", "shapes")
+        lists = ("keep_f32", "required", "disabled", "extend", "schedules", "choices", "shapes")
         words = [f"opt level {self.opt_level}"]
         words += [self.precision] if self.precision != "f32" else []
         words += [self.target] if self.target != "cpu" else []
@@ -63,11 +65,12 @@ class CompileOptions:
     def compiling(self) -> dict[str, Any]:
         """The arguments of `clew.compile` for a module.
 
-        Errors: I176 (`extend`), P020 (`schedules`).
+        Errors: I176 (`extend`), P020 (`schedules`), P021 (`choices`).
         """
         from clew.build.schedule_choice import schedule_for  # noqa: PLC0415 - loads the compiler
 
         replayed = [schedule_for(k, steps=text) for k, text in self.schedules.items()]
+        replayed += [schedule_for(k, choose=text) for k, text in self.choices.items()]
         return {
             "target": self.target,
             "threads": self.threads,

@@ -101,6 +101,7 @@ def test_what_is_typed_arrives(
         "--keep-f32", "a,b*", "--keep-f32", "c", "--no-fuse", "--required", "DeadCode",
         "--disabled", "SelectConvAlgorithm,FoldScaleAxis", "--extend", files["mine"],
         "--schedule", f"relu*={files['steps']}", "--shape", "x=1,2", "--links", "snapshot",
+        "--choose", "relu*=elementwise: vectors=2",
         "--no-cache", "--budget", "strict", "--budget", "nodes=7",
     )  # fmt: skip
     assert command(capsys, "compile", files["tiny"], *typed)[0] == 0
@@ -108,7 +109,8 @@ def test_what_is_typed_arrives(
     assert options == CompileOptions(
         target="cpu-avx2", threads=3, opt_level=1, precision="bf16", keep_f32=("a", "b*", "c"),
         fuse=False, required=("DeadCode",), disabled=("SelectConvAlgorithm", "FoldScaleAxis"),
-        extend=(files["mine"],), schedules={"relu*": STEPS}, shapes={"x": (1, 2)},
+        extend=(files["mine"],), schedules={"relu*": STEPS},
+        choices={"relu*": "elementwise: vectors=2"}, shapes={"x": (1, 2)},
         links="snapshot", cache=False,
     )  # fmt: skip
     assert (budgets.nodes, budgets.rank, links) == (7, Budgets.strict().rank, "snapshot")
@@ -173,6 +175,27 @@ def test_a_saved_schedule_is_replayed(
     code, _, err = command(capsys, "trace", *asked, "--save-schedule", below)
     assert code == 1
     assert "error[I063]" in err
+
+
+def test_choices_are_shown_and_set(
+    capsys: pytest.CaptureFixture[str], files: dict[str, str]
+) -> None:
+    asked = (files["tiny"], "--kernel", "relu", "--threads", 1, "--json")
+    code, out, err = command(capsys, "trace", *asked)
+    assert code == 0, err
+    (shown,) = json.loads(out)["choices"]
+    assert shown["rule"] == "elementwise"
+    for choose, said in (
+        ("relu=elementwise: tiles=2", "error[S062]"),
+        ("relu=element: tiles=2", "error[S061]"),
+        ("relu=elementwise tiles", "error[P021]"),
+    ):
+        code, _, err = command(capsys, "trace", *asked, "--choose", choose)
+        assert code == 1
+        assert said in err
+    code, out, err = command(capsys, "trace", *asked, "--choose", "relu=elementwise")
+    assert json.loads(out)["choices"] == [shown]
+    assert command(capsys, "run", files["tiny"], "--choose", "relu")[0] == 2
 
 
 def test_schedules_that_cannot_be_read(

@@ -103,6 +103,15 @@ class Compiling:
             help="Saved schedule to replay for a kernel or a glob of kernels; repeatable.",
         ),
     ] = field(default_factory=list)
+    choose: Annotated[
+        list[str],
+        _option(
+            "--choose",
+            metavar="KERNEL=RULE: NAME=VALUE ...",
+            help="Schedule rule for a kernel or a glob of kernels, and values of its choices (clew "
+            "trace --kernel shows them); repeatable.",
+        ),
+    ] = field(default_factory=list)
     links: Annotated[
         str,
         _option(
@@ -143,6 +152,7 @@ class Compiling:
             disabled=listed(self.disabled),
             extend=tuple(self.extend),
             schedules=schedules(self.schedule),
+            choices=choices(self.choose),
             shapes=shapes(self.shape),
             links=self.links,
             bounds=self.bounds,
@@ -161,6 +171,19 @@ def schedules(values: Sequence[str]) -> dict[str, str]:
     Errors: I341 for a file that cannot be read.
     """
     return {n: read_schedule(Path(f)) for n, f in named(values, "--schedule").items()}
+
+
+def choices(values: Sequence[str]) -> dict[str, str]:
+    """Returns `kernel=rule: name=value ...` texts as choices by kernel; anything else is a usage
+    error.
+    """
+    found: dict[str, str] = {}
+    for value in values:
+        kernel, _, text = value.partition("=")
+        if not kernel or not text:
+            raise typer.BadParameter(f"{value!r} is not kernel=rule", param_hint="--choose")
+        found[kernel] = "\n".join(filter(None, (found.get(kernel), text)))
+    return found
 
 
 def compiling(command: Callable[..., None]) -> Callable[..., None]:

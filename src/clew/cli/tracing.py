@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -149,6 +150,9 @@ def _kernel(compiled: Compiled, name: str) -> View:
     document = {
         **kernel_facts(found),
         "schedule": steps,
+        "choices": [
+            {"rule": d.rule, "stage": d.root, "values": dict(d.settings)} for d in found.choices
+        ],
         "loops": found.loops,
         "llvm": found.llvm,
         "asm": found.asm,
@@ -157,12 +161,23 @@ def _kernel(compiled: Compiled, name: str) -> View:
     sections = [
         ("operators", ", ".join(found.ops)),
         (f"schedule (rule {', '.join(found.rules)})", "\n".join(steps)),
+        ("choices", "\n".join(_choices(found))),
         ("loops", found.loops),
         ("instructions", found.asm),
     ]
     for title, text in sections:
         head.append(f"\n\n{title}", style="cyan").append(f"\n{text.rstrip()}")
     return document, head
+
+
+def _choices(kernel: Any) -> Iterator[str]:
+    """Yields lines about the choices of each rule of a kernel."""
+    for decision in kernel.choices:
+        yield f"{decision.rule} for {decision.root}" if decision.root else decision.rule
+        for choice in decision.space:
+            options = ", ".join(map(str, choice.options))
+            value = decision.settings[choice.name]
+            yield f"  {choice.name}={value} of {options}: {choice.meaning}"
 
 
 def _stage(compiled: Compiled, name: str) -> View:
