@@ -11,7 +11,7 @@ from clew.backends.backend import Backend, checked_backends
 from clew.build.options import Options
 from clew.build.wishes import kept_layers, tell, unknown_layers
 from clew.compiled import CompiledModel
-from clew.extensions import Extension, extended
+from clew.extensions import Extension, extended, extensions_of
 from clew.ir.deferred import DeferredModule
 from clew.ir.module import Module
 from clew.machine.target import Target, target_of
@@ -60,10 +60,11 @@ def compile(
     `model` is a module from `clew.load`, a file, or an ONNX message or its bytes. `opt_level` 0 to
     3 chooses passes (`passes` replaces the list, `required` and `disabled` name single ones);
     `fuse=None` puts each operator in a kernel of its own. `extend` has what you add: passes
-    (`graph_pass`), fusions (`fusion`), schedules (`schedule_for`), and Python files that hold
-    these, as a list `extend` or at their top level. `precision` is what convolutions and matrix
-    products multiply in: `f32`, `bf16`, `f16` (both summed in f32), or `auto`, `bf16` where the
-    target has instructions for it; `keep_f32` names layers (or globs of them) to leave alone.
+    (`graph_pass`), fusions (`fusion`), schedules (`schedule_for`), backends (`Backend`), and Python
+    files that hold these, as a list `extend` or at their top level. `precision` is what
+    convolutions and matrix products multiply in: `f32`, `bf16`, `f16` (both summed in f32), or
+    `auto`, `bf16` where the target has instructions for it; `keep_f32` names layers (or globs of
+    them) to leave alone.
     `inputs` gives shapes for a file's symbolic inputs, and `links` says which links to external
     data are followed, both as for `clew.load`. `trace=False` records no lineage and changes no byte
     of code. `guard` runs every buffer behind guard pages (for tests), right at its end or start.
@@ -85,7 +86,8 @@ def compile(
     has no place), C140 and C141 (`budgets`), and those of loading.
     """
     machine = target_of(target)
-    others = checked_backends(backends)
+    extend = extensions_of(extend)
+    others = checked_backends([*backends, *(x for x in extend if isinstance(x, Backend))])
     chosen = passes_for(machine, opt_level, precision, keep_f32, fuse, passes, others)
     count = thread_count(threads)
     with in_force(budgets), bounds_in_force(check_bounds(bounds)):

@@ -1,11 +1,12 @@
-"""Passes, fusions and schedules that users add to a compilation, each put where it takes part."""
+"""What users add to a compilation (passes, fusions, schedules), each put where it takes part."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
+from clew.backends.backend import Backend
 from clew.build.schedule_choice import ScheduleFor, of_fusion
 from clew.passes.base import Pass
 from clew.passes.fusion.fuse_ops import FuseOps
@@ -15,7 +16,8 @@ from clew.passes.user_pass import GraphPass, placed
 from clew.support.errors import InputError
 from clew.support.files import run_program
 
-Extension: TypeAlias = GraphPass | Fusion | ScheduleFor
+Extension: TypeAlias = GraphPass | Fusion | ScheduleFor | Backend
+_EXTENSIONS: Final = (GraphPass, Fusion, ScheduleFor, Backend)
 
 
 def extensions_of(items: Iterable[Extension | str | Path]) -> list[Extension]:
@@ -45,13 +47,13 @@ def _in_file(file: Path) -> list[Extension]:
     listed = names.get("extend")
     if isinstance(listed, (list, tuple)):
         return list(listed)
-    found = [v for v in names.values() if isinstance(v, (GraphPass, Fusion, ScheduleFor))]
+    found = [v for v in names.values() if isinstance(v, _EXTENSIONS)]
     if not found:
         raise InputError(
             "I176",
-            f"{str(file)!r} has neither a list `extend` nor a pass, fusion or schedule at its "
-            "top level",
-            hint="make them with clew.graph_pass, clew.fusion and clew.schedule_for",
+            f"{str(file)!r} has neither a list `extend` nor a pass, fusion, schedule or backend at "
+            "its top level",
+            hint="make them with clew.graph_pass, clew.fusion, clew.schedule_for and clew.Backend",
         )
     return list({id(item): item for item in found}.values())
 
@@ -60,18 +62,18 @@ def extended(
     passes: Sequence[Pass], items: Sequence[Extension | str | Path]
 ) -> tuple[list[Pass], list[ScheduleFor]]:
     """Returns the passes with users' passes and fusions in their places, and the schedules, those
-    of fusions first.
+    of fusions first. Backends among the items are for `compile`, which places their regions.
 
     Errors: I020 for a pass's place that there is not; I084 for what is no extension, I085 for two
     fusions of one name; I176 (see `extensions_of`).
     """
     added = extensions_of(items)
     for item in added:
-        if not isinstance(item, (GraphPass, Fusion, ScheduleFor)):
+        if not isinstance(item, _EXTENSIONS):
             raise InputError(
                 "I084",
                 f"{item!r} is nothing that a compilation can be extended with",
-                hint="it takes what graph_pass, fusion and schedule_for return, and files of these",
+                hint="it takes what graph_pass, fusion and schedule_for return, backends, files",
             )
     fusions = tuple(x for x in added if isinstance(x, Fusion))
     names = [f.name for f in fusions]
