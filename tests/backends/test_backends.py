@@ -419,6 +419,15 @@ def test_what_is_no_backend_is_refused(backend: Any, code: str, says: str) -> No
     assert says in error.message
 
 
+def test_parts_of_a_backend_are_checked() -> None:
+    npu = Npu()
+    npu.patterns = [("dense", npu.patterns[0].pattern)]
+    assert error_of(npu).code == "I350"
+    npu = Npu()
+    npu.memory = object()
+    assert error_of(npu).code == "I350"
+
+
 def test_names_tell_backends_and_memories_apart() -> None:
     with pytest.raises(ClewError) as caught:
         clew.compile(parse_module(LAYERS), backends=[Npu(), Npu()])
